@@ -170,9 +170,9 @@ def require_support(backend: str, reason: str | None, hint: str = "") -> None:
         raise BackendError(f"the {backend} backend cannot run this model: {reason}{hint}")
 
 
-def explain_unsupported(program: Program, names: frozenset[str] | set[str]) -> str | None:
-    """Return why a backend with the operators `names` cannot run `program`; None if it can."""
-    missing = sorted({node.op for node in program.nodes} - names)
+def explain_unsupported(program: Program, operators: frozenset[str] | set[str]) -> str | None:
+    """Return why a backend with the operators `operators` cannot run `program`; None if it can."""
+    missing = sorted({node.op for node in program.nodes} - operators)
     if not missing:
         return None
     unknown = [op for op in missing if op not in OPS]

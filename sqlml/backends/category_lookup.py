@@ -48,7 +48,7 @@ def _make_number_encoder(categories: Array, missing_code: int) -> Encoder:
 
 
 def _make_string_encoder(categories: Array, missing_code: int) -> Encoder:
-    code_of = {category: code for code, category in enumerate(categories)}
+    code_map = {category: code for code, category in enumerate(categories)}
     encode_arrow = make_arrow_encoder(categories, missing_code)
 
     def encode(x: Array) -> Array:
@@ -59,7 +59,7 @@ def _make_string_encoder(categories: Array, missing_code: int) -> Encoder:
         # text is too long for one array.
         if encode_arrow is not None and isinstance(column, pa.StringArray):
             return encode_arrow(column)
-        codes = [code_of.get(v, -1) if isinstance(v, str) else missing_code for v in x[:, 0]]
+        codes = [code_map.get(v, -1) if isinstance(v, str) else missing_code for v in x[:, 0]]
         return np.array(codes, np.int64).reshape(-1, 1)
 
     return encode
@@ -67,22 +67,22 @@ def _make_string_encoder(categories: Array, missing_code: int) -> Encoder:
 
 def make_arrow_encoder(categories: Array, missing_code: int) -> ArrowEncoder | None:
     """Return an encoder for Arrow arrays of strings; None if a category is not valid UTF-8."""
-    code_of = {category: code for code, category in enumerate(categories)}
+    code_map = {category: code for code, category in enumerate(categories)}
     try:
-        strings = pa.array(list(code_of), pa.string())
+        strings = pa.array(list(code_map), pa.string())
     except (pa.ArrowException, UnicodeEncodeError):
         return None
     arrow_types = (pa.string(), pa.large_string())
     options_of_type = {type_: pc.SetLookupOptions(strings.cast(type_)) for type_ in arrow_types}
     # The last entry is the code of unknown strings.
-    codes = np.array([*code_of.values(), -1], np.int64)
+    codes = np.array([*code_map.values(), -1], np.int64)
 
     def encode(column: Any) -> Array:
         if column.type not in options_of_type:
             column = column.cast(pa.large_string())
         positions = pc.index_in(column, options=options_of_type[column.type])
         if positions.null_count:
-            positions = positions.fill_null(len(code_of))
+            positions = positions.fill_null(len(code_map))
         codes_of_rows: Array = codes[positions.to_numpy()]
         if column.null_count:
             codes_of_rows[column.is_null().to_numpy(zero_copy_only=False)] = missing_code

@@ -92,8 +92,8 @@ def costs_path() -> Path:
     configured = os.environ.get("SQLML_COSTS")
     if configured:
         return Path(configured)
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "sqlml" / "costs.json"
+    cache_folder = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache_folder) / "sqlml" / "costs.json"
 
 
 @cache
@@ -204,16 +204,16 @@ def estimate_tree_costs(shape: TreeShape, costs: Costs) -> TreeCosts:
     pair_step *= _estimate_width_slowdown(costs, "pair_step", shape.columns)
     leaf_cost = value_count * costs["native.leaf"]
     lockstep = float(tree_count * costs["native.pair"] + shape.steps.sum() * pair_step + leaf_cost)
-    batch, transposed = costs["native.batch"], _estimate_turned(shape, costs)
+    batch_cost, turned_cost = costs["native.batch"], _estimate_turned_cost(shape, costs)
     if shape.thresholds > SHORT_BINS:
         no_cuts = np.zeros(tree_count, np.int64)
-        return TreeCosts(np.inf, np.inf, lockstep, batch, False, no_cuts, transposed)
+        return TreeCosts(np.inf, np.inf, lockstep, batch_cost, False, no_cuts, turned_cost)
     step_cost = _estimate_step_cost(costs, "step", slot_count * PACKED_NODE_BYTES)
     step_cost *= _estimate_width_slowdown(costs, "step", shape.columns)
     far_cost = _estimate_far_node_cost(costs, shape.columns)
 
-    def find_cuts(node: str, exits: int) -> _Cuts:
-        node_cost, descent_cost = costs[node] + far_cost, costs["native.descent"]
+    def find_cuts(cost_name: str, exits: int) -> _Cuts:
+        node_cost, descent_cost = costs[cost_name] + far_cost, costs["native.descent"]
         return _find_best_cuts(shape, node_cost, descent_cost, step_cost, exits)
 
     cuts = [find_cuts("native.short_node", SHORT_EXITS)]
@@ -231,14 +231,14 @@ def estimate_tree_costs(shape: TreeShape, costs: Costs) -> TreeCosts:
         cursor=min(cursor_cost, paged_cost) + entry_cost + cursor_leaf_cost,
         descent=best_cuts.descent + entry_cost + leaf_cost,
         lockstep=lockstep,
-        batch=batch,
+        batch=batch_cost,
         paged=paged_cost < cursor_cost,
         cut=best_cuts.cut,
-        turned=transposed,
+        turned=turned_cost,
     )
 
 
-def _estimate_turned(shape: TreeShape, costs: Costs) -> float:
+def _estimate_turned_cost(shape: TreeShape, costs: Costs) -> float:
     """Return the cost of lockstep in transposed blocks: the tops of trees, and steps below them."""
     tree_count, levels = shape.nodes.shape
     if shape.sets or levels > LOW or shape.columns > TURNED_COLUMNS * tree_count:
@@ -270,17 +270,17 @@ def _find_best_cuts(
     """
     tree_count, levels = shape.nodes.shape
     nodes_tested = np.where(shape.oblivious[:, None], 1, shape.nodes)
-    zero = np.zeros((tree_count, 1))
+    zero_column = np.zeros((tree_count, 1))
     # In column c, trees are cut at depth c: the levels above it are walked, the others descended.
-    walked = np.concatenate([zero, nodes_tested.cumsum(1) * node_cost], axis=1)
-    exits = np.concatenate([zero, shape.nodes.cumsum(1)], axis=1) + 1
-    walked[exits > max_exits] = np.inf
-    steps = shape.inside[:, ::-1].cumsum(1)[:, ::-1] * step_cost + entry_cost
-    steps[shape.oblivious] = np.inf  # Oblivious trees are never cut.
-    cost = walked + np.concatenate([steps, zero], axis=1)
-    cut = cost.argmin(1)
-    min_cost = cost[np.arange(tree_count), cut].sum()
-    return _Cuts(float(walked[:, levels].sum()), float(min_cost), cut)
+    walk_costs = np.concatenate([zero_column, nodes_tested.cumsum(1) * node_cost], axis=1)
+    exits = np.concatenate([zero_column, shape.nodes.cumsum(1)], axis=1) + 1
+    walk_costs[exits > max_exits] = np.inf
+    descent_costs = shape.inside[:, ::-1].cumsum(1)[:, ::-1] * step_cost + entry_cost
+    descent_costs[shape.oblivious] = np.inf  # Oblivious trees are never cut.
+    total_costs = walk_costs + np.concatenate([descent_costs, zero_column], axis=1)
+    cuts = total_costs.argmin(1)
+    min_cost = total_costs[np.arange(tree_count), cuts].sum()
+    return _Cuts(float(walk_costs[:, levels].sum()), float(min_cost), cuts)
 
 
 def _estimate_bin_slowdown(shape: TreeShape) -> float:
@@ -303,6 +303,6 @@ def _estimate_width_slowdown(costs: Costs, name: str, columns: int, wide: str = 
 
 def _estimate_step_cost(costs: Costs, name: str, size: float) -> float:
     """Return the time of a step in trees of `size` bytes, which grows as they exceed the caches."""
-    near, far = costs[f"native.{name}"], costs[f"native.far_{name}"]
+    near_cost, far_cost = costs[f"native.{name}"], costs[f"native.far_{name}"]
     share = np.log(max(size, NEAR_BYTES) / NEAR_BYTES) / np.log(FAR_BYTES / NEAR_BYTES)
-    return float(near + (far - near) * min(share, 1.0))
+    return float(near_cost + (far_cost - near_cost) * min(share, 1.0))

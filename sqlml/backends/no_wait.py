@@ -22,14 +22,14 @@ class NotReady(Exception):
 class no_wait:
     """A context in which missing kernels raise `NotReady` in this thread."""
 
-    __slots__ = ("_before",)
+    __slots__ = ("_previous",)
 
     def __enter__(self) -> None:
-        self._before = getattr(_THREAD, "no_wait", False)
+        self._previous = getattr(_THREAD, "no_wait", False)
         _THREAD.no_wait = True
 
     def __exit__(self, *_: object) -> None:
-        _THREAD.no_wait = self._before
+        _THREAD.no_wait = self._previous
 
 
 @contextmanager

@@ -105,10 +105,8 @@ def _iterate_path(path: Path) -> Iterator[os.stat_result]:
 
 def _is_safe(status: os.stat_result) -> bool:
     """Return whether other users cannot change where a folder or a link on a path leads."""
-    cannot_be_replaced = stat.S_ISLNK(status.st_mode) or status.st_mode & stat.S_ISVTX
-    return _is_trusted(status) and bool(
-        cannot_be_replaced or not status.st_mode & _WRITABLE_BY_OTHERS
-    )
+    is_protected = stat.S_ISLNK(status.st_mode) or status.st_mode & stat.S_ISVTX
+    return _is_trusted(status) and bool(is_protected or not status.st_mode & _WRITABLE_BY_OTHERS)
 
 
 def _is_own(status: os.stat_result) -> bool:

@@ -75,9 +75,9 @@ def collect_columns(inputs: Batch, needed: Iterable[str]) -> tuple[dict[str, Any
             raise InputTypeError(f"the batch has no column {name!r}")
         value: Any = inputs[name]
         arrays[name] = value if isinstance(value, TextColumn) else np.asarray(value)
-    lengths = {a.shape[0] if a.ndim else -1 for a in arrays.values()}
+    lengths = {array.shape[0] if array.ndim else -1 for array in arrays.values()}
     if len(lengths) > 1:
-        shapes = ", ".join(f"{n} has shape {a.shape}" for n, a in arrays.items())
+        shapes = ", ".join(f"{n} has shape {array.shape}" for n, array in arrays.items())
         raise InputTypeError(f"the batch's columns differ in length: {shapes}")
     return arrays, lengths.pop() if lengths else 0
 
@@ -117,8 +117,8 @@ class Schedules:
 
     def __init__(self, program: Program, steps: Mapping[int, Step], constants: Collection[int]):
         self._program, self._steps, self._constants = program, steps, constants
-        names = [tuple(program.outputs), *((name,) for name in program.outputs)]
-        self._schedules = {outputs: self._make(outputs) for outputs in names}
+        output_sets = [tuple(program.outputs), *((name,) for name in program.outputs)]
+        self._schedules = {outputs: self._make(outputs) for outputs in output_sets}
 
     def find(self, outputs: tuple[str, ...]) -> Schedule:
         return self._schedules.get(outputs) or self._make(outputs)

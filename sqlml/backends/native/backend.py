@@ -66,9 +66,9 @@ class NativeCompiled:
             start = stop
             with suppress(NotReady):
                 if start < rows:
-                    rest = self._get_kernels().run(_slice_rows(arrays, start, rows), names)
+                    remaining = self._get_kernels().run(_slice_rows(arrays, start, rows), names)
                     for name, result in results.items():
-                        result[start:] = rest[name]
+                        result[start:] = remaining[name]
                     break
         return results
 
@@ -137,7 +137,7 @@ class _Kernels:
             if failed_row >= 0:
                 block = {fused.name: x[failed_row:]}
                 reference.run(self.program, block, names)  # raises the error with its row
-                return self._stepwise().run(inputs, names)
+                return self._get_stepwise().run(inputs, names)
             results[name] = out
         return results
 
@@ -150,7 +150,7 @@ class _Kernels:
         if filler is None or not filler.texts:
             return None
         nodes = self.program.nodes
-        arrays, rows = collect_columns(inputs, self._stepwise().schedule_of((output,)).inputs)
+        arrays, rows = collect_columns(inputs, self._get_stepwise().schedule_of((output,)).inputs)
         if filler.reads_rows:
             x = np.ascontiguousarray(reference.convert_input(nodes[filler.rows], arrays))
         else:
@@ -160,17 +160,17 @@ class _Kernels:
         follower = filler.follower(rows)
         if follower is None or any(text.missing.any() for text in texts):
             return None
-        ends = np.stack([end for text in texts for end in text.addresses()])
+        addresses = np.stack([end for text in texts for end in text.addresses()])
         out = np.empty((rows, filler.width), filler.dtype)
         rejected, row = list[int](), 0
-        while (row := follower.run(x, ends, out, row, rows, follower.block)) < rows:
+        while (row := follower.run(x, addresses, out, row, rows, follower.block)) < rows:
             stop = min(row + follower.block, rows)
-            while (row := follower.run(x, ends, out, row, stop, 1)) < stop:
+            while (row := follower.run(x, addresses, out, row, stop, 1)) < stop:
                 rejected.append(row)
                 row += 1
         if rejected:
             rejected_rows = {name: array[np.array(rejected)] for name, array in arrays.items()}
-            out[rejected] = self._stepwise().run(rejected_rows, (output,))[output]
+            out[rejected] = self._get_stepwise().run(rejected_rows, (output,))[output]
         return out
 
     def filler(self, output: str, columns: Sequence[int], width: int) -> Filler | None:
@@ -180,7 +180,7 @@ class _Kernels:
         input_types = [self.program.nodes[i].type for i in self.program.inputs.values()]
         if len(input_types) != 1 or input_types[0].dtype in TEXTUAL or not columns:
             return None
-        steps = self._stepwise()
+        steps = self._get_stepwise()
         tree_filler = TreeFiller.of(steps, output, columns, width)
         if tree_filler is not None:
             return tree_filler
@@ -192,13 +192,13 @@ class _Kernels:
 
     def text_filler(self, output: str) -> TextFiller | None:
         if output not in self._text_fillers:
-            steps = self._stepwise()
+            steps = self._get_stepwise()
             stages = Stages.of(steps, output)
             filler = None if stages is None else TextFiller(steps, output, stages)
             self._text_fillers[output] = filler
         return self._text_fillers[output]
 
-    def _stepwise(self) -> Stepwise:
+    def _get_stepwise(self) -> Stepwise:
         with self._lock:
             if self._steps is None:
                 self._steps = Stepwise(self.program, self._strategy)

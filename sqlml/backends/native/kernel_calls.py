@@ -116,10 +116,10 @@ class KernelCalls:
         """Return the bytes per row of the places from SCRATCH on."""
         sizes: dict[int, int] = {}
         for call in self.calls:
-            for rows in call.arguments:
-                if isinstance(rows, Rows) and rows.place >= SCRATCH:
-                    size = (rows.stride or rows.width) * rows.dtype.itemsize
-                    sizes[rows.place] = max(size, sizes.get(rows.place, 0))
+            for argument in call.arguments:
+                if isinstance(argument, Rows) and argument.place >= SCRATCH:
+                    size = (argument.stride or argument.width) * argument.dtype.itemsize
+                    sizes[argument.place] = max(size, sizes.get(argument.place, 0))
         return tuple(sizes.get(place, 0) for place in range(SCRATCH, max(sizes, default=1) + 1))
 
     def count_max_words(self) -> int:

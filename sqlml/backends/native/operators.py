@@ -112,10 +112,10 @@ def _with_attrs(make_kernel: Callable[..., Callable[..., Any] | None], *names: s
     return lambda node, x: make_kernel(*(node.attrs[name] for name in names))
 
 
-def _select(node: Node, x: TensorType) -> Callable[..., Any] | None:
+def _select(node: Node, x_type: TensorType) -> Callable[..., Any] | None:
     indices: Array = node.attrs["indices"]
-    if x.sparse:
-        return ColumnSelector(x.width, indices)
+    if x_type.sparse:
+        return ColumnSelector(x_type.width, indices)
     start = int(indices[0]) if indices.size else 0
     if not np.array_equal(indices, np.arange(start, start + indices.size)):
         return None
@@ -123,12 +123,12 @@ def _select(node: Node, x: TensorType) -> Callable[..., Any] | None:
     return lambda x: x[:, start:stop]
 
 
-def _cast(node: Node, x: TensorType) -> Callable[..., Any]:
+def _cast(node: Node, x_type: TensorType) -> Callable[..., Any]:
     dtype = numpy_dtype(node.type.dtype)
     return lambda x: x.astype(dtype, copy=False)
 
 
-def _encode(node: Node, x: TensorType) -> Callable[..., Any]:
+def _encode(node: Node, x_type: TensorType) -> Callable[..., Any]:
     categories, missing = node.attrs["categories"], node.attrs["missing"]
     if categories.dtype != object:
         return make_encoder(categories, missing)
@@ -137,19 +137,19 @@ def _encode(node: Node, x: TensorType) -> Callable[..., Any]:
     return lambda x: (encode_texts if isinstance(x, TextColumn) else encode_objects)()(x)
 
 
-def _fill(node: Node, x: TensorType) -> Callable[..., Any]:
+def _fill(node: Node, x_type: TensorType) -> Callable[..., Any]:
     fill_texts, fill_values = make_text_fill(node.attrs), reference.FUNCTIONS["fill"]
     return lambda x: fill_texts(x) if isinstance(x, TextColumn) else fill_values([x], node.attrs)
 
 
-def _encode_hashed(node: Node, x: TensorType) -> Callable[..., Any]:
+def _encode_hashed(node: Node, x_type: TensorType) -> Callable[..., Any]:
     hashes, missing, hash_texts = node.attrs["hashes"], node.attrs["missing"], make_text_hasher()
     encode = make_encoder(hashes.astype(np.float64), missing)
     return lambda x: encode(hash_texts(x) % (1 << 32))
 
 
-def _hash_categories(node: Node, x: TensorType) -> Callable[..., Any]:
-    return make_text_hasher() if x.dtype == "string" else make_number_hash_kernel()
+def _hash_categories(node: Node, x_type: TensorType) -> Callable[..., Any]:
+    return make_text_hasher() if x_type.dtype == "string" else make_number_hash_kernel()
 
 
 def _one_hot(node: Node, codes: TensorType) -> Callable[..., Any] | None:
@@ -159,12 +159,12 @@ def _one_hot(node: Node, codes: TensorType) -> Callable[..., Any] | None:
     return column_kernels.make_one_hot_kernel(node.type.width, *dtypes)
 
 
-def _argmax(node: Node, x: TensorType) -> Callable[..., Any] | None:
-    is_matrix = len(x.shape) == 2 and x.rowwise and x.width
-    return column_kernels.make_argmax_kernel(numpy_dtype(x.dtype)) if is_matrix else None
+def _argmax(node: Node, x_type: TensorType) -> Callable[..., Any] | None:
+    is_matrix = len(x_type.shape) == 2 and x_type.rowwise and x_type.width
+    return column_kernels.make_argmax_kernel(numpy_dtype(x_type.dtype)) if is_matrix else None
 
 
-def _require_finite(node: Node, x: TensorType) -> Callable[..., Any]:
+def _require_finite(node: Node, x_type: TensorType) -> Callable[..., Any]:
     attrs, dtype = node.attrs, numpy_dtype(node.type.dtype)
     if "low" in attrs or "high" in attrs:
         width = node.type.width
@@ -177,8 +177,8 @@ def _require_finite(node: Node, x: TensorType) -> Callable[..., Any]:
     return lambda x: raise_error([x], attrs) if has_rejected(x) else x
 
 
-def _linear(node: Node, x: TensorType) -> Callable[..., Any]:
-    make_kernel = make_sparse_linear if x.sparse else make_linear_function
+def _linear(node: Node, x_type: TensorType) -> Callable[..., Any]:
+    make_kernel = make_sparse_linear if x_type.sparse else make_linear_function
     return make_kernel(node.attrs["weights"], node.attrs["bias"])
 
 

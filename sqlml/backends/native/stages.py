@@ -122,7 +122,7 @@ class Stages:
         return tuple(calls)
 
 
-_BY_KERNEL = frozenset(
+_KERNEL_OPERATORS = frozenset(
     "hash_categories interpolate look_up_combinations search_sorted tree_contributions".split()
 )
 """Operators that the VM lacks, whose kernels read one row and write one row."""
@@ -150,13 +150,13 @@ def _make_stage(program: Program, step: Step) -> _Stage | None:
     if node.op == "search_sorted" and source.type.dtype in KERNEL_FLOATS:
         attrs, double = node.attrs, np.dtype(np.float64)
         kernel = make_search_kernel(attrs["edges"], attrs["offsets"], attrs["side"], double)
-    runs_kernel = node.op in _BY_KERNEL
+    runs_kernel = node.op in _KERNEL_OPERATORS
     if runs_kernel and isinstance(kernel, RowKernel) and kernel.dtype.name in KERNEL_FLOATS:
         return _Stage(i, (source_node,), kernel.width, kernel.dtype, _make_kernel_calls(kernel))
     if node.op == "densify":
-        counts = TextSums.of(program, source_node)
+        text_sums = TextSums.of(program, source_node)
         start = np.full(node.type.width, node.attrs["fill"], numpy_dtype(node.type.dtype))
-        return None if counts is None else _make_sparse_stage(i, (counts,), start, None)
+        return None if text_sums is None else _make_sparse_stage(i, (text_sums,), start, None)
     if node.op == "linear" and source.type.sparse:
         return _make_sparse_linear_stage(program, i)
     return None
@@ -200,13 +200,13 @@ def _make_sparse_stage(
     reads = tuple(summand[0] for summand in summands if isinstance(summand, tuple))
 
     def make_calls(values: Sequence[Rows], out: Rows, block: _Block) -> Iterator[Call]:
-        dense = iter(values)
+        dense_rows = iter(values)
         yield call_fill(start, out)
         for summand in summands:
             if isinstance(summand, TextSums):
                 yield from summand.calls(*block.texts[summand.node], out)
             else:
-                yield call_add_products(next(dense), summand[1], out)
+                yield call_add_products(next(dense_rows), summand[1], out)
         if bias is not None:
             yield call_add(bias, out)
 
@@ -228,9 +228,9 @@ def _make_vm_stage(program: Program, node: int, computed: Collection[int]) -> _S
             needed.update(program.nodes[i].inputs)
     if not reads:
         return None
-    order = tuple(sorted(reads))
-    nodes, inputs = _make_inputs([program.nodes[i].type for i in order])
-    positions = dict(zip(order, inputs, strict=True))
+    read_nodes = tuple(sorted(reads))
+    nodes, inputs = _make_inputs([program.nodes[i].type for i in read_nodes])
+    positions = dict(zip(read_nodes, inputs, strict=True))
     for i in reversed(nodes_to_compute):
         old = program.nodes[i]
         positions[i] = len(nodes)
@@ -244,7 +244,7 @@ def _make_vm_stage(program: Program, node: int, computed: Collection[int]) -> _S
         x, copies = _concatenate(values, block.places)
         return (*copies, *kernel.calls(x, out, block.places))
 
-    return _Stage(node, order, kernel.width, kernel.dtype, make_calls)
+    return _Stage(node, read_nodes, kernel.width, kernel.dtype, make_calls)
 
 
 _NAME = "rows"

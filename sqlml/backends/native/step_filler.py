@@ -49,13 +49,13 @@ MAX_BLOCK_ROWS = 512
 class Follower:
     """Makes the kernel calls `calls`, encoded as `table`, for blocks of rows. Thread-safe.
 
-    The first `ends` scratch places hold the addresses of the strings. A block has at most `block`
-    rows.
+    The first `text_places` scratch places hold the addresses of the strings. A block has at most
+    `block` rows.
     """
 
-    def __init__(self, calls: KernelCalls, table: Array, ends: int) -> None:
-        self._kept = calls
-        self._sizes = np.array(calls.measure_scratch()[ends:], np.int64)
+    def __init__(self, calls: KernelCalls, table: Array, text_places: int) -> None:
+        self._calls = calls
+        self._sizes = np.array(calls.measure_scratch()[text_places:], np.int64)
         self._table, self._count = table, len(calls.calls)
         self._words = calls.count_max_words()
         self.block = max(1, min(MAX_BLOCK_ROWS, BLOCK_BYTES // max(1, int(self._sizes.sum()))))
@@ -83,14 +83,14 @@ def align_address(address: Any) -> Any:
 
 
 @inlined_helper
-def follow(table: Any, calls: Any, rows: Any, places: Any, words: Any) -> Any:
+def follow(table: Any, call_count: Any, rows: Any, places: Any, words: Any) -> Any:
     """Make the calls of a table for a block of rows, until one does not return -1.
 
     Returns the result of this call, or -1. `places` holds the addresses of the places, and `words`
     is scratch space.
     """
     index = 0
-    for _ in range(calls):
+    for _ in range(call_count):
         address, size, changes = table[index], table[index + 1], table[index + 2]
         index += 3
         for i in range(size):
@@ -118,7 +118,7 @@ def follow_blocks(table: Any, counts: Any, sizes: Any, x: Any, ends: Any, out: A
         sizes: the bytes per row of each scratch place.
         x, ends, out: bytes (n, w), int64 (m, n), and bytes (n, k); see `Follower.run`.
     """
-    calls, max_words, block, first, stop = counts
+    call_count, max_words, block, first, stop = counts
     rows, text_places, scratch_places = out.shape[0], ends.shape[0], sizes.size
     block = min(block, stop - first)
     scratch_bytes = ALIGN
@@ -140,7 +140,7 @@ def follow_blocks(table: Any, counts: Any, sizes: Any, x: Any, ends: Any, out: A
         places[1] = np.int64(out.ctypes.data) + first * out.shape[1]
         for i in range(text_places):
             places[2 + i] = np.int64(ends.ctypes.data) + 8 * (i * rows + first)
-        if follow(table, calls, block_rows, places, words) != -1:
+        if follow(table, call_count, block_rows, places, words) != -1:
             break
         first += block_rows
     free(buffer_address)
@@ -169,13 +169,13 @@ class StepFiller(_MatrixFiller):
 
     def __init__(self, steps: Stepwise, output: str, columns: Sequence[int], width: int) -> None:
         super().__init__(steps.program, output)
-        self._plan = steps.schedule_of((output,))
+        self._schedule = steps.schedule_of((output,))
         self._constants = steps.constants
         self._rows = steps.rows
-        first = columns[0] if columns else 0
+        first_column = columns[0] if columns else 0
         self._slice: slice | None = None
-        if list(columns) == list(range(first, first + len(columns))):
-            self._slice = slice(first, first + len(columns))
+        if list(columns) == list(range(first_column, first_column + len(columns))):
+            self._slice = slice(first_column, first_column + len(columns))
         self._columns = np.array(columns, np.int64)
 
     def fill(self, x: Array, out: Array) -> int:
@@ -187,7 +187,7 @@ class StepFiller(_MatrixFiller):
             values[self._node] = x_block
             try:
                 with np.errstate(all="ignore"):
-                    self._plan.run(values)
+                    self._schedule.run(values)
             except SqlmlError:
                 return start
             out[start : start + self._rows] = values[self._output]
@@ -263,7 +263,7 @@ class TreeFiller(_MatrixFiller):
     ) -> None:
         super().__init__(steps.program, output)
         self._forest, self._columns, self._allowed, self._tail = forest, columns, allowed, tail
-        self._has_refused = (
+        self._has_rejected = (
             None if allowed == ANY else make_finite_checker(forest.source, allowed == FINITE_OR_NAN)
         )
         is_converted = forest.source != self.input
@@ -290,7 +290,8 @@ class TreeFiller(_MatrixFiller):
             if has_limits or check.type.dtype not in KERNEL_FLOATS:
                 return None
             source = find_source(program, check.inputs[0], check.type.dtype)
-            input_node, allowed = source.node, FINITE_OR_NAN if check.attrs["allow_nan"] else FINITE
+            input_node = source.node
+            allowed = FINITE_OR_NAN if check.attrs["allow_nan"] else FINITE
             if program.nodes[input_node].op == "input":
                 columns_read = columns_read[source.columns]
         input_type = program.nodes[input_node].type
@@ -323,7 +324,7 @@ class TreeFiller(_MatrixFiller):
             if forest.lockstep.fill(x, margins, self._allowed) >= 0:
                 return 0
         else:
-            if self._has_refused is not None and self._has_refused(x):
+            if self._has_rejected is not None and self._has_rejected(x):
                 return 0
             margins = forest.blocks(x)
             if tail is None:

@@ -40,12 +40,12 @@ def find_in_place_operators(program: Program) -> dict[int, Callable[..., Array]]
             source = program.nodes[j]
             is_read_once = use_counts[j] == 1 and node.type.rowwise
             if is_read_once and source.op in FRESH and source.type == node.type:
-                functions[i] = _make_in_place(ufunc, position)
+                functions[i] = _make_in_place_function(ufunc, position)
                 break
     return functions
 
 
-def _make_in_place(ufunc: np.ufunc, position: int) -> Callable[..., Any]:
+def _make_in_place_function(ufunc: np.ufunc, position: int) -> Callable[..., Any]:
     return lambda *args: ufunc(*args, out=args[position])
 
 
@@ -73,10 +73,10 @@ class Stepwise:
 
     def __init__(self, program: Program, strategy: str = "traverse") -> None:
         self.program = program
-        size = measure_row_bytes(program)
+        row_bytes = measure_row_bytes(program)
         has_trees = any(node.op == "tree_ensemble" for node in program.nodes)
-        fewest = min(TREE_ROWS if has_trees else FEWEST_ROWS, FEWEST_BYTES // size)
-        self.rows: int = int(np.clip(BLOCK_BYTES // size, max(1, fewest), MOST_ROWS))
+        min_rows = min(TREE_ROWS if has_trees else FEWEST_ROWS, FEWEST_BYTES // row_bytes)
+        self.rows: int = int(np.clip(BLOCK_BYTES // row_bytes, max(1, min_rows), MOST_ROWS))
         self.constants: dict[int, Array] = {}
         steps: dict[int, Step] = {}
         in_place = find_in_place_operators(program)
@@ -97,19 +97,19 @@ class Stepwise:
 
     def run(self, inputs: Batch, outputs: Sequence[str] | None = None) -> dict[str, Array]:
         names = tuple(self.program.outputs) if outputs is None else tuple(outputs)
-        plan = self.schedule_of(names)
+        schedule = self.schedule_of(names)
 
         def run_block(arrays: Batch) -> dict[str, Array]:
             values = dict(self.constants)
-            for i in plan.inputs.values():
+            for i in schedule.inputs.values():
                 array = reference.convert_input(self.program.nodes[i], arrays)
                 is_text = isinstance(array, TextColumn)
                 values[i] = array if is_text or array.flags.aligned else array.copy()
             with np.errstate(all="ignore"):
-                plan.run(values)
+                schedule.run(values)
             return {name: values[self.program.outputs[name]] for name in names}
 
-        return run_blocks(self.program, inputs, plan.inputs, names, self.rows, run_block)
+        return run_blocks(self.program, inputs, schedule.inputs, names, self.rows, run_block)
 
 
 def _make_sampler(node: Node) -> Callable[..., Array]:

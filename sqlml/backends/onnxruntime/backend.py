@@ -138,7 +138,7 @@ def _runs_on_host(program: Program, index: int) -> bool:
 
 def _make_graph_stage(program: Program, stage: Stage, device: str) -> Run:
     """Build the graph of a stage, and return a function that runs it in one session."""
-    graph, names = Graph(), {i: f"n{i}" for i in (*stage.reads, *stage.gives)}
+    graph, names = Graph(), {i: f"n{i}" for i in (*stage.reads, *stage.writes)}
     graph_values = {i: names[i] for i in stage.reads}
     for i in stage.nodes:
         node = program.nodes[i]
@@ -148,10 +148,10 @@ def _make_graph_stage(program: Program, stage: Stage, device: str) -> Run:
         types = [program.nodes[j].type for j in node.inputs]
         args = [graph_values[j] for j in node.inputs]
         graph_values[i] = EMIT[node.op](graph, node, args, types)
-    for i in stage.gives:
+    for i in stage.writes:
         graph.rename(graph_values[i], names[i])
     inputs = {names[i]: program.nodes[i].type for i in stage.reads}
-    outputs = {names[i]: program.nodes[i].type for i in stage.gives}
+    outputs = {names[i]: program.nodes[i].type for i in stage.writes}
     session = open_session_on(graph.model(inputs, outputs), device)
 
     def run(values: Values) -> None:
@@ -160,7 +160,7 @@ def _make_graph_stage(program: Program, stage: Stage, device: str) -> Run:
             results = session.run(list(outputs), feed)
         except Exception as error:  # onnxruntime's exceptions have no other common base.
             raise _convert_error(error, device) from error
-        values.update(zip(stage.gives, results, strict=True))
+        values.update(zip(stage.writes, results, strict=True))
 
     return run
 
@@ -224,11 +224,11 @@ class OnnxRuntimeBackend:
     """Runs Programs as ONNX graphs; trees are TreeEnsemble nodes, or lowered as in Hummingbird."""
 
     def supports(self, program: Program) -> str | None:
-        foreign = {op for op, owner in opaque.OWNING_BACKENDS.items() if owner != "onnxruntime"}
+        excluded = {op for op, owner in opaque.OWNING_BACKENDS.items() if owner != "onnxruntime"}
         for node in program.nodes:
             if node.op == "tree_ensemble" and Ensemble.of(node.attrs).has_categories:
                 return "trees that test for categories need strategy gemm, tt or ptt"
-        return explain_unsupported(program, (set(reference.FUNCTIONS) | {"input"}) - foreign)
+        return explain_unsupported(program, (set(reference.FUNCTIONS) | {"input"}) - excluded)
 
     def compile(
         self, program: Program, *, device: str = "cpu", strategy: str = "traverse"

@@ -62,10 +62,10 @@ _STRINGS = frozenset({"input", "select", "concat", "encode", "fill", "isnan", "c
 """Operators that may read or return strings."""
 
 
-def export_onnx(program: Program, stored: bytes = b"") -> bytes:
+def export_onnx(program: Program, original_bytes: bytes = b"") -> bytes:
     """Return a lowered Program as a serialized ModelProto.
 
-    `stored`, the serialized Program before lowering, is embedded if given, so sqlml can read it.
+    `original_bytes`, the Program before lowering, is embedded if given, so sqlml can read it.
     """
     graph = Graph()
     values: dict[int, str] = {}
@@ -89,12 +89,12 @@ def export_onnx(program: Program, stored: bytes = b"") -> bytes:
         values[i] = _find_emitter(node, types)(graph, node, args, types)
     outputs: dict[str, TensorType] = {}
     for name, i in program.outputs.items():
-        graph_name, value, output_type = NAMES.get(name, name), values[i], program.nodes[i].type
+        graph_name, tensor, output_type = NAMES.get(name, name), values[i], program.nodes[i].type
         if name == "label":
-            value, output_type = _decode_labels(graph, value, output_type, program.labels)
-        graph.rename(value, graph_name)
+            tensor, output_type = _decode_labels(graph, tensor, output_type, program.labels)
+        graph.rename(tensor, graph_name)
         outputs[graph_name] = output_type
-    return graph.model(inputs, outputs, "exported by sqlml", stored)
+    return graph.model(inputs, outputs, "exported by sqlml", original_bytes)
 
 
 def _make_unsupported_error(reason: str) -> BackendError:
@@ -113,11 +113,11 @@ def _find_emitter(node: Node, input_types: Types) -> Emit:
         name = "an unknown operator" if node.op not in OPS else f"operator {node.op}{suffix}"
         raise _make_unsupported_error(f"ONNX has no equivalent of {name}")
     if has_strings and node.op == "isnan":
-        return _isnan_of_strings
+        return _emit_isnan_of_strings
     return FUNCTIONS[node.op]
 
 
-def _isnan_of_strings(graph: Graph, node: Node, args: Args, types: Types) -> str:
+def _emit_isnan_of_strings(graph: Graph, node: Node, args: Args, types: Types) -> str:
     """Emit false for every string, because ONNX has no NULL."""
     return graph.add("Not", graph.add("Equal", args[0], args[0]))
 

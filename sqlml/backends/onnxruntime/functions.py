@@ -131,9 +131,9 @@ def _emit_exit_numbers(
 
     children: dict[str, Any] = {}
     for side, child in (("true", ensemble.left), ("false", ensemble.right)):
-        node = np.concatenate([child, ensemble.roots[single_leaf_trees]])
-        children[f"nodes_{side}nodeids"] = np.where(node < 0, ~node, node).tolist()
-        children[f"nodes_{side}leafs"] = (node < 0).astype(int).tolist()
+        nodes = np.concatenate([child, ensemble.roots[single_leaf_trees]])
+        children[f"nodes_{side}nodeids"] = np.where(nodes < 0, ~nodes, nodes).tolist()
+        children[f"nodes_{side}leafs"] = (nodes < 0).astype(int).tolist()
 
     return graph.add(
         "TreeEnsemble",
@@ -240,9 +240,9 @@ def _search_sorted(graph: Graph, node: Node, args: Args, types: Types) -> str:
     is_edge = np.zeros(edges.shape, bool)
     for j, column_edges in enumerate(columns):
         edges[0, j, : column_edges.size], is_edge[0, j, : column_edges.size] = column_edges, True
-    compare = "Less" if node.attrs["side"] == "left" else "LessOrEqual"
+    op = "Less" if node.attrs["side"] == "left" else "LessOrEqual"
     all_edges, numbers = graph.constant(edges), graph.add("Unsqueeze", x, graph.ints(2))
-    is_below_or_equal = graph.add(compare, all_edges, numbers)
+    is_below_or_equal = graph.add(op, all_edges, numbers)
     is_below = graph.add("And", is_below_or_equal, graph.constant(is_edge))
     count = graph.add("ReduceSum", graph.cast(is_below, "int64"), graph.ints(2), keepdims=0)
     edge_count = graph.constant(is_edge.sum(axis=2).astype(np.int64))
@@ -269,23 +269,23 @@ def _square(graph: Graph, node: Node, args: Args, types: Types) -> str:
 
 def _shift_right(graph: Graph, node: Node, args: Args, types: Types) -> str:
     """Emit an arithmetic shift; ONNX shifts only unsigned numbers, and its division truncates."""
-    x, by = (graph.cast(a, "int64") for a in args)
+    x, bits = (graph.cast(a, "int64") for a in args)
     minus_one, zero = graph.scalar(-1, "int64"), graph.scalar(0, "int64")
     powers = graph.constant(np.int64(1) << np.arange(63, dtype=np.int64))
-    power = graph.add("Gather", powers, graph.add("Min", by, graph.scalar(62, "int64")))
+    power = graph.add("Gather", powers, graph.add("Min", bits, graph.scalar(62, "int64")))
     is_negative = graph.add("Less", x, zero)
     inverted = graph.add("Sub", minus_one, x)
     shifted = graph.add("Div", graph.add("Where", is_negative, inverted, x), power)
-    shifted = graph.add("Where", graph.add("Equal", by, graph.scalar(63, "int64")), zero, shifted)
+    shifted = graph.add("Where", graph.add("Equal", bits, graph.scalar(63, "int64")), zero, shifted)
     result = graph.add("Where", is_negative, graph.add("Sub", minus_one, shifted), shifted)
     return graph.cast(result, node.type.dtype)
 
 
 def _where(graph: Graph, node: Node, args: Args, types: Types) -> str:
-    condition, *sides = args
+    condition, *operands = args
     if node.type.dtype not in NARROW:
-        return graph.add("Where", condition, *sides)
-    selected = graph.add("Where", condition, *[graph.cast(s, "int32") for s in sides])
+        return graph.add("Where", condition, *operands)
+    selected = graph.add("Where", condition, *[graph.cast(s, "int32") for s in operands])
     return graph.cast(selected, node.type.dtype)
 
 
@@ -312,23 +312,23 @@ def _reshape(graph: Graph, node: Node, args: Args, types: Types) -> str:
     return graph.add("Reshape", args[0], graph.ints(-1, *shape))
 
 
-def _index(graph: Graph, x: str, dtype: DType) -> str:
+def _cast_index(graph: Graph, x: str, dtype: DType) -> str:
     return x if dtype in ("int32", "int64") else graph.cast(x, "int64")
 
 
 def _take(graph: Graph, node: Node, args: Args, types: Types) -> str:
-    return graph.add("Gather", args[0], _index(graph, args[1], types[1].dtype), axis=0)
+    return graph.add("Gather", args[0], _cast_index(graph, args[1], types[1].dtype), axis=0)
 
 
 def _gather(graph: Graph, node: Node, args: Args, types: Types) -> str:
-    return graph.add("GatherElements", args[0], _index(graph, args[1], types[1].dtype), axis=1)
+    return graph.add("GatherElements", args[0], _cast_index(graph, args[1], types[1].dtype), axis=1)
 
 
 def _mark_nan(graph: Graph, x: str, axis: int) -> tuple[str, str]:
     """Emit a float32 mask of the NaNs in `x`, and a bool: whether a line on `axis` has a NaN."""
-    marks = graph.cast(graph.add("IsNaN", x), "float32")
-    max_mark = graph.add("ReduceMax", marks, graph.ints(axis), keepdims=1)
-    return marks, graph.add("Greater", max_mark, graph.scalar(0, "float32"))
+    nan_mask = graph.cast(graph.add("IsNaN", x), "float32")
+    max_of_mask = graph.add("ReduceMax", nan_mask, graph.ints(axis), keepdims=1)
+    return nan_mask, graph.add("Greater", max_of_mask, graph.scalar(0, "float32"))
 
 
 def _make_extreme(op: str) -> Emit:
@@ -357,9 +357,9 @@ def _argmax(graph: Graph, node: Node, args: Args, types: Types) -> str:
     axis: int = node.attrs["axis"]
     (x,), dtype = args, types[0].dtype
     if dtype in FLOATS:  # NaN is the largest, and the first one is selected.
-        marks, has_nan = _mark_nan(graph, x, axis)
-        marks = marks if dtype == "float32" else graph.cast(marks, dtype)
-        x = graph.add("Where", has_nan, marks, x)
+        nan_mask, has_nan = _mark_nan(graph, x, axis)
+        nan_mask = nan_mask if dtype == "float32" else graph.cast(nan_mask, dtype)
+        x = graph.add("Where", has_nan, nan_mask, x)
     elif dtype == "int16":
         x = graph.cast(x, "int32")
     return graph.add("ArgMax", x, axis=axis, keepdims=1)
@@ -367,14 +367,14 @@ def _argmax(graph: Graph, node: Node, args: Args, types: Types) -> str:
 
 def _softmax(graph: Graph, node: Node, args: Args, types: Types) -> str:
     (x,), dtype = args, node.type.dtype
-    wide: DType = node.attrs["sum_dtype"]
+    wide_dtype: DType = node.attrs["sum_dtype"]
     if not node.type.width:
         return x
     maximum = graph.add("ReduceMax", x, graph.ints(1), keepdims=1)
     has_nan = _mark_nan(graph, x, 1)[1]
     maximum_or_nan = graph.add("Where", has_nan, graph.scalar(np.nan, dtype), maximum)
     exponentials = _exp(graph, graph.add("Sub", x, maximum_or_nan), dtype)
-    total = graph.add("ReduceSum", graph.cast(exponentials, wide), graph.ints(1), keepdims=1)
+    total = graph.add("ReduceSum", graph.cast(exponentials, wide_dtype), graph.ints(1), keepdims=1)
     return graph.add("Div", exponentials, graph.cast(total, dtype))
 
 
@@ -433,18 +433,18 @@ FUNCTIONS: Mapping[str, Emit] = {
 """Operator -> its emitter, for values that are not strings."""
 
 
-def _fast_take(graph: Graph, node: Node, args: Args, types: Types) -> str:
+def _emit_fast_take(graph: Graph, node: Node, args: Args, types: Types) -> str:
     table, index = types
     is_unsupported = table.dtype == "string" or int(np.prod(table.shape[1:], dtype=np.int64)) != 1
     if is_unsupported or 0 in (*table.shape, *index.shape[1:]):
         return FUNCTIONS["take"](graph, node, args, types)
-    flat = graph.add("Reshape", _index(graph, args[1], index.dtype), graph.ints(-1))
+    flat = graph.add("Reshape", _cast_index(graph, args[1], index.dtype), graph.ints(-1))
     table_values = graph.add("Reshape", args[0], graph.ints(-1))
     taken_values = graph.add("GatherElements", table_values, flat, axis=0)
     return graph.add("Reshape", taken_values, graph.ints(-1, *node.type.shape[1:]))
 
 
-def _fast_select(graph: Graph, node: Node, args: Args, types: Types) -> str:
+def _emit_fast_select(graph: Graph, node: Node, args: Args, types: Types) -> str:
     indices: Array = node.attrs["indices"]
     start, size = int(indices[0]) if indices.size else 0, indices.size
     is_consecutive = np.array_equal(indices, np.arange(start, start + size))
@@ -458,5 +458,5 @@ def _fast_select(graph: Graph, node: Node, args: Args, types: Types) -> str:
     return graph.add("GatherElements", args[0], expanded_indices, axis=1)
 
 
-EMIT: Mapping[str, Emit] = {**FUNCTIONS, "take": _fast_take, "select": _fast_select}
+EMIT: Mapping[str, Emit] = {**FUNCTIONS, "take": _emit_fast_take, "select": _emit_fast_select}
 """Operator -> its emitter, as in `FUNCTIONS`, but with fast lookups, for sessions."""

@@ -80,9 +80,9 @@ class Graph:
         inputs: Mapping[str, TensorType],
         outputs: Mapping[str, TensorType],
         description: str = "",
-        stored: bytes = b"",
+        original_bytes: bytes = b"",
     ) -> bytes:
-        """Return the serialized ModelProto, in which the Program `stored` is embedded if given."""
+        """Return the serialized ModelProto; `original_bytes`, a Program, is embedded if given."""
         reads, gives = ([_describe_value(*v) for v in types.items()] for types in (inputs, outputs))
         graph = helper.make_graph(self._nodes, "sqlml", reads, gives, self._constants, description)
         opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("ai.onnx.ml", ML_OPSET)]
@@ -91,8 +91,8 @@ class Graph:
         )
         if model.ByteSize() > MAX_PROTO_BYTES:
             raise BackendError("this model exceeds 2 GB as ONNX; use another backend or format")
-        if stored:
-            embed_program(model, stored)
+        if original_bytes:
+            embed_program(model, original_bytes)
         return bytes(model.SerializeToString(deterministic=True))
 
     def _store(self, tensor: onnx.TensorProto) -> str:
@@ -105,23 +105,23 @@ class Graph:
         return f"_{prefix}{self._count}"
 
 
-def _describe_value(name: str, value: TensorType) -> onnx.ValueInfoProto:
-    shape: Sequence[Any] = ["N" if d == ROWS else d for d in value.shape]
-    return helper.make_tensor_value_info(name, ELEMENT[value.dtype], shape)
+def _describe_value(name: str, value_type: TensorType) -> onnx.ValueInfoProto:
+    shape: Sequence[Any] = ["N" if size == ROWS else size for size in value_type.shape]
+    return helper.make_tensor_value_info(name, ELEMENT[value_type.dtype], shape)
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
     """Nodes that run together in order, on the host or as one graph.
 
-    `reads` are the inputs and the nodes of earlier stages that the stage needs. `gives` are the
+    `reads` are the inputs and the nodes of earlier stages that the stage needs. `writes` are the
     nodes whose values it returns, because later stages or outputs need them.
     """
 
     host: bool
     nodes: tuple[int, ...]
     reads: tuple[int, ...]
-    gives: tuple[int, ...]
+    writes: tuple[int, ...]
 
 
 def split_into_stages(
@@ -144,6 +144,6 @@ def split_into_stages(
         reads = {j for j in read_nodes if program.nodes[j].op != "constant"}
         later_nodes = [i for i in stage_of_node if stage_of_node[i] > stage]
         read_later = {j for i in later_nodes for j in program.nodes[i].inputs}
-        gives = stage_nodes & (read_later | output_nodes)
-        stages.append(Stage(stage % 2 == 1, nodes, tuple(sorted(reads)), tuple(sorted(gives))))
+        writes = stage_nodes & (read_later | output_nodes)
+        stages.append(Stage(stage % 2 == 1, nodes, tuple(sorted(reads)), tuple(sorted(writes))))
     return tuple(stages)

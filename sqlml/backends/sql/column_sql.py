@@ -38,145 +38,145 @@ def format_number(number: str, nan: bool, dialect: Dialect) -> str:
     return f"CASE WHEN {dialect.call('isnan', number)} THEN {null} ELSE {without_fraction} END"
 
 
-def _linear_sql(printing: Printing) -> Value:
+def _linear_sql(context: Printing) -> Value:
     """Return x @ weights + bias; each sum adds the columns in order, and then the bias."""
-    weights, bias = printing.attrs["weights"], printing.attrs["bias"]
-    x = printing.bind(printing.values[0]) if weights.shape[1] > 1 else printing.values[0]
+    weights, bias = context.attrs["weights"], context.attrs["bias"]
+    x = context.bind(context.values[0]) if weights.shape[1] > 1 else context.values[0]
     return tuple(
-        _dot_product_sql(printing, x, printing.literals(weights[:, k]), printing.number(bias[k]))
+        _dot_product_sql(context, x, context.literals(weights[:, k]), context.number(bias[k]))
         for k in range(weights.shape[1])
     )
 
 
 def _dot_product_sql(
-    printing: Printing, columns: Sequence[Expression], weights: Sequence[Expression], *added: str
+    context: Printing, columns: Sequence[Expression], weights: Sequence[Expression], *added: str
 ) -> Expression:
     """Return the sum of `columns` times `weights`, followed by the terms `added`."""
     pairs = zip(columns, weights, strict=True)
-    terms = [printing.operator("*", column.sql, weight.sql) for column, weight in pairs]
-    return Expression(printing.total([*terms, *added]))
+    terms = [context.operator("*", column.sql, weight.sql) for column, weight in pairs]
+    return Expression(context.total([*terms, *added]))
 
 
-def _sum_sql(printing: Printing) -> Value:
-    sums = (printing.total([operand.sql for operand in line]) for line in printing.lines())
-    return tuple(Expression(sql, nan=printing.dtype in FLOATS) for sql in sums)
+def _sum_sql(context: Printing) -> Value:
+    sums = (context.total([operand.sql for operand in line]) for line in context.lines())
+    return tuple(Expression(sql, nan=context.dtype in FLOATS) for sql in sums)
 
 
 def _make_reduction_printer(name: str) -> Printer:
-    def to_sql(printing: Printing) -> Value:
-        lines = map(printing.bind, printing.lines()) if name == "least" else printing.lines()
-        return tuple(_extreme_sql(printing, name, line) for line in lines)
+    def to_sql(context: Printing) -> Value:
+        lines = map(context.bind, context.lines()) if name == "least" else context.lines()
+        return tuple(_extreme_sql(context, name, line) for line in lines)
 
     return to_sql
 
 
-def _extreme_sql(printing: Printing, name: str, line: Value) -> Expression:
+def _extreme_sql(context: Printing, name: str, line: Value) -> Expression:
     """Return the "greatest" or "least" number of `line`; if one is missing, so is the result."""
-    sql = printing.dialect.call(name, *(operand.sql for operand in line))
+    sql = context.dialect.call(name, *(operand.sql for operand in line))
     nan = any(operand.nan for operand in line)
     # Without a CASE, NaN is the greatest number.
-    if nan and (name == "least" or printing.dialect.missing_is_null):
-        any_missing = " OR ".join(printing.missing(operand) for operand in line if operand.nan)
-        sql = f"CASE WHEN {any_missing} THEN {printing.number(np.nan)} ELSE {sql} END"
+    if nan and (name == "least" or context.dialect.missing_is_null):
+        any_missing = " OR ".join(context.missing(operand) for operand in line if operand.nan)
+        sql = f"CASE WHEN {any_missing} THEN {context.number(np.nan)} ELSE {sql} END"
     return Expression(sql, nan=nan)
 
 
-def _argmax_sql(printing: Printing) -> Value:
+def _argmax_sql(context: Printing) -> Value:
     """Return the index of the first greatest number in each line; NaN is greatest, as in numpy."""
-    indices = (_first_greatest_sql(printing, line) for line in printing.lines())
+    indices = (_first_greatest_sql(context, line) for line in context.lines())
     return tuple(Expression(sql, nan=False) for sql in indices)
 
 
-def _first_greatest_sql(printing: Printing, line: Value) -> str:
-    sql_type = TYPES[printing.dtype]
+def _first_greatest_sql(context: Printing, line: Value) -> str:
+    sql_type = TYPES[context.dtype]
     if len(line) == 1:
-        return printing.number(0)
-    if printing.dialect.missing_is_null:
-        return _first_greatest_case_sql(printing, printing.bind(line))
+        return context.number(0)
+    if context.dialect.missing_is_null:
+        return _first_greatest_case_sql(context, context.bind(line))
     if len(line) == 2:
         return f"CAST(CASE WHEN {line[0].sql} >= {line[1].sql} THEN 0 ELSE 1 END AS {sql_type})"
-    name = printing.bindings.name(printing.dialect.array([operand.sql for operand in line]))
-    position = printing.dialect.operator("-", printing.dialect.place_of_greatest(name), "1")
+    name = context.bindings.name(context.dialect.array([operand.sql for operand in line]))
+    position = context.dialect.operator("-", context.dialect.place_of_greatest(name), "1")
     return f"CAST({position} AS {sql_type})"
 
 
-def _first_greatest_case_sql(printing: Printing, line: Value) -> str:
+def _first_greatest_case_sql(context: Printing, line: Value) -> str:
     """Return a CASE for the index of the first greatest number; a missing number is greatest."""
-    branches = [f"WHEN {printing.missing(e)} THEN {k}" for k, e in enumerate(line) if e.nan]
+    branches = [f"WHEN {context.missing(e)} THEN {k}" for k, e in enumerate(line) if e.nan]
     for k, operand in enumerate(line[:-1]):
         greatest_test = " AND ".join(f"{operand.sql} >= {other.sql}" for other in line[k + 1 :])
         branches.append(f"WHEN {greatest_test} THEN {k}")
-    return f"CAST(CASE {' '.join(branches)} ELSE {len(line) - 1} END AS {printing.sql_type})"
+    return f"CAST(CASE {' '.join(branches)} ELSE {len(line) - 1} END AS {context.sql_type})"
 
 
-def _softmax_sql(printing: Printing) -> Value:
-    x = printing.bind(printing.values[0])
+def _softmax_sql(context: Printing) -> Value:
+    x = context.bind(context.values[0])
     if not x:
         return ()
-    dialect, is_single = printing.dialect, printing.dtype == "float32"
-    sum_dtype = str(printing.attrs["sum_dtype"])
-    (maximum,) = printing.bind([_extreme_sql(printing, "greatest", x)])
-    differences: Value = tuple(Expression(printing.operator("-", e.sql, maximum.sql)) for e in x)
+    dialect, is_single = context.dialect, context.dtype == "float32"
+    sum_dtype = str(context.attrs["sum_dtype"])
+    (maximum,) = context.bind([_extreme_sql(context, "greatest", x)])
+    differences: Value = tuple(Expression(context.operator("-", e.sql, maximum.sql)) for e in x)
     if dialect.missing_is_null:
-        differences = printing.bind(differences)
+        differences = context.bind(differences)
     exponents = [f"CAST({e.sql} AS DOUBLE)" if is_single else e.sql for e in differences]
     exponentials = [dialect.call("exp", exponent) for exponent in exponents]
     if is_single:
         exponentials = list(map(dialect.narrowed, exponentials))
-    bound_exponentials = printing.bind([Expression(power) for power in exponentials])
-    wide_type = printing.type_of(sum_dtype)
+    bound_exponentials = context.bind([Expression(power) for power in exponentials])
+    wide_type = context.type_of(sum_dtype)
     terms = [f"CAST({power.sql} AS {wide_type})" for power in bound_exponentials]
-    total = printing.bindings.total(terms, sum_dtype)
+    total = context.bindings.total(terms, sum_dtype)
     total = dialect.narrowed(total) if is_single else f"CAST({total} AS DOUBLE)"
-    (divisor,) = printing.bind([Expression(total)])
-    quotients = [dialect.divided(e.sql, divisor.sql, printing.sql_type) for e in bound_exponentials]
+    (divisor,) = context.bind([Expression(total)])
+    quotients = [dialect.divided(e.sql, divisor.sql, context.sql_type) for e in bound_exponentials]
     return tuple(Expression(dialect.rounded(sql) if is_single else sql) for sql in quotients)
 
 
-def _encode_sql(printing: Printing) -> Value:
+def _encode_sql(context: Printing) -> Value:
     """Return the code of a number: the index of the last category that equals it, or else -1."""
-    (operand,), dialect = printing.bind(printing.values[0]), printing.dialect
-    codes = {float(c): k for k, c in enumerate(printing.attrs["categories"].tolist()) if c == c}
-    code = printing.number(-1, "int64")
+    (operand,), dialect = context.bind(context.values[0]), context.dialect
+    codes = {float(c): k for k, c in enumerate(context.attrs["categories"].tolist()) if c == c}
+    code = context.number(-1, "int64")
     if codes and dialect.missing_is_null:
-        whens = [f"WHEN {printing.number(c, printing.operand)} THEN {k}" for c, k in codes.items()]
+        whens = [f"WHEN {context.number(c, context.operand)} THEN {k}" for c, k in codes.items()]
         code = f"CAST(CASE {operand.sql} {' '.join(whens)} ELSE -1 END AS BIGINT)"
     elif codes:
-        keys = dialect.array([printing.number(c, printing.operand) for c in codes])
+        keys = dialect.array([context.number(c, context.operand) for c in codes])
         code_map = dialect.map(keys, dialect.array(list(map(str, codes.values()))))
         # Adding 0 turns -0.0, which is a key of its own, into 0.0.
-        key = dialect.operator("+", operand.sql, printing.number(0, printing.operand))
+        key = dialect.operator("+", operand.sql, context.number(0, context.operand))
         code = f"CAST(coalesce({dialect.value_at(code_map, key)}, -1) AS BIGINT)"
     if operand.nan:
-        missing_code = printing.number(printing.attrs["missing"], "int64")
-        code = f"CASE WHEN {printing.missing(operand)} THEN {missing_code} ELSE {code} END"
+        missing_code = context.number(context.attrs["missing"], "int64")
+        code = f"CASE WHEN {context.missing(operand)} THEN {missing_code} ELSE {code} END"
     category = format_number(operand.sql, operand.nan, dialect)
     return (Expression(code, nan=False, category=category),)
 
 
-def _require_known_sql(printing: Printing) -> Value:
+def _require_known_sql(context: Printing) -> Value:
     checked = []
-    attrs = printing.attrs
-    for operand in printing.bind(printing.values[0]):
+    attrs = context.attrs
+    for operand in context.bind(context.values[0]):
         value = "a category" if operand.category is None else VALUE
         error = make_unknown_category_error(attrs["feature"], attrs["step"], value)
-        rejections = [(f"{operand.sql} < 0", printing.error(error, operand.category))]
-        checked.append(printing.reject_when(operand, rejections, nan=False))
+        rejections = [(f"{operand.sql} < 0", context.error(error, operand.category))]
+        checked.append(context.reject_when(operand, rejections, nan=False))
     return tuple(checked)
 
 
-def _one_hot_sql(printing: Printing) -> Value:
-    (operand,) = printing.bind(printing.values[0])
+def _one_hot_sql(context: Printing) -> Value:
+    (operand,) = context.bind(context.values[0])
     return tuple(
-        Expression(printing.dialect.number_of(f"{operand.sql} = {k}", printing.sql_type), nan=False)
-        for k in range(printing.type.width)
+        Expression(context.dialect.number_of(f"{operand.sql} = {k}", context.sql_type), nan=False)
+        for k in range(context.type.width)
     )
 
 
-def _take_sql(printing: Printing) -> Value:
+def _take_sql(context: Printing) -> Value:
     """Return rows of a constant table, selected by indices that are never out of range."""
-    (table, index), dialect = printing.values, printing.dialect
-    columns = np.arange(len(table)).reshape(printing.shapes[0][0], -1).T.tolist()
+    (table, index), dialect = context.values, context.dialect
+    columns = np.arange(len(table)).reshape(context.shapes[0][0], -1).T.tolist()
     nan = any(entry.nan for entry in table)
 
     def print_entry(row: str, column: Sequence[int]) -> str:
@@ -186,41 +186,41 @@ def _take_sql(printing: Printing) -> Value:
         entries = f"({dialect.array([table[i].sql for i in column])})"
         return dialect.at(entries, dialect.operator("+", row, "1"))
 
-    entries = [print_entry(row.sql, column) for row in printing.bind(index) for column in columns]
+    entries = [print_entry(row.sql, column) for row in context.bind(index) for column in columns]
     return tuple(Expression(sql, nan=nan) for sql in entries)
 
 
-def _matmul_sql(printing: Printing) -> Value:
+def _matmul_sql(context: Printing) -> Value:
     """Multiply (i,) by a constant (i, l), or each row t of (t, i) by matrix t of (t, i, l)."""
-    x, weights = printing.bind(printing.values[0]), printing.values[1]
-    *batch, inner, outer = printing.shapes[1]
+    x, weights = context.bind(context.values[0]), context.values[1]
+    *batch, inner, outer = context.shapes[1]
     products = []
     for t in range(math.prod(batch)):
         line = x[t * inner : (t + 1) * inner]
         matrix = weights[t * inner * outer : (t + 1) * inner * outer]
-        products += [_dot_product_sql(printing, line, matrix[k::outer]) for k in range(outer)]
+        products += [_dot_product_sql(context, line, matrix[k::outer]) for k in range(outer)]
     return tuple(products)
 
 
-def _pairwise_sql(printing: Printing) -> Value:
-    points = printing.attrs["points"]
-    print_term = _METRICS.get(printing.attrs["metric"])
-    is_unsupported = "weights" in printing.attrs or printing.attrs.get("expanded", False)
+def _pairwise_sql(context: Printing) -> Value:
+    points = context.attrs["points"]
+    print_term = _METRICS.get(context.attrs["metric"])
+    is_unsupported = "weights" in context.attrs or context.attrs.get("expanded", False)
     if print_term is None or is_unsupported or points.size > 5000:
-        metric = printing.attrs["metric"]
+        metric = context.attrs["metric"]
         raise BackendError(f"distances ({metric}) to {len(points)} points are not printed as SQL")
-    x = printing.bind(printing.values[0])
+    x = context.bind(context.values[0])
     distances = []
     for point in points:
-        pairs = zip(x, printing.literals(point), strict=True)
-        terms = [print_term(printing, operand.sql, c.sql) for operand, c in pairs]
-        distances.append(Expression(printing.total(terms)))
+        pairs = zip(x, context.literals(point), strict=True)
+        terms = [print_term(context, operand.sql, c.sql) for operand, c in pairs]
+        distances.append(Expression(context.total(terms)))
     return tuple(distances)
 
 
-def _square_difference_sql(printing: Printing, x: str, c: str) -> str:
-    difference = printing.operator("-", x, c)
-    return printing.operator("*", difference, difference)
+def _square_difference_sql(context: Printing, x: str, c: str) -> str:
+    difference = context.operator("-", x, c)
+    return context.operator("*", difference, difference)
 
 
 _METRICS: Mapping[str, Callable[[Printing, str, str], str]] = {
@@ -231,19 +231,19 @@ _METRICS: Mapping[str, Callable[[Printing, str, str], str]] = {
 """Metric -> function that returns the SQL of one column's term in the distance."""
 
 
-def _search_sorted_sql(printing: Printing) -> Value:
+def _search_sorted_sql(context: Printing) -> Value:
     """Return where each number belongs among its column's edges; NaN is above all, as in numpy."""
-    edges = printing.literals(printing.attrs["edges"], printing.operand)
-    offsets = printing.attrs["offsets"].tolist()
-    symbol = "<=" if printing.attrs["side"] == "right" else "<"
+    edges = context.literals(context.attrs["edges"], context.operand)
+    offsets = context.attrs["offsets"].tolist()
+    symbol = "<=" if context.attrs["side"] == "right" else "<"
     counts = []
-    for k, operand in enumerate(printing.bind(printing.values[0])):
+    for k, operand in enumerate(context.bind(context.values[0])):
         column_edges = edges[offsets[k] : offsets[k + 1]]
         tests = [f"{edge.sql} {symbol} {operand.sql}" for edge in column_edges]
-        if operand.nan and printing.dialect.missing_is_null:
-            tests = [f"({test} OR {printing.missing(operand)})" for test in tests]
-        terms = [printing.dialect.number_of(test, "BIGINT") for test in tests]
-        counts.append(Expression(printing.total(terms), nan=False))
+        if operand.nan and context.dialect.missing_is_null:
+            tests = [f"({test} OR {context.missing(operand)})" for test in tests]
+        terms = [context.dialect.number_of(test, "BIGINT") for test in tests]
+        counts.append(Expression(context.total(terms), nan=False))
     return tuple(counts)
 
 

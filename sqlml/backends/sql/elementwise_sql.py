@@ -25,10 +25,10 @@ Form = Callable[[Dialect, str], str]
 def _make_unary_printer(form: Form, twice: bool = False) -> Printer:
     """Return a printer that applies `form`; if `twice`, `form` writes its operand several times."""
 
-    def to_sql(printing: Printing) -> Value:
-        (x,) = printing.values
-        operands = printing.bind(x) if twice else x
-        return tuple(operand.with_sql(form(printing.dialect, operand.sql)) for operand in operands)
+    def to_sql(context: Printing) -> Value:
+        (x,) = context.values
+        operands = context.bind(x) if twice else x
+        return tuple(operand.with_sql(form(context.dialect, operand.sql)) for operand in operands)
 
     return to_sql
 
@@ -44,10 +44,10 @@ def _make_function_printer(form: Form, twice: bool = False, nan: bool = True) ->
     operand is not.
     """
 
-    def to_sql(printing: Printing) -> Value:
-        (x,), dialect, is_double = printing.values, printing.dialect, printing.dtype == "float64"
+    def to_sql(context: Printing) -> Value:
+        (x,), dialect, is_double = context.values, context.dialect, context.dtype == "float64"
         results = []
-        for operand in printing.bind(x) if twice or dialect.missing_is_null else x:
+        for operand in context.bind(x) if twice or dialect.missing_is_null else x:
             sql = form(dialect, operand.sql if is_double else f"CAST({operand.sql} AS DOUBLE)")
             sql = sql if is_double else dialect.narrowed(sql)
             results.append(Expression(sql, nan=nan or operand.nan))
@@ -56,86 +56,86 @@ def _make_function_printer(form: Form, twice: bool = False, nan: bool = True) ->
     return to_sql
 
 
-def _sigmoid_sql(printing: Printing) -> Value:
-    (x,), dialect = printing.values, printing.dialect
-    if printing.dtype != "float64":
-        return tuple(_xgboost_sigmoid_sql(printing, operand) for operand in printing.bind(x))
+def _sigmoid_sql(context: Printing) -> Value:
+    (x,), dialect = context.values, context.dialect
+    if context.dtype != "float64":
+        return tuple(_xgboost_sigmoid_sql(context, operand) for operand in context.bind(x))
     results = []
-    for operand in printing.bind(x) if dialect.missing_is_null else x:
+    for operand in context.bind(x) if dialect.missing_is_null else x:
         exponential = dialect.call("exp", dialect.negated(operand.sql))
         sql = dialect.operator("/", "1", dialect.operator("+", "1", exponential))
         if dialect.missing_is_null:  # The power may overflow, and not every engine has infinity.
-            overflows = f"{operand.sql} < {printing.number(-MAX_EXPONENT)}"
-            sql = f"CASE WHEN {overflows} THEN {printing.number(0)} ELSE {sql} END"
+            overflows = f"{operand.sql} < {context.number(-MAX_EXPONENT)}"
+            sql = f"CASE WHEN {overflows} THEN {context.number(0)} ELSE {sql} END"
         results.append(operand.with_sql(sql))
     return tuple(results)
 
 
-def _xgboost_sigmoid_sql(printing: Printing, operand: Expression) -> Expression:
+def _xgboost_sigmoid_sql(context: Printing, operand: Expression) -> Expression:
     """Return the sigmoid by XGBoost's float32 formula, as the reference interpreter does."""
-    dialect = printing.dialect
-    clipped = dialect.call("least", dialect.negated(operand.sql), printing.number(88.7))
+    dialect = context.dialect
+    clipped = dialect.call("least", dialect.negated(operand.sql), context.number(88.7))
     if operand.nan:
-        clipped = f"CASE WHEN {printing.missing(operand)} THEN {operand.sql} ELSE {clipped} END"
+        clipped = f"CASE WHEN {context.missing(operand)} THEN {operand.sql} ELSE {clipped} END"
     double_sql = f"CAST({clipped} AS DOUBLE)"
     if dialect.missing_is_null:
-        (bound,) = printing.bind([Expression(double_sql)])
+        (bound,) = context.bind([Expression(double_sql)])
         double_sql = bound.sql
     exponential = dialect.narrowed(dialect.call("exp", double_sql))
-    one = printing.number(1)
-    denominator = printing.total([exponential, one, printing.number(1e-16)])
-    return operand.with_sql(dialect.rounded(dialect.divided(one, denominator, printing.sql_type)))
+    one = context.number(1)
+    denominator = context.total([exponential, one, context.number(1e-16)])
+    return operand.with_sql(dialect.rounded(dialect.divided(one, denominator, context.sql_type)))
 
 
 def _make_arithmetic_printer(symbol: str) -> Printer:
-    def to_sql(printing: Printing) -> Value:
-        nan = printing.dtype in FLOATS  # NaN can result from infinities: inf - inf, inf * 0.
-        pairs = printing.broadcast_operands()
-        return tuple(Expression(printing.operator(symbol, a.sql, b.sql), nan=nan) for a, b in pairs)
+    def to_sql(context: Printing) -> Value:
+        nan = context.dtype in FLOATS  # NaN can result from infinities: inf - inf, inf * 0.
+        pairs = context.broadcast_operands()
+        return tuple(Expression(context.operator(symbol, a.sql, b.sql), nan=nan) for a, b in pairs)
 
     return to_sql
 
 
-def _square_sql(printing: Printing) -> Value:
-    x = printing.bind(printing.values[0])
-    return tuple(e.with_sql(printing.operator("*", e.sql, e.sql)) for e in x)
+def _square_sql(context: Printing) -> Value:
+    x = context.bind(context.values[0])
+    return tuple(operand.with_sql(context.operator("*", operand.sql, operand.sql)) for operand in x)
 
 
-def _quotient_sql(printing: Printing) -> Value:
+def _quotient_sql(context: Printing) -> Value:
     """Return quotients; a CASE guards each divisor that may be 0 if the engine rejects x / 0."""
-    needs_case = printing.dialect.missing_is_null
+    needs_case = context.dialect.missing_is_null
     quotients = []
-    for a, b in printing.broadcast_operands(bound=needs_case):
-        sql = printing.dialect.divided(a.sql, b.sql, printing.sql_type)
+    for a, b in context.broadcast_operands(bound=needs_case):
+        sql = context.dialect.divided(a.sql, b.sql, context.sql_type)
         if needs_case and not _parse_literal(b):
-            high, low = printing.dialect.overflow(), printing.dialect.overflow("-")
+            high, low = context.dialect.overflow(), context.dialect.overflow("-")
             zero_cases = f"WHEN {a.sql} > 0 THEN {high} WHEN {a.sql} < 0 THEN {low}"
             sql = f"CASE WHEN {b.sql} <> 0 THEN {sql} {zero_cases} END"
-        elif printing.dialect is not DUCKDB and not _parse_literal(b):
+        elif context.dialect is not DUCKDB and not _parse_literal(b):
             raise BackendError("a division is not printed as Spark SQL, which rejects x / 0")
-        if printing.dtype == "float32":
-            sql = printing.dialect.rounded(sql)
-        quotients.append(Expression(sql, nan=printing.dtype in FLOATS))
+        if context.dtype == "float32":
+            sql = context.dialect.rounded(sql)
+        quotients.append(Expression(sql, nan=context.dtype in FLOATS))
     return tuple(quotients)
 
 
-def _mod_sql(printing: Printing) -> Value:
+def _mod_sql(context: Printing) -> Value:
     """Return remainders with the sign of the divisor, which must be a positive literal."""
-    pairs = printing.broadcast_operands(bound=True)
-    if printing.dialect.missing_is_null:
-        return tuple(_remainder_sql(printing, a, b) for a, b in pairs)
+    pairs = context.broadcast_operands(bound=True)
+    if context.dialect.missing_is_null:
+        return tuple(_remainder_sql(context, a, b) for a, b in pairs)
     remainders = []
     for a, b in pairs:
         if not _parse_literal(b) or b.sql.startswith("'-"):
             raise BackendError("mod is printed as SQL only if the divisor is a positive literal")
-        remainder = printing.dialect.operator("%", a.sql, b.sql)
-        adjusted = printing.dialect.operator("+", remainder, b.sql)
+        remainder = context.dialect.operator("%", a.sql, b.sql)
+        adjusted = context.dialect.operator("+", remainder, b.sql)
         sql = f"CASE WHEN {remainder} < 0 THEN {adjusted} ELSE {remainder} END"
-        remainders.append(Expression(sql, nan=printing.dtype in FLOATS))
+        remainders.append(Expression(sql, nan=context.dtype in FLOATS))
     return tuple(remainders)
 
 
-def _remainder_sql(printing: Printing, a: Expression, b: Expression) -> Expression:
+def _remainder_sql(context: Printing, a: Expression, b: Expression) -> Expression:
     """Return a - floor(a / b) * b, because few engines support the operator % for fractions.
 
     If the quotient is rounded up to the next integer, the difference is negative, and b is added.
@@ -144,21 +144,21 @@ def _remainder_sql(printing: Printing, a: Expression, b: Expression) -> Expressi
     numpy.
     """
     divisor = _parse_literal(b) or 0.0
-    if printing.dtype != "float64" or not 1 <= divisor <= 1 << 53 or not divisor.is_integer():
+    if context.dtype != "float64" or not 1 <= divisor <= 1 << 53 or not divisor.is_integer():
         raise BackendError(
             "a remainder becomes SQL of other databases only if a float64 is divided by a whole "
             "number from 1 to 2^53"
         )
-    dialect = printing.dialect
+    dialect = context.dialect
     lowest_bit = int(divisor) & -int(divisor)  # 2 to the power of the number of trailing zero bits.
-    max_number = printing.number(float((1 << 52) * lowest_bit))
+    max_number = context.number(float((1 << 52) * lowest_bit))
     quotient = dialect.call("floor", dialect.operator("/", a.sql, b.sql))
     difference = dialect.operator("-", a.sql, dialect.operator("*", quotient, b.sql))
-    (remainder,) = printing.bind([Expression(difference)])
+    (remainder,) = context.bind([Expression(difference)])
     positive = dialect.operator("+", remainder.sql, b.sql)
     sql = f"CASE WHEN {remainder.sql} < 0 THEN {positive} ELSE {remainder.sql} END"
     size_test = f"(abs({a.sql}) > {max_number})"
-    return printing.reject_when(a.with_sql(sql), [(size_test, "")], nan=a.nan)
+    return context.reject_when(a.with_sql(sql), [(size_test, "")], nan=a.nan)
 
 
 def _parse_literal(operand: Expression) -> float | None:
@@ -171,62 +171,62 @@ def _make_duckdb_printer(name: str) -> Printer:
     """Return a printer of calls of `name`; it rejects dialects with another result type."""
     printer = _make_unary_printer(_make_call(name))
 
-    def print_if_supported(printing: Printing) -> Value:
-        dialect = printing.dialect
+    def print_if_supported(context: Printing) -> Value:
+        dialect = context.dialect
         is_portable = dialect.missing_is_null and name != "trunc"
         if dialect is not DUCKDB and not is_portable:
-            raise BackendError(f"operator {printing.op} is not printed as SQL of {dialect.name}")
-        return printer(printing)
+            raise BackendError(f"operator {context.op} is not printed as SQL of {dialect.name}")
+        return printer(context)
 
     return print_if_supported
 
 
-def _sign_sql(printing: Printing) -> Value:
+def _sign_sql(context: Printing) -> Value:
     signs = []
-    for operand in printing.bind(printing.values[0]):
+    for operand in context.bind(context.values[0]):
         sql = f"CASE WHEN {operand.sql} < 0 THEN -1 WHEN {operand.sql} = 0 THEN 0 "
-        sql += f"WHEN {printing.missing(operand)} THEN {operand.sql} " if operand.nan else ""
-        signs.append(Expression(f"CAST({sql}ELSE 1 END AS {printing.sql_type})", nan=operand.nan))
+        sql += f"WHEN {context.missing(operand)} THEN {operand.sql} " if operand.nan else ""
+        signs.append(Expression(f"CAST({sql}ELSE 1 END AS {context.sql_type})", nan=operand.nan))
     return tuple(signs)
 
 
 def _make_extreme_printer(name: str) -> Printer:
     """Return a printer of the greatest or least of two numbers, missing if either is missing."""
 
-    def to_sql(printing: Printing) -> Value:
-        must_guard = name == "least" or printing.dialect.missing_is_null
+    def to_sql(context: Printing) -> Value:
+        must_guard = name == "least" or context.dialect.missing_is_null
         extremes = []
-        for a, b in printing.broadcast_operands(bound=must_guard):
-            sql = printing.dialect.call(name, a.sql, b.sql)
+        for a, b in context.broadcast_operands(bound=must_guard):
+            sql = context.dialect.call(name, a.sql, b.sql)
             for operand in (a, b):
                 if operand.nan and must_guard:
-                    sql = f"CASE WHEN {printing.missing(operand)} THEN {operand.sql} ELSE {sql} END"
+                    sql = f"CASE WHEN {context.missing(operand)} THEN {operand.sql} ELSE {sql} END"
             extremes.append(Expression(sql, nan=a.nan or b.nan))
         return tuple(extremes)
 
     return to_sql
 
 
-def _make_comparison_printer(symbol: str, suspects: str) -> Printer:
+def _make_comparison_printer(symbol: str, nan_sides: str) -> Printer:
     """Return a printer of the comparison a `symbol` b, which never holds for NaN, except `<>`.
 
-    In DuckDB, NaN is the greatest number. So the sides named in `suspects`, "a" or "b", are also
+    In DuckDB, NaN is the greatest number. So the sides named in `nan_sides`, "a" or "b", are also
     tested for NaN; if missing values are NULL, both sides are.
     """
 
-    def to_sql(printing: Printing) -> Value:
-        has_nan = any(e.nan for value in printing.values for e in value)
-        must_guard = printing.operand in FLOATS and has_nan
+    def to_sql(context: Printing) -> Value:
+        has_nan = any(e.nan for value in context.values for e in value)
+        must_guard = context.operand in FLOATS and has_nan
         tests = []
-        for a, b in printing.broadcast_operands(bound=must_guard):
+        for a, b in context.broadcast_operands(bound=must_guard):
             sql = f"({a.sql} {symbol} {b.sql})"
-            sides = "ab" if printing.dialect.missing_is_null else suspects
-            checks = [e for side, e in (("a", a), ("b", b)) if side in sides and e.nan]
+            guarded_sides = "ab" if context.dialect.missing_is_null else nan_sides
+            checks = [e for side, e in (("a", a), ("b", b)) if side in guarded_sides and e.nan]
             if checks and must_guard:
                 if symbol == "<>":
-                    sql = f"({sql} OR {' OR '.join(map(printing.missing, checks))})"
+                    sql = f"({sql} OR {' OR '.join(map(context.missing, checks))})"
                 else:
-                    conditions = [f"NOT {printing.missing(operand)}" for operand in checks]
+                    conditions = [f"NOT {context.missing(operand)}" for operand in checks]
                     sql = f"({sql} AND {' AND '.join(conditions)})"
             tests.append(Expression(sql, nan=False))
         return tuple(tests)
@@ -240,86 +240,86 @@ def _make_logical_printer(symbol: str) -> Printer:
     )
 
 
-def _where_sql(printing: Printing) -> Value:
+def _where_sql(context: Printing) -> Value:
     return tuple(
         Expression(f"CASE WHEN {condition.sql} THEN {a.sql} ELSE {b.sql} END", nan=a.nan or b.nan)
-        for condition, a, b in printing.broadcast_operands()
+        for condition, a, b in context.broadcast_operands()
     )
 
 
-def _cast_sql(printing: Printing) -> Value:
-    (x,), source, target = printing.values, printing.operand, printing.dtype
+def _cast_sql(context: Printing) -> Value:
+    (x,), source, target = context.values, context.operand, context.dtype
     if source == target:
         return x
     if source == "float64" and target == "float32":
-        return tuple(_narrowed_sql(printing, operand) for operand in printing.bind(x))
+        return tuple(_narrowed_sql(context, operand) for operand in context.bind(x))
     if target == "bool":
-        zero = printing.number(0, source)
+        zero = context.number(0, source)
         return tuple(Expression(f"({operand.sql} <> {zero})", nan=False) for operand in x)
     to_integer = source in FLOATS and target not in FLOATS
-    sql_type = printing.type_of(target)
+    sql_type = context.type_of(target)
     results = []
-    for operand in printing.bind(x) if to_integer and printing.dialect.missing_is_null else x:
+    for operand in context.bind(x) if to_integer and context.dialect.missing_is_null else x:
         sql = f"CAST({operand.sql} AS {sql_type})"
         if to_integer:
-            sql = printing.dialect.truncated(operand.sql, sql_type)
+            sql = context.dialect.truncated(operand.sql, sql_type)
         elif source == "bool":
-            sql = printing.dialect.number_of(operand.sql, sql_type)
+            sql = context.dialect.number_of(operand.sql, sql_type)
         results.append(Expression(sql, nan=operand.nan and target in FLOATS))
     return tuple(results)
 
 
-def _narrowed_sql(printing: Printing, operand: Expression) -> Expression:
+def _narrowed_sql(context: Printing, operand: Expression) -> Expression:
     """Return a cast of a float64 to float32; numbers that are too large become infinite."""
-    fits_test = f"{printing.dialect.call('abs', operand.sql)} < {LARGEST}"
-    fits_test += f" OR {printing.missing(operand)}" if operand.nan else ""
-    low, high = (printing.number(np.inf * sign) for sign in (-1, 1))
+    fits_test = f"{context.dialect.call('abs', operand.sql)} < {LARGEST}"
+    fits_test += f" OR {context.missing(operand)}" if operand.nan else ""
+    low, high = (context.number(np.inf * sign) for sign in (-1, 1))
     overflow_branches = f"WHEN {operand.sql} > 0 THEN {high} ELSE {low}"
-    narrowed = printing.dialect.narrowed(operand.sql)
+    narrowed = context.dialect.narrowed(operand.sql)
     return operand.with_sql(f"CASE WHEN {fits_test} THEN {narrowed} {overflow_branches} END")
 
 
-def _require_finite_sql(printing: Printing) -> Value:
+def _require_finite_sql(context: Printing) -> Value:
     """Return the numbers, with errors for those that are missing, infinite or out of range."""
     checked = []
-    step, allow_nan = printing.attrs["step"], printing.attrs["allow_nan"]
-    x = printing.bind(printing.values[0])
-    names, all_numbers = printing.attrs["features"], np.full(len(x), np.inf)
-    lows, highs = printing.attrs.get("low", -all_numbers), printing.attrs.get("high", all_numbers)
-    for operand, feature, low, high in zip(x, names, lows.tolist(), highs.tolist(), strict=True):
-        conditions = _list_range_conditions(printing, operand.sql, low, high)
+    step, allow_nan = context.attrs["step"], context.attrs["allow_nan"]
+    x = context.bind(context.values[0])
+    features, all_numbers = context.attrs["features"], np.full(len(x), np.inf)
+    lows, highs = context.attrs.get("low", -all_numbers), context.attrs.get("high", all_numbers)
+    for operand, feature, low, high in zip(x, features, lows.tolist(), highs.tolist(), strict=True):
+        conditions = _list_range_conditions(context, operand.sql, low, high)
         if allow_nan and high < math.inf:  # NaN is greater than all numbers.
-            conditions[-1] = f"({conditions[-1]} AND NOT {printing.missing(operand)})"
-        error = printing.error(make_not_finite_error(feature, step, False))
+            conditions[-1] = f"({conditions[-1]} AND NOT {context.missing(operand)})"
+        error = context.error(make_not_finite_error(feature, step, False))
         rejections = [(" OR ".join(conditions), error)]
         if operand.nan and not allow_nan:
-            missing_error = printing.error(make_not_finite_error(feature, step, True))
-            rejections.insert(0, (printing.missing(operand), missing_error))
-        checked.append(printing.reject_when(operand, rejections, nan=operand.nan and allow_nan))
+            missing_error = context.error(make_not_finite_error(feature, step, True))
+            rejections.insert(0, (context.missing(operand), missing_error))
+        checked.append(context.reject_when(operand, rejections, nan=operand.nan and allow_nan))
     return tuple(checked)
 
 
-def _list_range_conditions(printing: Printing, sql: str, low: float, high: float) -> list[str]:
+def _list_range_conditions(context: Printing, sql: str, low: float, high: float) -> list[str]:
     """Return conditions, one of which holds if a number is infinite or outside `low` to `high`."""
     if math.isfinite(high) and low == -high:
-        return [f"{printing.dialect.call('abs', sql)} > {printing.number(high)}"]
+        return [f"{context.dialect.call('abs', sql)} > {context.number(high)}"]
     is_bounded = math.isfinite(low) and math.isfinite(high)
-    conditions = [] if is_bounded else [printing.dialect.is_infinite(sql)]
+    conditions = [] if is_bounded else [context.dialect.is_infinite(sql)]
     if low > -math.inf:
-        conditions.append(f"{sql} < {printing.number(low)}")
+        conditions.append(f"{sql} < {context.number(low)}")
     if high < math.inf:
-        conditions.append(f"{sql} > {printing.number(high)}")
+        conditions.append(f"{sql} > {context.number(high)}")
     return conditions
 
 
-def _impute_sql(printing: Printing) -> Value:
-    fills = printing.literals(printing.attrs["fill"])
-    marker = printing.attrs["missing"]
+def _impute_sql(context: Printing) -> Value:
+    fills = context.literals(context.attrs["fill"])
+    marker = context.attrs["missing"]
     filled = []
-    for operand, fill in zip(printing.bind(printing.values[0]), fills, strict=True):
-        missing_test = f"{operand.sql} = {printing.number(marker)}"
+    for operand, fill in zip(context.bind(context.values[0]), fills, strict=True):
+        missing_test = f"{operand.sql} = {context.number(marker)}"
         if marker != marker:
-            missing_test = printing.missing(operand)
+            missing_test = context.missing(operand)
         sql = f"CASE WHEN {missing_test} THEN {fill.sql} ELSE {operand.sql} END"
         keeps_nan = marker == marker and operand.nan
         filled.append(Expression(sql, nan=fill.nan or keeps_nan))

@@ -102,8 +102,8 @@ def literals(values: Array, dtype: str, dialect: Dialect = DUCKDB) -> Value:
     "'0.5'::DOUBLE"
     """
     return tuple(
-        Expression(number_literal(v, dtype, dialect), cheap=True, nan=bool(v != v))
-        for v in np.asarray(values).ravel().tolist()
+        Expression(number_literal(value, dtype, dialect), cheap=True, nan=bool(value != value))
+        for value in np.asarray(values).ravel().tolist()
     )
 
 
@@ -166,21 +166,21 @@ class Bindings:
             return sql
         dialect, expressions = self.dialect, [*self.bound, sql]
         pattern = re.compile(re.escape(self._read("@")).replace("@", r"(\d+)\b"))
-        reads_of = [{int(n) - 1 for n in pattern.findall(sql_text)} for sql_text in expressions]
+        names_read = [{int(n) - 1 for n in pattern.findall(sql_text)} for sql_text in expressions]
         # The stage of an expression follows the stages of all names that it reads.
         stages: list[int] = []
-        for needed in reads_of:
+        for needed in names_read:
             stages.append(1 + max((stages[j] for j in needed), default=0))
         last_stage = max(stages[:-1])
         stages[-1] = last_stage + 1
         bound = range(len(self.bound))
         last_readers = [
-            max((stages[i] for i, r in enumerate(reads_of) if j in r), default=0) for j in bound
+            max((stages[i] for i, s in enumerate(names_read) if j in s), default=0) for j in bound
         ]
         nested = ""
-        for s in range(1, last_stage + 1):
-            passed_on = {j: self._read(j + 1) for j in bound if stages[j] < s < last_readers[j]}
-            fields = passed_on | {j: expressions[j] for j in bound if stages[j] == s}
+        for stage in range(1, last_stage + 1):
+            passed_on = {j: self._read(j + 1) for j in bound if stages[j] < stage < last_readers[j]}
+            fields = passed_on | {j: expressions[j] for j in bound if stages[j] == stage}
             struct = dialect.struct({f"v{j + 1}": sql_text for j, sql_text in fields.items()})
             nested = dialect.each(nested, self.row, struct) if nested else dialect.array([struct])
         return dialect.at(dialect.each(nested, self.row, sql), 1)
@@ -248,9 +248,9 @@ class Printing:
         """Return the operands of each result of a reduction: lines of the first input on `axis`."""
         (shape, *_) = self.shapes
         indices = np.arange(len(self.values[0])).reshape(shape)
-        along = np.moveaxis(indices, self.attrs["axis"] - 1, -1)
-        flat = along.reshape(-1, along.shape[-1]).tolist()
-        return [tuple(self.values[0][i] for i in line) for line in flat]
+        last_axis_moved = np.moveaxis(indices, self.attrs["axis"] - 1, -1)
+        indices_of_lines = last_axis_moved.reshape(-1, last_axis_moved.shape[-1]).tolist()
+        return [tuple(self.values[0][i] for i in line) for line in indices_of_lines]
 
     def missing(self, operand: Expression) -> str:
         """Return a condition that holds if `operand` is missing."""
@@ -268,8 +268,8 @@ class Printing:
         return self.type_of(self.dtype)
 
     def type_of(self, dtype: str) -> str:
-        narrow = dtype == "float32" and not self.dialect.has_float32
-        return TYPES["float64" if narrow else dtype]
+        must_widen = dtype == "float32" and not self.dialect.has_float32
+        return TYPES["float64" if must_widen else dtype]
 
     def operator(self, symbol: str, a: str, b: str) -> str:
         """Return SQL for a `symbol` b, rounded to the node's dtype."""

@@ -87,7 +87,7 @@ Printer = Callable[[Sequence[Values], Attrs], Values | None]
 def _cast_sql(args: Sequence[Values], attrs: Attrs) -> Values | None:
     if attrs["dtype"] == "float64":
         return list(args[0])
-    return [f"CAST({v} AS BIGINT)" for v in args[0]] if attrs["dtype"] == "int64" else None
+    return [f"CAST({sql} AS BIGINT)" for sql in args[0]] if attrs["dtype"] == "int64" else None
 
 
 def _require_finite_sql(args: Sequence[Values], attrs: Attrs) -> Values | None:
@@ -102,16 +102,16 @@ def _impute_sql(args: Sequence[Values], attrs: Attrs) -> Values | None:
         return None
     filled = zip(args[0], attrs["fill"].astype(np.float64).tolist(), strict=True)
     return [
-        f"CASE WHEN {v} IS NULL OR {DUCKDB.call('isnan', v)} "
-        f"THEN {_format_number(fill)} ELSE {v} END"
-        for v, fill in filled
+        f"CASE WHEN {sql} IS NULL OR {DUCKDB.call('isnan', sql)} "
+        f"THEN {_format_number(fill)} ELSE {sql} END"
+        for sql, fill in filled
     ]
 
 
 def _weighted_sum_sql(args: Sequence[Values], attrs: Attrs) -> Values | None:
     weights = attrs["weights"].astype(np.float64)[:, 0].tolist()
     pairs = zip(args[0], weights, strict=True)
-    terms = [DUCKDB.operator("*", v, _format_number(weight)) for v, weight in pairs]
+    terms = [DUCKDB.operator("*", sql, _format_number(weight)) for sql, weight in pairs]
     return [DUCKDB.total([*terms, _format_number(float(attrs["bias"][0]))])]
 
 

@@ -23,9 +23,9 @@ MAX_LEVELS = 200
 """Maximum number of levels of a tree, to leave some of the engine's nesting limit."""
 
 
-def print_trees(printing: Printing) -> Value:
+def print_trees(context: Printing) -> Value:
     """Return the sum of each output, added in the leaves' dtype from the first tree to the last."""
-    ensemble = Ensemble.of(printing.attrs)
+    ensemble = Ensemble.of(context.attrs)
     if ensemble.has_categories:
         raise BackendError("trees that test category sets are not printed as SQL")
     if ensemble.nodes > MAX_NODES or ensemble.depth > MAX_LEVELS:
@@ -33,37 +33,37 @@ def print_trees(printing: Printing) -> Value:
             f"the trees are too large for a SQL expression: {ensemble.nodes} nodes, depth "
             f"{ensemble.depth} (the limits are {MAX_NODES} nodes and depth {MAX_LEVELS})"
         )
-    x = printing.bind(printing.values[0])
-    sums, literals = _list_literals(printing, ensemble)
+    x = context.bind(context.values[0])
+    sums, literals = _list_literals(context, ensemble)
     values_per_leaf = ensemble.leaf_values.shape[1]
-    array = printing.dialect.array
+    array = context.dialect.array
     leaves = dict(enumerate(row[0] if values_per_leaf == 1 else array(row) for row in literals))
     for root, first_output in zip(ensemble.roots.tolist(), ensemble.target.tolist(), strict=True):
-        sql = print_node(printing, ensemble, root, x, leaves)
+        sql = print_node(context, ensemble, root, x, leaves)
         if values_per_leaf == 1:
             sums[first_output].append(sql)
             continue
-        name = printing.bindings.name(sql)
+        name = context.bindings.name(sql)
         for k in range(values_per_leaf):
-            sums[first_output + k].append(printing.dialect.at(name, k + 1))
+            sums[first_output + k].append(context.dialect.at(name, k + 1))
     nan = not np.isfinite(ensemble.leaf_values).all()
-    return tuple(Expression(printing.total(terms), nan=nan) for terms in sums)
+    return tuple(Expression(context.total(terms), nan=nan) for terms in sums)
 
 
 def _list_literals(
-    printing: Printing, ensemble: Ensemble
+    context: Printing, ensemble: Ensemble
 ) -> tuple[list[list[str]], list[list[str]]]:
     """Return literals: for each output a list that holds its base, and for each leaf its values."""
     dtype, leaf_dtype = str(ensemble.base.dtype), str(ensemble.leaf_values.dtype)
     leaf_values = ensemble.leaf_values.tolist()
     return (
-        [[printing.number(base, dtype)] for base in ensemble.base.tolist()],
-        [[printing.number(value, leaf_dtype) for value in row] for row in leaf_values],
+        [[context.number(base, dtype)] for base in ensemble.base.tolist()],
+        [[context.number(value, leaf_dtype) for value in row] for row in leaf_values],
     )
 
 
 def print_node(
-    printing: Printing,
+    context: Printing,
     ensemble: Ensemble,
     index: int,
     x: Value,
@@ -80,32 +80,32 @@ def print_node(
     if levels == 0:
         return print_rest(index)
     left, right = (
-        print_node(printing, ensemble, int(side[index]), x, leaves, levels - 1, print_rest)
+        print_node(context, ensemble, int(side[index]), x, leaves, levels - 1, print_rest)
         for side in (ensemble.left, ensemble.right)
     )
-    right_test = _right_test_sql(printing, ensemble, index, x)
+    right_test = _right_test_sql(context, ensemble, index, x)
     if right_test is not None:
         return f"CASE WHEN {right_test} THEN {right} ELSE {left} END"
-    left_test = _left_test_sql(printing, ensemble, index, x)
+    left_test = _left_test_sql(context, ensemble, index, x)
     return f"CASE WHEN {left_test} THEN {left} ELSE {right} END"
 
 
-def _right_test_sql(printing: Printing, ensemble: Ensemble, index: int, x: Value) -> str | None:
+def _right_test_sql(context: Printing, ensemble: Ensemble, index: int, x: Value) -> str | None:
     """Return a test that holds for the rows that go right, or None to use `_left_test_sql`.
 
     If missing numbers are NULL and go left, this test is shorter, because it never holds for NULL.
     """
     column, threshold = x[int(ensemble.feature[index])], float(ensemble.threshold[index])
     tests_set = ensemble.categorical is not None and ensemble.categorical[index]
-    may_be_null = column.nan and printing.dialect.missing_is_null
+    may_be_null = column.nan and context.dialect.missing_is_null
     null_goes_left = may_be_null and ensemble.default_left[index]
     if not null_goes_left or tests_set or not np.isfinite(threshold):
         return None
     symbol = ">=" if ensemble.compare == "lt" else ">"
-    return f"{column.sql} {symbol} {printing.number(threshold, printing.operand)}"
+    return f"{column.sql} {symbol} {context.number(threshold, context.operand)}"
 
 
-def _left_test_sql(printing: Printing, ensemble: Ensemble, index: int, x: Value) -> str:
+def _left_test_sql(context: Printing, ensemble: Ensemble, index: int, x: Value) -> str:
     """Return a test that holds for the rows that go left at node `index`."""
     column = x[int(ensemble.feature[index])]
     threshold = float(ensemble.threshold[index])
@@ -114,16 +114,16 @@ def _left_test_sql(printing: Printing, ensemble: Ensemble, index: int, x: Value)
     if ensemble.categorical is not None and ensemble.categorical[index]:
         test = _member_test_sql(ensemble, index, column.sql)
     elif threshold != threshold:  # No number goes left.
-        test = "1 = 0" if printing.dialect.missing_is_null else "false"
-    elif printing.dialect.missing_is_null and np.isinf(threshold):  # Few databases have infinity.
-        test = _compare_with_infinity(printing, number, symbol, threshold)
+        test = "1 = 0" if context.dialect.missing_is_null else "false"
+    elif context.dialect.missing_is_null and np.isinf(threshold):  # Few databases have infinity.
+        test = _compare_with_infinity(context, number, symbol, threshold)
     else:
         # In the engine, NaN is greater than all numbers, including infinity.
-        test = f"{number} {symbol} {printing.number(threshold, printing.operand)}"
+        test = f"{number} {symbol} {context.number(threshold, context.operand)}"
     if ensemble.default_left[index] and column.raw is not None:
-        test = f"({test} OR {number} IS NULL OR {printing.dialect.call('isnan', number)})"
+        test = f"({test} OR {number} IS NULL OR {context.dialect.call('isnan', number)})"
     elif ensemble.default_left[index] and column.nan:
-        test = f"({test} OR {printing.missing(column)})"
+        test = f"({test} OR {context.missing(column)})"
     return test
 
 
@@ -135,16 +135,16 @@ def _member_test_sql(ensemble: Ensemble, index: int, number: str) -> str:
     return f"({number} >= 0 AND floor({number}) IN ({', '.join(map(str, codes.tolist()))}))"
 
 
-def _compare_with_infinity(printing: Printing, number: str, symbol: str, threshold: float) -> str:
+def _compare_with_infinity(context: Printing, number: str, symbol: str, threshold: float) -> str:
     """Compare `number` with an infinite threshold, without a literal for infinity."""
     largest = float(np.finfo("float64").max)
     match symbol, threshold > 0:
         case "<", True:
-            return f"{number} <= {printing.number(largest, 'float64')}"
+            return f"{number} <= {context.number(largest, 'float64')}"
         case "<=", True:
             return f"{number} IS NOT NULL"
         case "<=", False:
-            return f"{number} < {printing.number(-largest, 'float64')}"
+            return f"{number} < {context.number(-largest, 'float64')}"
     return "1 = 0"
 
 
@@ -152,31 +152,31 @@ BRANCHES = 8
 """Number of branches of each CASE in `_select_by_number`."""
 
 
-def print_tree_columns(printing: Printing) -> Value:
+def print_tree_columns(context: Printing) -> Value:
     """Print trees as `print_trees` does, but with each tree bound to columns of queries."""
-    ensemble = Ensemble.of(printing.attrs)
-    x = printing.bind(printing.values[0])
-    if printing.bindings.sum_trees is not None:
-        name = printing.bindings.name(printing.bindings.sum_trees(ensemble, x))
-        sums_of_row = [printing.dialect.at(name, k + 1) for k in range(len(ensemble.base))]
+    ensemble = Ensemble.of(context.attrs)
+    x = context.bind(context.values[0])
+    if context.bindings.sum_trees is not None:
+        name = context.bindings.name(context.bindings.sum_trees(ensemble, x))
+        sums_of_row = [context.dialect.at(name, k + 1) for k in range(len(ensemble.base))]
         return tuple(map(Expression, sums_of_row))
-    sums, literals = _list_literals(printing, ensemble)
+    sums, literals = _list_literals(context, ensemble)
     for root, first_output in zip(ensemble.roots.tolist(), ensemble.target.tolist(), strict=True):
         leaves = _list_leaves(ensemble, root)
-        position = _bind_leaf_positions(printing, ensemble, root, x, leaves)
+        position = _bind_leaf_positions(context, ensemble, root, x, leaves)
         for k in range(ensemble.leaf_values.shape[1]):
             values = {leaf: literals[leaf][k] for leaf in leaves}
             if position is None:
-                sql = print_node(printing, ensemble, root, x, values)
+                sql = print_node(context, ensemble, root, x, values)
             else:
                 sql = _select_by_number(position, list(values.values()), 0)
-            sums[first_output + k].append(printing.bindings.name(sql))
+            sums[first_output + k].append(context.bindings.name(sql))
     nan = not np.isfinite(ensemble.leaf_values).all()
-    return tuple(Expression(printing.total(terms), nan=nan) for terms in sums)
+    return tuple(Expression(context.total(terms), nan=nan) for terms in sums)
 
 
 def _bind_leaf_positions(
-    printing: Printing, ensemble: Ensemble, root: int, x: Value, leaves: Sequence[int]
+    context: Printing, ensemble: Ensemble, root: int, x: Value, leaves: Sequence[int]
 ) -> str | None:
     """Bind the position in `leaves` of a row's leaf to columns, and return the last column.
 
@@ -184,8 +184,8 @@ def _bind_leaf_positions(
     leaf holds `len(leaves)` plus the index of the subtree from which the next column continues.
     """
     positions = {leaf: str(position) for position, leaf in enumerate(leaves)}
-    assert isinstance(printing.dialect, Portable)
-    levels = printing.dialect.levels
+    assert isinstance(context.dialect, Portable)
+    levels = context.dialect.levels
     position = None
     subtrees = [root]
     while subtrees:
@@ -195,16 +195,16 @@ def _bind_leaf_positions(
             deeper_subtrees.append(subtree)
             return str(len(leaves) + len(deeper_subtrees) - 1)
 
-        printed = [print_node(printing, ensemble, s, x, positions, levels, defer) for s in subtrees]
+        printed = [print_node(context, ensemble, s, x, positions, levels, defer) for s in subtrees]
         if position is None and not deeper_subtrees:
             return None
         if position is None:
-            position = printing.bindings.name(printed[0])
+            position = context.bindings.name(printed[0])
         else:
             deeper = _select_by_number(position, printed, len(leaves))
             test = f"{position} < {len(leaves)}"
             sql = f"CASE WHEN {test} THEN {position} ELSE {deeper} END"
-            position = printing.bindings.name(sql)
+            position = context.bindings.name(sql)
         subtrees = deeper_subtrees
     return position
 

@@ -73,14 +73,14 @@ class TorchCompiled:
         self.program = program
         self.device = device
         self._device = find_device(device)
-        size = measure_row_bytes(program)
-        self._block_rows = int(np.clip(BLOCK_BYTES // size, FEWEST_ROWS, MOST_ROWS))
+        row_bytes = measure_row_bytes(program)
+        self._block_rows = int(np.clip(BLOCK_BYTES // row_bytes, FEWEST_ROWS, MOST_ROWS))
         self._overlap: gpu_transfers.Overlap | None = None
         if self._device.type == "cuda":
             # A fused kernel has up to two columns of ranks for each column of x.
             types = [program.nodes[n.inputs[0]].type for n in program if n.op == "tree_ensemble"]
-            size += sum(8 * t.width for t in types)
-            self._overlap = gpu_transfers.Overlap(program, self._device, size)
+            row_bytes += sum(8 * t.width for t in types)
+            self._overlap = gpu_transfers.Overlap(program, self._device, row_bytes)
         self._constants: dict[int, Any] = {}
         self._steps: dict[int, Step] = {}
         try:
@@ -148,11 +148,11 @@ class TorchCompiled:
             run = bind(program, i).function
             put = (lambda rows: rows) if node.type.sparse else self._put
             return lambda *args: put(run(*[_to_host(a) for a in args]))
-        strings = "string" in (node.type.dtype, *(program.nodes[j].type.dtype for j in node.inputs))
+        is_text = "string" in (node.type.dtype, *(program.nodes[j].type.dtype for j in node.inputs))
         if node.op == "tree_ensemble":
             return bind_fused(node, self._put)
         # Expanded distances must be rounded as in numpy.
-        if not strings and node.op not in HOST_OPERATORS and not node.attrs.get("expanded", False):
+        if not is_text and node.op not in HOST_OPERATORS and not node.attrs.get("expanded", False):
             return FUNCTIONS[node.op](node, self._put)
         if node.op == "encode":
             encode = make_encoder(node.attrs["categories"], node.attrs["missing"])
@@ -163,8 +163,8 @@ class TorchCompiled:
 
     def _put(self, array: Array) -> Tensor:
         # torch rejects negative strides, and warns about arrays that are not writable.
-        fits = array.flags.writeable and array.flags.aligned and min(array.strides) >= 0
-        return torch.from_numpy(array if fits else array.copy()).to(self._device)
+        can_share = array.flags.writeable and array.flags.aligned and min(array.strides) >= 0
+        return torch.from_numpy(array if can_share else array.copy()).to(self._device)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (TorchCompiled, (self.program, self.device))
@@ -179,8 +179,8 @@ class TorchBackend:
 
     def supports(self, program: Program) -> str | None:
         nodes = enumerate(program.nodes)
-        sparse = {node.op for i, node in nodes if touches_sparse_rows(program, i)}
-        operators = {*FUNCTIONS, *HOST_OPERATORS, "input", *(sparse & set(reference.FUNCTIONS))}
+        sparse_ops = {node.op for i, node in nodes if touches_sparse_rows(program, i)}
+        operators = {*FUNCTIONS, *HOST_OPERATORS, "input", *(sparse_ops & set(reference.FUNCTIONS))}
         reason = explain_unsupported(program, operators | {"tree_ensemble"})
         if reason is None and any(node.op == "tree_ensemble" for node in program):
             missing_feature = explain_unavailable()

@@ -54,7 +54,7 @@ def _ndtr(x: Tensor) -> Tensor:
 
 
 def _put_columns(node: Node, put: Put, name: str) -> list[Tensor]:
-    return [put(part) for part in split_points(node.attrs[name], node.attrs["offsets"])]
+    return [put(column) for column in split_points(node.attrs[name], node.attrs["offsets"])]
 
 
 def _search_sorted(node: Node, put: Put) -> Function:
@@ -102,7 +102,7 @@ def _bspline(node: Node, put: Put) -> Function:
     def bspline(x: Tensor) -> Tensor:
         shape = (x.shape[0], len(knots), functions_per_column)
         result = torch.zeros(shape, dtype=x.dtype, device=x.device)
-        step = torch.arange(degree + 1, device=x.device)
+        offsets = torch.arange(degree + 1, device=x.device)
         for j, column_knots in enumerate(knots):
             column = x[:, j].contiguous()
             is_missing = torch.isnan(column)
@@ -110,7 +110,7 @@ def _bspline(node: Node, put: Put) -> Function:
             inner_knots = column_knots[degree + 1 : functions_per_column]
             span = degree + torch.searchsorted(inner_knots, sought, right=True)
             basis = _evaluate_basis(column_knots, column, span, degree)
-            result[:, j].scatter_(1, span[:, None] - degree + step, basis)
+            result[:, j].scatter_(1, span[:, None] - degree + offsets, basis)
             result[:, j][is_missing] = np.nan
         return result.reshape(x.shape[0], node.type.width)
 
@@ -147,38 +147,38 @@ def bind_accumulate(node: Node, put: Any) -> Callable[[Tensor], Tensor]:
     """
     host_base, targets = node.attrs["base"], node.attrs["target"]
     base_values = put(host_base)
-    terms_of = lru_cache(maxsize=1)(lambda values: _find_terms(targets, values, host_base.size))
-    runs_of = lru_cache(maxsize=1)(lambda values: _find_runs(targets, values))
+    get_terms = lru_cache(maxsize=1)(lambda values: _find_terms(targets, values, host_base.size))
+    get_runs = lru_cache(maxsize=1)(lambda values: _find_runs(targets, values))
 
     def add_by_runs(x: Tensor) -> Tensor:
         # With trees first, the values of a tree for all rows are contiguous.
         values_by_tree = x.permute(1, 2, 0).contiguous()
         sums: Tensor = base_values.reshape(-1, 1).repeat(1, x.shape[0])
-        for start, stop in runs_of(x.shape[2]):
+        for start, stop in get_runs(x.shape[2]):
             first_output = int(targets[start])
             run_values = values_by_tree[start:stop].flatten(0, 1)
             sums[first_output : first_output + run_values.shape[0]] += run_values
         return sums.transpose(0, 1)
 
     def add_by_outputs(x: Tensor) -> Tensor:
-        rows, trees, values = x.shape
-        trees_first = torch.empty((trees, values, rows), dtype=x.dtype).copy_(x.permute(1, 2, 0))
-        lines = trees_first.flatten(0, 1).numpy()
-        sums = np.empty((host_base.size, rows), lines.dtype)
-        for k, terms in enumerate(terms_of(values)):
+        n_rows, n_trees, n_values = x.shape
+        by_tree = torch.empty((n_trees, n_values, n_rows), dtype=x.dtype).copy_(x.permute(1, 2, 0))
+        tree_values = by_tree.flatten(0, 1).numpy()
+        sums = np.empty((host_base.size, n_rows), tree_values.dtype)
+        for k, terms in enumerate(get_terms(n_values)):
             if terms is None:
                 sums[k] = host_base[k]
                 continue
-            selected = lines[terms]
+            selected = tree_values[terms]
             selected[0] += host_base[k]
-            if rows == 1:
+            if n_rows == 1:
                 sums[k] = np.add.accumulate(selected, axis=0)[-1]
             else:
                 np.add.reduce(selected, axis=0, out=sums[k])
         return torch.from_numpy(sums).transpose(0, 1)
 
     def add_on_host(x: Tensor) -> Tensor:
-        fewer_runs = len(runs_of(x.shape[2])) < host_base.size
+        fewer_runs = len(get_runs(x.shape[2])) < host_base.size
         with np.errstate(all="ignore"):
             return add_by_runs(x) if fewer_runs else add_by_outputs(x)
 
@@ -233,7 +233,7 @@ def _cast(node: Node, put: Put) -> Function:
 
 def _concat(node: Node, put: Put) -> Function:
     dtype = DTYPES[node.type.dtype]
-    return lambda *parts: torch.cat([part.to(dtype) for part in parts], dim=1)
+    return lambda *tensors: torch.cat([tensor.to(dtype) for tensor in tensors], dim=1)
 
 
 def _select(node: Node, put: Put) -> Function:
@@ -241,8 +241,8 @@ def _select(node: Node, put: Put) -> Function:
     start, width = int(indices[0]) if indices.size else 0, indices.size
     if np.array_equal(indices, np.arange(start, start + width)):
         return lambda x: x[:, start : start + width]
-    chosen = put(indices)
-    return lambda x: torch.index_select(x, 1, chosen)
+    column_indices = put(indices)
+    return lambda x: torch.index_select(x, 1, column_indices)
 
 
 def _reshape(node: Node, put: Put) -> Function:

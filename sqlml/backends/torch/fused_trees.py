@@ -100,7 +100,7 @@ def collect_columns(ensemble: Ensemble) -> Columns:
     edges = np.full((max(1, feature.size), (1 << steps) - 1), np.inf, edge_dtype)
     for row, values in zip(edges, edges_of_columns, strict=False):
         row[: values.size] = values
-    largest = max(feature.size, max_edges, int(set_size.max(initial=0)) + 1)
+    max_number = max(feature.size, max_edges, int(set_size.max(initial=0)) + 1)
     return Columns(
         feature=feature.astype(np.int32),
         negated=np.append(numeric_columns >> 32, np.zeros(set_feature.size, np.int64)).astype(
@@ -113,7 +113,7 @@ def collect_columns(ensemble: Ensemble) -> Columns:
         test=test,
         categorical=categorical,
         words=words,
-        narrow=largest < NARROW,
+        narrow=max_number < NARROW,
     )
 
 
@@ -225,17 +225,17 @@ def _lay_out_perfect(
     first_value = np.cumsum(leaf_counts) - leaf_counts
     node = np.zeros(max(1, int((leaf_counts - 1).sum())), packed.dtype)
     leaf = np.zeros(int(leaf_counts.sum()), np.int64)
-    for d in np.unique(depth):
-        trees = np.flatnonzero(depth == d)
+    for tree_depth in np.unique(depth):
+        trees = np.flatnonzero(depth == tree_depth)
         level = ensemble.roots[trees].astype(np.int64)[:, None]
-        for nodes_of_level in 1 << np.arange(d):
+        for nodes_of_level in 1 << np.arange(tree_depth):
             is_inner = level >= 0
             slots = first_slot[trees][:, None] + nodes_of_level - 1 + np.arange(nodes_of_level)
             node[slots[is_inner]] = packed[level[is_inner]]
             children_of_level = np.stack([level, level], axis=2)  # A leaf is its own child.
             children_of_level[is_inner] = children[level[is_inner]]
             level = children_of_level.reshape(trees.size, -1)
-        leaf[first_value[trees][:, None] + np.arange(1 << int(d))] = ~level
+        leaf[first_value[trees][:, None] + np.arange(1 << int(tree_depth))] = ~level
     return node, ensemble.leaf_values[leaf], first_slot, first_value
 
 
@@ -275,18 +275,18 @@ def _group_outputs(ensemble: Ensemble) -> tuple[Array, Array, Array, Array]:
 
     Return the arrays `output`, `count`, `begin` and `terms` of a `Layout`.
     """
-    values = ensemble.leaf_values.shape[1]
+    value_count = ensemble.leaf_values.shape[1]
     targets = np.unique(ensemble.target)
     groups: list[tuple[int, int, Array]] = []
-    if (np.diff(targets) >= values).all():
+    if (np.diff(targets) >= value_count).all():
         for target in targets:
             trees = np.flatnonzero(ensemble.target == target)
-            for first in range(0, values, WIDEST):
+            for first in range(0, value_count, WIDEST):
                 terms = np.stack([trees, np.full(trees.size, first)], axis=1)
-                groups.append((int(target) + first, min(WIDEST, values - first), terms))
+                groups.append((int(target) + first, min(WIDEST, value_count - first), terms))
     else:  # Some targets overlap, so each output has its own order.
         for k in range(ensemble.outputs):
-            trees = np.flatnonzero((ensemble.target <= k) & (k < ensemble.target + values))
+            trees = np.flatnonzero((ensemble.target <= k) & (k < ensemble.target + value_count))
             groups.append((k, 1, np.stack([trees, k - ensemble.target[trees]], axis=1)))
     sizes = [terms.shape[0] for _, _, terms in groups]
     return (
@@ -351,16 +351,16 @@ def bind_trees(node: Node, put: Put) -> Callable[[Tensor], Tensor]:
 
 
 def _bind_kernels(
-    ensemble: Ensemble, c: Columns, layout: Layout, base: Tensor, put: Put
+    ensemble: Ensemble, tested: Columns, layout: Layout, base: Tensor, put: Put
 ) -> Callable[[Tensor, Tensor], None]:
     """Return a function that launches both kernels for x (n, F) and fills out (n, K)."""
     # Triton is available only with a GPU.
     from sqlml.backends.torch.triton_kernels import rank_columns, sum_trees
 
-    column_count, dtype = c.feature.size, torch.int16 if c.narrow else torch.int32
-    tests = [put(array) for array in (c.feature, c.negated, c.size, c.edges)]
+    column_count, dtype = tested.feature.size, torch.int16 if tested.narrow else torch.int32
+    tests = [put(array) for array in (tested.feature, tested.negated, tested.size, tested.edges)]
     _, *arrays_of_trees = (getattr(layout, field.name) for field in fields(layout))
-    arrays = [put(array) for array in (c.words.view("int32"), *arrays_of_trees)]
+    arrays = [put(array) for array in (tested.words.view("int32"), *arrays_of_trees)]
     group_count = layout.output.size
     width = 1 << (int(layout.count.max(initial=1)) - 1).bit_length()
     sizes = (ensemble.leaf_values.shape[1], ensemble.outputs, group_count)
@@ -371,14 +371,14 @@ def _bind_kernels(
         row_count, width_of_x = x.shape
         tile = min(next(tile for min_rows, tile in ROWS if row_count >= min_rows), TILE // width)
         blocks = -(-row_count // tile)
-        staged = torch.empty((blocks, max(1, column_count), tile), dtype=dtype, device=x.device)
+        ranks = torch.empty((blocks, max(1, column_count), tile), dtype=dtype, device=x.device)
         common = {"SETS": ensemble.has_categories, "ROWS": tile, "num_warps": WARPS}
-        of_columns = (x.contiguous(), row_count, width_of_x, column_count, *tests, staged)
-        of_trees = (staged, row_count, column_count, *arrays, base, out, *sizes)
+        column_args = (x.contiguous(), row_count, width_of_x, column_count, *tests, ranks)
+        tree_args = (ranks, row_count, column_count, *arrays, base, out, *sizes)
         with _LAUNCH_LOCK:
             rank_columns[(blocks, -(-column_count // COLUMNS) or 1)](
-                *of_columns, MISSING=c.missing, STEPS=c.steps, EACH=COLUMNS, **common
+                *column_args, MISSING=tested.missing, STEPS=tested.steps, EACH=COLUMNS, **common
             )
-            sum_trees[(blocks * group_count,)](*of_trees, **options, **common)
+            sum_trees[(blocks * group_count,)](*tree_args, **options, **common)
 
     return launch

@@ -143,9 +143,9 @@ class Overlap:
         nodes = {i: self._program.nodes[i] for i in needed.values()}
         try:
             if rows:
-                size = self._choose_block_rows(rows, needed)
+                block_rows = self._choose_block_rows(rows, needed)
                 batch = _Batch(self._device, nodes, arrays, results, compute)
-                run_in_blocks(rows, size, FEWEST_ROWS, batch.load, batch.start)
+                run_in_blocks(rows, block_rows, FEWEST_ROWS, batch.load, batch.start)
             else:
                 for node in nodes.values():
                     reference.convert_input(node, arrays)
@@ -162,12 +162,12 @@ class Overlap:
         input_types = [self._program.nodes[i].type for i in needed.values()]
         sent = sum(8 * t.width for t in input_types if t.dtype not in TEXTUAL)
         target_rows = min(max(-(-rows // 8), SMALL_ROWS), MOST_ROWS, PINNED_BYTES // max(1, sent))
-        free, _ = torch.cuda.mem_get_info(self._device)
-        if free // SHARE // self._row_bytes < min(rows, target_rows):
+        memory, _ = torch.cuda.mem_get_info(self._device)
+        if memory // SHARE // self._row_bytes < min(rows, target_rows):
             # Add the memory that torch has reserved but does not use. This query takes 0.3 ms.
-            free += torch.cuda.memory_reserved(self._device)
-            free -= torch.cuda.memory_allocated(self._device)
-        return int(np.clip(min(target_rows, free // SHARE // self._row_bytes), FEWEST_ROWS, None))
+            memory += torch.cuda.memory_reserved(self._device)
+            memory -= torch.cuda.memory_allocated(self._device)
+        return int(np.clip(min(target_rows, memory // SHARE // self._row_bytes), FEWEST_ROWS, None))
 
 
 class _Batch:
@@ -188,19 +188,19 @@ class _Batch:
 
     def load(self, begin: int, end: int) -> tuple[Values, Any]:
         """Start sending rows; return their values by node, and an event for their arrival."""
-        rows = {name: a[begin:end] for name, a in self._arrays.items()}
+        block = {name: column[begin:end] for name, column in self._arrays.items()}
         values: Values = {}
         with torch.cuda.stream(self._upload):
             for i, node in self._nodes.items():
-                array = reference.convert_input(node, rows)
+                array = reference.convert_input(node, block)
                 values[i] = array if node.type.dtype in TEXTUAL else self._send(array)
             return values, self._upload.record_event()
 
     def start(self, loaded: tuple[Values, Any], begin: int, end: int) -> Store:
         """Start computing the loaded rows and fetching the results; return how to store these."""
-        values, sent = loaded
+        values, sent_event = loaded
         with torch.cuda.stream(self._work), torch.inference_mode(), np.errstate(all="ignore"):
-            self._work.wait_event(sent)
+            self._work.wait_event(sent_event)
             for value in values.values():
                 if isinstance(value, Tensor):
                     value.record_stream(self._work)
@@ -208,14 +208,14 @@ class _Batch:
                 name: value.contiguous() if isinstance(value, Tensor) else value
                 for name, value in self._compute(values).items()
             }
-            computed = self._work.record_event()
+            computed_event = self._work.record_event()
         with torch.cuda.stream(self._download):
-            self._download.wait_event(computed)
+            self._download.wait_event(computed_event)
             pinned = {name: _start_fetch(value, self._download) for name, value in outputs.items()}
-            fetched = self._download.record_event()
+            fetched_event = self._download.record_event()
 
         def store() -> None:
-            fetched.synchronize()
+            fetched_event.synchronize()
             for name, value in pinned.items():
                 host_array = value.numpy() if isinstance(value, Tensor) else value
                 self._results[name][begin:end] = host_array

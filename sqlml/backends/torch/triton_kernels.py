@@ -96,11 +96,11 @@ def _sum_trees(
     begin = tl.load(group_begin + group)
     end = tl.load(group_begin + group + 1)
     offsets = tl.arange(0, WIDTH)
-    used = offsets < tl.load(group_count + group)
+    is_used = offsets < tl.load(group_count + group)
     if WIDTH == 1:
         total = tl.zeros([ROWS], values.dtype.element_ty) + tl.load(base + output)
     else:
-        start = tl.load(base + output + offsets, mask=used, other=0)
+        start = tl.load(base + output + offsets, mask=is_used, other=0)
         total = tl.zeros([ROWS, WIDTH], values.dtype.element_ty) + start[None, :]
     for term in range(begin, end):
         tree = tl.load(terms + 2 * term)
@@ -142,13 +142,13 @@ def _sum_trees(
         if WIDTH == 1:
             total += tl.load(value)
         else:
-            total += tl.load(value[:, None] + offsets[None, :], mask=used[None, :], other=0)
+            total += tl.load(value[:, None] + offsets[None, :], mask=is_used[None, :], other=0)
     row = block * ROWS + lane
     target = out + row * outputs + output
     if WIDTH == 1:
         tl.store(target, total, mask=row < rows)
     else:
-        is_stored = (row < rows)[:, None] & used[None, :]
+        is_stored = (row < rows)[:, None] & is_used[None, :]
         tl.store(target[:, None] + offsets[None, :], total, mask=is_stored)
 
 

@@ -58,10 +58,10 @@ def kinds_of(*constants: Any) -> Signature:
     >>> spell_kind(kinds_of(np.zeros((2, 1)), (3, True), None))
     "(['C2r', '<f8'], ('count', 'flag'), 'nothing')"
     """
-    return tuple(map(_kind_of, constants))
+    return tuple(map(_get_kind, constants))
 
 
-def _kind_of(value: Any) -> Kind:
+def _get_kind(value: Any) -> Kind:
     if isinstance(value, np.ndarray):
         return reads(value.dtype, value.ndim, "C")
     if isinstance(value, tuple):

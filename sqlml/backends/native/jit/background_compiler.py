@@ -88,7 +88,7 @@ def _compile_all() -> None:
     while True:
         try:
             with Child(f"{__name__}:serve") as child:
-                while (job := _next_job()) is not None:
+                while (job := _get_next_job()) is not None:
                     _finish_job(job, child)
         except (ChildEnded, ChildFailed, OSError, RuntimeError):
             # The process cannot start, or a kernel crashed it.
@@ -101,7 +101,7 @@ def _compile_all() -> None:
                 return
 
 
-def _next_job() -> _Job | None:
+def _get_next_job() -> _Job | None:
     try:
         return _queue.get(timeout=IDLE_SECONDS)
     except queue.Empty:

@@ -207,19 +207,19 @@ class _PythonEntry:
 
     def __init__(self, module: Any, context: Any) -> None:
         self._module, self._context = module, context
-        form = ir.FunctionType(POINTER, [POINTER, POINTER.as_pointer(), LONG])
-        self._entry = ir.Function(module, form, layout.ENTRY)
+        entry_type = ir.FunctionType(POINTER, [POINTER, POINTER.as_pointer(), LONG])
+        self._entry = ir.Function(module, entry_type, layout.ENTRY)
         self._builder = ir.IRBuilder(self._entry.append_basic_block("entry"))
-        self._fail = self._entry.append_basic_block("fail")
+        self._fail_block = self._entry.append_basic_block("fail")
 
     def write(self, kernel: Any, fndesc: Any, signature: Signature) -> None:
         """Emit code that reads the arguments, runs the kernel, and returns its result."""
         b, context = self._builder, self._context
-        self._own, arguments, count = self._entry.args
-        self._array = self._get_item(self._own, 0)
+        self._self_tuple, arguments, count = self._entry.args
+        self._array_type = self._get_item(self._self_tuple, 0)
         self._require(b.icmp_signed("==", count, long(len(signature))))
-        pointers = ((b.gep(arguments, [long(i)]), kind) for i, kind in enumerate(signature))
-        values = [self._read_argument(b.load(pointer), kind) for pointer, kind in pointers]
+        typed_pointers = ((b.gep(arguments, [long(i)]), kind) for i, kind in enumerate(signature))
+        values = [self._read_argument(b.load(pointer), kind) for pointer, kind in typed_pointers]
         thread_state = self._call("PyEval_SaveThread", POINTER)
         status, kernel_result = context.call_conv.call_function(
             b, kernel, fndesc.restype, fndesc.argtypes, values, attrs=("noinline",)
@@ -228,8 +228,8 @@ class _PythonEntry:
         with b.if_then(status.is_error, likely=False):  # a kernel only fails to allocate memory
             b.ret(self._call("PyErr_NoMemory", POINTER))
         b.ret(self._box_result(str(fndesc.restype), kernel_result))
-        b.position_at_end(self._fail)
-        type_error = self._get_item(self._own, 2)
+        b.position_at_end(self._fail_block)
+        type_error = self._get_item(self._self_tuple, 2)
         text = self._store_text("a kernel was called with arguments that it was not compiled for")
         self._call("PyErr_SetString", ir.VoidType(), type_error, text)
         b.ret(ir.Constant(POINTER, None))
@@ -237,9 +237,9 @@ class _PythonEntry:
     def _box_result(self, result_kind: str, kernel_result: Any) -> Any:
         b = self._builder
         if result_kind == "none":
-            nothing = self._get_item(self._own, 1)
-            self._call("Py_IncRef", ir.VoidType(), nothing)
-            return nothing
+            none = self._get_item(self._self_tuple, 1)
+            self._call("Py_IncRef", ir.VoidType(), none)
+            return none
         if result_kind == "bool":
             return self._call("PyBool_FromLong", POINTER, b.zext(kernel_result, LONG))
         if result_kind == "int64":
@@ -257,7 +257,7 @@ class _PythonEntry:
             items = [self._read_argument(self._get_item(argument, i), k) for i, k in numbered]
             return self._context.make_tuple(b, to_numba_type(kind), items)
         if kind == "nothing":
-            self._require(b.icmp_unsigned("==", argument, self._get_item(self._own, 1)))
+            self._require(b.icmp_unsigned("==", argument, self._get_item(self._self_tuple, 1)))
             return self._context.get_dummy_value()
         if kind == "flag":
             truth = self._call("PyObject_IsTrue", INT, argument)
@@ -272,8 +272,8 @@ class _PythonEntry:
     def _read_array(self, array: Any, kind: ArrayKind) -> Any:
         b = self._builder
         object_type = self._load(array, layout.OBJECT_TYPE, POINTER)
-        with b.if_then(b.icmp_unsigned("!=", object_type, self._array), likely=False):
-            is_subtype = self._call("PyType_IsSubtype", INT, object_type, self._array)
+        with b.if_then(b.icmp_unsigned("!=", object_type, self._array_type), likely=False):
+            is_subtype = self._call("PyType_IsSubtype", INT, object_type, self._array_type)
             self._require(b.icmp_signed("!=", is_subtype, ir.Constant(INT, 0)))
         required_flags = layout.C_CONTIGUOUS if kind.layout == "C" else 0
         required_flags |= 0 if kind.readonly else layout.WRITEABLE
@@ -285,10 +285,10 @@ class _PythonEntry:
         is_type: Any = ir.Constant(ir.IntType(1), 0)
         for n in list_type_numbers(kind.dtype):
             is_type = b.or_(is_type, b.icmp_signed("==", type_number, ir.Constant(INT, n)))
-        fits = b.and_(is_type, b.icmp_signed("==", flags, ir.Constant(INT, required_flags)))
-        fits = b.and_(fits, b.icmp_signed("==", dimensions, ir.Constant(INT, kind.ndim)))
+        is_valid = b.and_(is_type, b.icmp_signed("==", flags, ir.Constant(INT, required_flags)))
+        is_valid = b.and_(is_valid, b.icmp_signed("==", dimensions, ir.Constant(INT, kind.ndim)))
         swapped = ir.Constant(BYTE, layout.SWAPPED)
-        self._require(b.and_(fits, b.icmp_signed("!=", order, swapped)))
+        self._require(b.and_(is_valid, b.icmp_signed("!=", order, swapped)))
         return self._load_array(array, kind)
 
     def _load_array(self, array: Any, kind: ArrayKind) -> Any:
@@ -304,9 +304,9 @@ class _PythonEntry:
 
     def _require(self, condition: Any) -> None:
         """Emit a jump to the block that raises TypeError, unless `condition` holds."""
-        after = self._entry.append_basic_block()
-        self._builder.cbranch(condition, after, self._fail)
-        self._builder.position_at_end(after)
+        next_block = self._entry.append_basic_block()
+        self._builder.cbranch(condition, next_block, self._fail_block)
+        self._builder.position_at_end(next_block)
 
     def _get_item(self, items: Any, i: int) -> Any:
         return self._call("PyTuple_GetItem", POINTER, items, long(i))

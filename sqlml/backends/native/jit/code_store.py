@@ -42,9 +42,9 @@ _SIZE = struct.Struct("<Q")
 
 def folders() -> Iterator[Path]:
     """Yield the folders that may hold kernels, with the best folder first."""
-    named = os.environ.get("NUMBA_CACHE_DIR")
-    if named:
-        yield Path(named) / "sqlml"
+    configured = os.environ.get("NUMBA_CACHE_DIR")
+    if configured:
+        yield Path(configured) / "sqlml"
         return
     yield _BACKEND / "__pycache__"
     with suppress(RuntimeError):  # the home folder is unknown
@@ -75,9 +75,9 @@ def write(name: str, code: ObjectCode) -> None:
             return
 
 
-def make_file_name(kernel: str, source: str, rest: str) -> str:
+def make_file_name(kernel: str, source: str, key_text: str) -> str:
     """Return a file name: kernel, digest of its source, and digest of the rest of its key."""
-    key = hashlib.sha256(f"{source}\n{rest}".encode()).hexdigest()
+    key = hashlib.sha256(f"{source}\n{key_text}".encode()).hexdigest()
     return f"{kernel}-{source[:12]}-{key[:40]}{SUFFIX}"
 
 
@@ -104,8 +104,8 @@ def unpack(name: str, content: bytes) -> ObjectCode | None:
     if content[:begin] != _digest(name, body) or len(body) < _SIZE.size:
         return None
     (size,) = _SIZE.unpack_from(body)
-    rest = body[_SIZE.size :]
-    return ObjectCode(rest[:size], rest[size:])
+    code = body[_SIZE.size :]
+    return ObjectCode(code[:size], code[size:])
 
 
 def _digest(name: str, body: bytes) -> bytes:
@@ -115,9 +115,9 @@ def _digest(name: str, body: bytes) -> bytes:
 @cache
 def digest_sources(folder: Path | None = None) -> str:
     """Return a digest of the source files of the backend's kernels, and of those in `folder`."""
-    folders = [_BACKEND] if folder is None else [_BACKEND, folder]
+    source_folders = [_BACKEND] if folder is None else [_BACKEND, folder]
     digest = hashlib.sha256()
-    for path in sorted(path for source in folders for path in source.rglob("*.py")):
+    for path in sorted(path for source in source_folders for path in source.rglob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 

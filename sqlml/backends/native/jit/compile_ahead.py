@@ -27,14 +27,14 @@ _T = TypeVar("_T")
 _R = TypeVar("_R")
 
 
-def map_in_processes(work: Callable[[_T], _R], items: Sequence[_T]) -> Iterator[_R]:
+def map_in_processes(function: Callable[[_T], _R], items: Sequence[_T]) -> Iterator[_R]:
     """Yield the result of `work` for each item, from new processes, as compiling holds the GIL."""
     if not items:
         return
     num_processes = min(len(items), os.cpu_count() or 1)
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(num_processes, context) as pool:
-        yield from pool.map(work, items)
+        yield from pool.map(function, items)
 
 
 FILE = Path(__file__).with_name("known_kernels.txt")
@@ -94,16 +94,16 @@ def compile_ahead(begin: Callable[[int], None]) -> int:
     `begin` is called first, with the number of missing kernels. Raises OSError if there is no
     private folder to store them in.
     """
-    missing = [k for k in known_kernels() if not is_on_disk(k.function, k.signature)]
-    if missing and not code_store.has_writable_folder():
+    missing_kernels = [k for k in known_kernels() if not is_on_disk(k.function, k.signature)]
+    if missing_kernels and not code_store.has_writable_folder():
         folders = ", ".join(map(str, code_store.folders()))
         raise PermissionError(errno.EACCES, "no private folder is writable among", folders)
-    begin(len(missing))
+    begin(len(missing_kernels))
     compiled_count = 0
     with long_work("compiling kernels"):
-        for count, is_compiled in enumerate(map_in_processes(_compile, missing), start=1):
+        for count, is_compiled in enumerate(map_in_processes(_compile, missing_kernels), start=1):
             compiled_count += is_compiled
-            show_stage(f"{count} of {len(missing)} are done")
+            show_stage(f"{count} of {len(missing_kernels)} are done")
     return compiled_count
 
 
@@ -142,13 +142,13 @@ def _build_kernel(folder: Path, kernel: KnownKernel) -> None:
 
 @contextmanager
 def _set_environment(values: Mapping[str, str]) -> Iterator[None]:
-    saved = dict(os.environ)
+    old_environment = dict(os.environ)
     os.environ.update(values)
     try:
         yield
     finally:
         os.environ.clear()
-        os.environ.update(saved)
+        os.environ.update(old_environment)
 
 
 if __name__ == "__main__":

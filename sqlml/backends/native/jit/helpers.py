@@ -39,8 +39,8 @@ class Deferred:
 
 def resolve_helpers(function: Any) -> Any:
     """Return `function` with each `Deferred` that it names replaced by numba's function."""
-    named = {name: function.__globals__.get(name) for name in _collect_names(function.__code__)}
-    decorated = {n: value.resolve() for n, value in named.items() if isinstance(value, Deferred)}
+    values = {name: function.__globals__.get(name) for name in _collect_names(function.__code__)}
+    decorated = {n: value.resolve() for n, value in values.items() if isinstance(value, Deferred)}
     namespace = {**function.__globals__, **decorated}
     details = (function.__name__, function.__defaults__, function.__closure__)
     resolved = FunctionType(function.__code__, namespace, *details)
@@ -54,13 +54,13 @@ def describe_code(function: Any) -> str:
     A kernel's key also depends on the source files, but they may have changed since the import.
     """
     code = _unwrap(function).__code__
-    parts = [code.co_code.hex(), repr(code.co_varnames)]
+    descriptions = [code.co_code.hex(), repr(code.co_varnames)]
     for constant in code.co_consts:
         if isinstance(constant, frozenset):  # its order differs between processes
-            parts.append(repr(sorted(map(repr, constant))))
+            descriptions.append(repr(sorted(map(repr, constant))))
         elif not isinstance(constant, CodeType):
-            parts.append(repr(constant))
-    return "\n".join([*parts, *_describe_globals(function, describe_code)])
+            descriptions.append(repr(constant))
+    return "\n".join([*descriptions, *_describe_globals(function, describe_code)])
 
 
 def describe_constants(function: Any) -> str:

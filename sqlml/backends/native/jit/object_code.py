@@ -84,11 +84,11 @@ _MAX_ZEROS = 1 << 24
 
 def _read_elf(content: bytes) -> Iterator[tuple[str, bool]]:
     """Yield the name of each symbol of a 64-bit ELF file, and whether the file defines it."""
-    table, entry_size, count, names = _HEADER.unpack_from(content)
-    _require(entry_size == _SECTION.size and table + count * entry_size == len(content))
+    table, entry_size, section_count, names_index = _HEADER.unpack_from(content)
+    _require(entry_size == _SECTION.size and table + section_count * entry_size == len(content))
     sections = list(map(_Section._make, _SECTION.iter_unpack(content[table:])))
     for section in sections:
-        _read_text(_read_section(content, sections[names]), section.name)
+        _read_text(_read_section(content, sections[names_index]), section.name)
         body = _read_section(content, section)
         if section.type == _SYMBOLS:
             _require(section.each == _SYMBOL.size)
@@ -115,38 +115,38 @@ def _read_section(content: bytes, section: _Section) -> bytes:
 _COMMANDS = struct.Struct("<16xII8x")
 _COMMAND = struct.Struct("<II")
 _SEGMENT = struct.Struct("<64xI4x")
-_PART = struct.Struct("<40xQIIIII12x")
+_MACH_SECTION = struct.Struct("<40xQIIIII12x")
 _TABLE = struct.Struct("<8xIIII")
 _ENTRY = struct.Struct("<IBBHQ")
 _LOAD_SEGMENT, _LOAD_SYMBOLS = 0x19, 2
-_KIND, _ZEROFILL = 0xFF, 1
-_PLACE = 0x0E
+_SECTION_TYPE, _ZEROFILL = 0xFF, 1
+_N_TYPE = 0x0E
 
 
 def _read_mach(content: bytes) -> Iterator[tuple[str, bool]]:
     """Yield each symbol of a 64-bit Mach-O file, without `_`, and whether the file defines it."""
-    count, commands_size = _COMMANDS.unpack_from(content)
+    command_count, commands_size = _COMMANDS.unpack_from(content)
     offset, string_size = _COMMANDS.size, 0
-    for _ in range(count):
+    for _ in range(command_count):
         command, size = _COMMAND.unpack_from(content, offset)
         _require(_COMMAND.size <= size <= _COMMANDS.size + commands_size - offset)
         body = content[offset : offset + size]
         offset += size
         if command == _LOAD_SEGMENT:
-            (sections,) = _SEGMENT.unpack_from(body)
-            _require(_SEGMENT.size + sections * _PART.size == size)
-            for section in _PART.iter_unpack(body[_SEGMENT.size :]):
-                length, start, _, relocation_start, relocations, flags = section
-                has_content = flags & _KIND != _ZEROFILL
+            (section_count,) = _SEGMENT.unpack_from(body)
+            _require(_SEGMENT.size + section_count * _MACH_SECTION.size == size)
+            for section in _MACH_SECTION.iter_unpack(body[_SEGMENT.size :]):
+                length, start, _, relocation_start, relocation_count, flags = section
+                has_content = flags & _SECTION_TYPE != _ZEROFILL
                 _require(start + length <= len(content) if has_content else length <= _MAX_ZEROS)
-                _require(relocation_start + 8 * relocations <= len(content))
+                _require(relocation_start + 8 * relocation_count <= len(content))
         elif command == _LOAD_SYMBOLS:
-            table, entries, names, string_size = _TABLE.unpack_from(body)
+            table_offset, entry_count, names, string_size = _TABLE.unpack_from(body)
             _require(names + string_size == len(content))
-            symbol_table = content[table : table + entries * _ENTRY.size]
-            _require(len(symbol_table) == entries * _ENTRY.size)
+            symbol_table = content[table_offset : table_offset + entry_count * _ENTRY.size]
+            _require(len(symbol_table) == entry_count * _ENTRY.size)
             for name, kind, _, _, _ in _ENTRY.iter_unpack(symbol_table):
-                yield _read_text(content[names:], name).removeprefix("_"), bool(kind & _PLACE)
+                yield _read_text(content[names:], name).removeprefix("_"), bool(kind & _N_TYPE)
     _require(bool(string_size))
 
 

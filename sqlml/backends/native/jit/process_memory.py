@@ -18,13 +18,13 @@ from sqlml.backends.native.jit.helpers import intrinsic
 def _make_array_intrinsic(dtype: str) -> Any:
     """Return an intrinsic that views `count` numbers of `dtype` at an address as an array."""
 
-    def at(typing: Any, address: Any, count: Any) -> Any:
+    def array_at(typing: Any, address: Any, count: Any) -> Any:
         from numba import types  # only to compile
 
         kind = ArrayKind(np.dtype(dtype), 1, "C", False)
         return to_numba_type(kind)(types.int64, types.int64), _make_array_generator(kind, 0)
 
-    return intrinsic(at)
+    return intrinsic(array_at)
 
 
 def _make_array_generator(kind: ArrayKind, i: int) -> Any:
@@ -63,7 +63,7 @@ def integers(arguments: int) -> Any:
 def process_function_1(name: str) -> Any:
     """Return an intrinsic that calls a function of one int64 by its name in the process."""
 
-    def call(typing: Any, a: Any) -> Any:
+    def call(typing: Any, argument: Any) -> Any:
         return integers(1), lambda _, b, __, arguments: _call_by_name(b, name, arguments)
 
     return intrinsic(call)
@@ -72,7 +72,7 @@ def process_function_1(name: str) -> Any:
 def process_function_2(name: str) -> Any:
     """Return an intrinsic that calls a function of two int64 by its name in the process."""
 
-    def call(typing: Any, a: Any, second: Any) -> Any:
+    def call(typing: Any, first: Any, second: Any) -> Any:
         return integers(2), lambda _, b, __, arguments: _call_by_name(b, name, arguments)
 
     return intrinsic(call)
@@ -83,7 +83,7 @@ def _call_by_name(builder: Any, name: str, arguments: Any) -> Any:
 
 
 @intrinsic
-def call_1(typing: Any, address: Any, a: Any) -> Any:
+def call_1(typing: Any, address: Any, argument: Any) -> Any:
     """Emit a call of the function at an address, which takes and returns an int64."""
     return integers(2), _call
 

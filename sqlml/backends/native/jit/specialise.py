@@ -146,8 +146,8 @@ def _find_stored(function: Callable[..., Any], signature: Signature) -> Iterator
 def _name_file(function: Callable[..., Any], signature: Signature) -> str:
     name, kinds = function.__name__, argument_kinds.spell_kind(signature)
     key = (function.__module__, name, helpers.describe_code(function), kinds)
-    rest = "\n".join((*key, *object_code.describe_processor()))
-    return code_store.make_file_name(name, code_store.digest_sources(), rest)
+    key_text = "\n".join((*key, *object_code.describe_processor()))
+    return code_store.make_file_name(name, code_store.digest_sources(), key_text)
 
 
 def is_on_disk(function: Callable[..., Any], signature: Signature) -> bool:

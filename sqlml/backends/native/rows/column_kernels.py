@@ -73,9 +73,9 @@ def _impute(x: Any, fill: Any, missing: Any, out: Any) -> None:
                 out[r, c] = fill[c] if value == marker else value
 
 
-def make_one_hot_kernel(width: int, codes: np.dtype[Any], dtype: np.dtype[Any]) -> RowKernel:
+def make_one_hot_kernel(width: int, code_dtype: np.dtype[Any], dtype: np.dtype[Any]) -> RowKernel:
     """Return a kernel from codes (n, 1) to one-hot columns, all 0 for a code out of range."""
-    return RowKernel.of(_one_hot, codes, (), width, dtype, is_zeroed=True)
+    return RowKernel.of(_one_hot, code_dtype, (), width, dtype, is_zeroed=True)
 
 
 def _one_hot(codes: Any, out: Any) -> None:
@@ -93,14 +93,14 @@ def make_argmax_kernel(dtype: np.dtype[Any]) -> RowKernel:
 
 def _argmax(x: Any, out: Any) -> None:
     for r in range(x.shape[0]):
-        best, index = x[r, 0], 0
+        max_value, index = x[r, 0], 0
         for c in range(x.shape[1]):
             value = x[r, c]
             if value != value:
                 index = c
                 break
-            if value > best:
-                best, index = value, c
+            if value > max_value:
+                max_value, index = value, c
         out[r, 0] = index
 
 
@@ -245,8 +245,8 @@ def _normalise(x: Any, settings: Any, limits: Any, out: Any) -> Any:
         total = 0.0
         if norm_code == 2:
             for c in range(width):
-                size = abs(np.float64(x[start + c]))
-                total = size if size > total or size != size else total
+                magnitude = abs(np.float64(x[start + c]))
+                total = magnitude if magnitude > total or magnitude != magnitude else total
         else:
             # Sum in numpy's order: eight partial sums of every eighth number.
             for lane in range(_U(8)):
@@ -255,8 +255,8 @@ def _normalise(x: Any, settings: Any, limits: Any, out: Any) -> Any:
                 for lane in range(_U(8)):
                     value = np.float64(x[start + c + lane])
                     sums[lane] += value * value if norm_code == 0 else abs(value)
-            front = (sums[0] + sums[1]) + (sums[2] + sums[3])
-            total = front + ((sums[4] + sums[5]) + (sums[6] + sums[7]))
+            first_half = (sums[0] + sums[1]) + (sums[2] + sums[3])
+            total = first_half + ((sums[4] + sums[5]) + (sums[6] + sums[7]))
             for c in range(lanes, width):
                 value = np.float64(x[start + c])
                 total += value * value if norm_code == 0 else abs(value)
@@ -324,8 +324,8 @@ def _match_column_map(program: Program, output: str) -> LineKernel | None:
     if any(value.shape not in ((1,), (width,)) for _, value in steps):
         return None
     map_code, *parameters = make_parameters(*(value for _, value in steps))
-    rows = (np.broadcast_to(value, (width,)).astype(np.float64) for value in parameters)
-    a, b = (np.tile(row, max(1, LINE // width)) for row in rows)
+    parameter_rows = (np.broadcast_to(value, (width,)).astype(np.float64) for value in parameters)
+    a, b = (np.tile(row, max(1, LINE // width)) for row in parameter_rows)
     return LineKernel.of(_map, source.type, a, b, map_code, bool(node.attrs["allow_nan"]))
 
 

@@ -75,8 +75,8 @@ def _find_absent_key(keys: Array) -> int:
     """Return a number that is not among the sorted `keys`."""
     if not keys.size or keys[-1] < np.iinfo(np.int64).max:
         return int(keys[-1]) + 1 if keys.size else 0
-    gap = np.flatnonzero(keys[1:] - 1 > keys[:-1])
-    return int(keys[gap[0]]) + 1 if gap.size else int(keys[0]) - 1
+    gaps = np.flatnonzero(keys[1:] - 1 > keys[:-1])
+    return int(keys[gaps[0]]) + 1 if gaps.size else int(keys[0]) - 1
 
 
 @compiled_helper

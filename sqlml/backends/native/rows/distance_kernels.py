@@ -17,7 +17,7 @@ from sqlml.backends.native.kernel_calls import RowKernel
 from sqlml.backends.native.rows.linear_kernels import make_squared_distances, make_wide_linear
 from sqlml.backends.native.rows.matmul_tiles import (
     FUSES,
-    HIGH,
+    TILE_ROWS,
     WIDTH,
     distance_tile,
     make_panels,
@@ -37,7 +37,7 @@ from sqlml.types import Array
 #
 # One tile of a matrix product gives all distances from a few rows to a few points. A search passes
 # them to the heaps of the rows at once. So no distance is written to memory, and each
-# point is read once for `HIGH` rows.
+# point is read once for `TILE_ROWS` rows.
 
 _CACHED_BYTES = 1 << 18
 """Bytes of points per pass: all rows are compared with these points while they are cached."""
@@ -56,11 +56,11 @@ def make_expanded_search(points: Array) -> Search | None:
     """Return a search among points (m, k), or None if the processor lacks fused multiply-adds."""
     if not FUSES:
         return None
-    count, width = points.shape
+    point_count, width = points.shape
     panels = make_panels(points.T)
     # Points after the last are infinitely far, so no heap takes them.
     point_norms = np.full(panels.shape[0] * WIDTH, np.inf)
-    point_norms[:count] = compute_square_norms(points)
+    point_norms[:point_count] = compute_square_norms(points)
     panels_per_pass = max(1, _CACHED_BYTES // max(1, panels[:1].nbytes))
     constant_kinds = kinds_of(panels, point_norms, panels_per_pass)
     kernel = specialise(_search, (*_ROWS, *constant_kinds, *_HEAPS))
@@ -76,15 +76,15 @@ def _make_expanded_distances(points: Array, is_cosine: bool) -> Callable[[Array]
     """Return a function from x (n, k) to squared or cosine distances (n, m); None unless FUSES."""
     if not FUSES:
         return None
-    count = len(points)
+    point_count = len(points)
     panels = make_panels((scale_to_unit(points) if is_cosine else points).T)
     point_norms = np.zeros(panels.shape[0] * WIDTH)
-    point_norms[:count] = 0.0 if is_cosine else compute_square_norms(points)
+    point_norms[:point_count] = 0.0 if is_cosine else compute_square_norms(points)
     kernel = specialise(_distances, (*_ROWS, *kinds_of(panels, point_norms), writes(np.float64, 2)))
 
     def compute(x: Array) -> Array:
-        out = np.empty((x.shape[0], count))
-        row_norms = np.zeros(-(-len(x) // HIGH) * HIGH)
+        out = np.empty((x.shape[0], point_count))
+        row_norms = np.zeros(-(-len(x) // TILE_ROWS) * TILE_ROWS)
         # 1 - x.y is |x|^2 - 2 x.y + |y|^2 with half of x, 1 and 0: halves and doubles are exact.
         row_norms[: len(x)] = 1.0 if is_cosine else compute_square_norms(x)
         rows = 0.5 * scale_to_unit(x) if is_cosine else x
@@ -96,16 +96,16 @@ def _make_expanded_distances(points: Array, is_cosine: bool) -> Callable[[Array]
 
 def _distances(x: Any, row_norms: Any, points: Any, point_norms: Any, out: Any) -> None:
     """Write the expanded distances from all rows to all points to `out`, tile by tile."""
-    rows, count = out.shape
-    tile, zeros = np.empty(HIGH * WIDTH), np.zeros(HIGH)
+    rows, point_count = out.shape
+    tile, zeros = np.empty(TILE_ROWS * WIDTH), np.zeros(TILE_ROWS)
     for panel in range(points.shape[0]):
         start = panel * WIDTH
-        columns = min(WIDTH, count - start)
-        for first_row in range(0, rows, HIGH):
+        columns = min(WIDTH, point_count - start)
+        for first_row in range(0, rows, TILE_ROWS):
             distance_tile(x, first_row, points, panel, row_norms, point_norms, zeros, tile)
-            for r in range(min(HIGH, rows - first_row)):
-                for w in range(columns):
-                    out[first_row + r, start + w] = tile[r * WIDTH + w]
+            for r in range(min(TILE_ROWS, rows - first_row)):
+                for c in range(columns):
+                    out[first_row + r, start + c] = tile[r * WIDTH + c]
 
 
 def _search(
@@ -119,12 +119,12 @@ def _search(
 ) -> None:
     """Fill the heaps of the rows with their nearest points, one pass of panels after another."""
     rows = distances.shape[0]
-    tile, max_distances = np.empty(HIGH * WIDTH), np.empty(HIGH)
+    tile, max_distances = np.empty(TILE_ROWS * WIDTH), np.empty(TILE_ROWS)
     for start in range(0, points.shape[0], panels_per_pass):
         stop = min(start + panels_per_pass, points.shape[0])
-        for first_row in range(0, rows, HIGH):
+        for first_row in range(0, rows, TILE_ROWS):
             # A padding row has a bound of 0, and no point is nearer than that.
-            for r in range(HIGH):
+            for r in range(TILE_ROWS):
                 max_distances[r] = distances[first_row + r, 0] if first_row + r < rows else 0.0
             for panel in range(start, stop):
                 hit_mask = distance_tile(
@@ -134,10 +134,10 @@ def _search(
                 while hit_mask >> r:
                     if hit_mask >> r & 1:
                         row = first_row + r
-                        for w in range(WIDTH):
-                            distance = tile[r * WIDTH + w]
+                        for c in range(WIDTH):
+                            distance = tile[r * WIDTH + c]
                             if distance < distances[row, 0]:
-                                point = panel * WIDTH + w
+                                point = panel * WIDTH + c
                                 _replace_top(distances[row], indices[row], distance, point)
                         max_distances[r] = distances[row, 0]
                     r += 1
@@ -286,18 +286,18 @@ def _pairwise(x: Any, points: Any, metric_code: Any, out: Any) -> None:
         for c in range(x.shape[1]):
             value = x[r, c]
             if metric_code == 0:
-                for m in range(out.shape[1]):
-                    gap = value - points[c, m]
-                    out[r, m] += gap * gap
+                for j in range(out.shape[1]):
+                    gap = value - points[c, j]
+                    out[r, j] += gap * gap
             elif metric_code == 1:
-                for m in range(out.shape[1]):
-                    out[r, m] += np.abs(value - points[c, m])
+                for j in range(out.shape[1]):
+                    out[r, j] += np.abs(value - points[c, j])
             elif metric_code == 2:
-                for m in range(out.shape[1]):
-                    out[r, m] = np.maximum(out[r, m], np.abs(value - points[c, m]))
+                for j in range(out.shape[1]):
+                    out[r, j] = np.maximum(out[r, j], np.abs(value - points[c, j]))
             else:
-                for m in range(out.shape[1]):
-                    out[r, m] += value * points[c, m]
+                for j in range(out.shape[1]):
+                    out[r, j] += value * points[c, j]
 
 
 @compiled_helper
@@ -372,14 +372,10 @@ def _nearest(
                             lower_bound = lower_bound * lower_bound
                     lower_bounds[side] = lower_bound
                 nearer_side = 0 if lower_bounds[0] <= lower_bounds[1] else 1
-                node_stack[stack_size], lower_bound_stack[stack_size] = (
-                    2 * node + 2 - nearer_side,
-                    lower_bounds[1 - nearer_side],
-                )
-                node_stack[stack_size + 1], lower_bound_stack[stack_size + 1] = (
-                    2 * node + 1 + nearer_side,
-                    lower_bounds[nearer_side],
-                )
+                node_stack[stack_size] = 2 * node + 2 - nearer_side
+                lower_bound_stack[stack_size] = lower_bounds[1 - nearer_side]
+                node_stack[stack_size + 1] = 2 * node + 1 + nearer_side
+                lower_bound_stack[stack_size + 1] = lower_bounds[nearer_side]
                 stack_size += 2
                 continue
             for i in range(node_ranges[node, 0], node_ranges[node, 1]):

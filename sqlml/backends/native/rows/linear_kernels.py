@@ -14,7 +14,7 @@ import numpy as np
 from sqlml.backends.native.jit.specialise import inlined_helper, kinds_of, reads, specialise, writes
 from sqlml.backends.native.kernel_calls import RowKernel
 from sqlml.backends.native.rows.matmul_tiles import (
-    HIGH,
+    TILE_ROWS,
     WIDTH,
     make_panels,
     pad_rows,
@@ -62,15 +62,15 @@ def _distances(x: Any, points: Any, bias: Any, out: Any) -> None:
 @inlined_helper
 def _fill_tiles(x: Any, right: Any, bias: Any, gaps: Any, out: Any) -> None:
     rows, outputs = out.shape
-    sums = np.empty(HIGH * WIDTH)
+    sums = np.empty(TILE_ROWS * WIDTH)
     for panel in range(right.shape[0]):
         start = panel * WIDTH
         columns = min(WIDTH, outputs - start)
-        for first_row in range(0, rows, HIGH):
+        for first_row in range(0, rows, TILE_ROWS):
             rounded_tile(x, first_row, right, panel, gaps, sums)
-            for r in range(min(HIGH, rows - first_row)):
-                for w in range(columns):
-                    out[first_row + r, start + w] = sums[r * WIDTH + w] + bias[start + w]
+            for r in range(min(TILE_ROWS, rows - first_row)):
+                for c in range(columns):
+                    out[first_row + r, start + c] = sums[r * WIDTH + c] + bias[start + c]
 
 
 LANES = 8
@@ -92,36 +92,36 @@ def _one_output(x: Any, weights: Any, bias: Any, out: Any) -> None:
     for r in range(0, end, LANES):
         s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = zero
         for c in range(columns):
-            w = weights[c, 0]
-            s0 += x[r, c] * w
-            s1 += x[r + 1, c] * w
-            s2 += x[r + 2, c] * w
-            s3 += x[r + 3, c] * w
-            s4 += x[r + 4, c] * w
-            s5 += x[r + 5, c] * w
-            s6 += x[r + 6, c] * w
-            s7 += x[r + 7, c] * w
-        b = bias[0]
-        out[r, 0] = s0 + b
-        out[r + 1, 0] = s1 + b
-        out[r + 2, 0] = s2 + b
-        out[r + 3, 0] = s3 + b
-        out[r + 4, 0] = s4 + b
-        out[r + 5, 0] = s5 + b
-        out[r + 6, 0] = s6 + b
-        out[r + 7, 0] = s7 + b
+            weight = weights[c, 0]
+            s0 += x[r, c] * weight
+            s1 += x[r + 1, c] * weight
+            s2 += x[r + 2, c] * weight
+            s3 += x[r + 3, c] * weight
+            s4 += x[r + 4, c] * weight
+            s5 += x[r + 5, c] * weight
+            s6 += x[r + 6, c] * weight
+            s7 += x[r + 7, c] * weight
+        intercept = bias[0]
+        out[r, 0] = s0 + intercept
+        out[r + 1, 0] = s1 + intercept
+        out[r + 2, 0] = s2 + intercept
+        out[r + 3, 0] = s3 + intercept
+        out[r + 4, 0] = s4 + intercept
+        out[r + 5, 0] = s5 + intercept
+        out[r + 6, 0] = s6 + intercept
+        out[r + 7, 0] = s7 + intercept
     for r in range(end, rows):
-        s = zero
+        total = zero
         for c in range(columns):
-            s += x[r, c] * weights[c, 0]
-        out[r, 0] = s + bias[0]
+            total += x[r, c] * weights[c, 0]
+        out[r, 0] = total + bias[0]
 
 
 def _outputs(x: Any, weights: Any, bias: Any, out: Any) -> None:
     for r in range(x.shape[0]):
         for c in range(x.shape[1]):
             value = x[r, c]
-            for m in range(out.shape[1]):
-                out[r, m] += value * weights[c, m]
-        for m in range(out.shape[1]):
-            out[r, m] += bias[m]
+            for k in range(out.shape[1]):
+                out[r, k] += value * weights[c, k]
+        for k in range(out.shape[1]):
+            out[r, k] += bias[k]

@@ -36,7 +36,7 @@ FUSES = has_feature("fma") or has_feature("neon")
 
 _LANES = 8 if has_feature("avx512f") else 4 if has_feature("avx2") else 2
 _VECTORS = 3
-HIGH = 4 if _LANES == 4 else 8
+TILE_ROWS = 4 if _LANES == 4 else 8
 """Rows of a tile: AVX2 has 16 registers, AVX-512 and ARM have 32."""
 WIDTH = _LANES * _VECTORS
 """Columns of a tile and of a panel."""
@@ -55,11 +55,11 @@ def make_panels(right: Array) -> Array:
 
 
 def pad_rows(left: Array) -> Array:
-    """Return `left` (n, k) as contiguous rows, padded with zeros to a multiple of HIGH rows."""
+    """Return `left` (n, k) as contiguous rows, zero-padded to a multiple of TILE_ROWS rows."""
     n, k = left.shape
-    if n % HIGH == 0:
+    if n % TILE_ROWS == 0:
         return np.ascontiguousarray(left)
-    padded = np.empty((n + -n % HIGH, k))
+    padded = np.empty((n + -n % TILE_ROWS, k))
     padded[:n] = left
     padded[n:] = 0.0
     return padded
@@ -72,7 +72,7 @@ def rounded_tile(
     """Emit out[r * WIDTH + w] = sum over c of a * b, or of (a - b) * (a - b) if `gaps` is 1.
 
     a is left[row + r, c] and b is right[panel, c, w]; each difference, product and sum is rounded.
-    left (n, k) and right (panels, k, WIDTH) are contiguous float64; out is (HIGH * WIDTH,).
+    left (n, k) and right (panels, k, WIDTH) are contiguous float64; out is (TILE_ROWS * WIDTH,).
     """
     from numba import types  # only to compile
 
@@ -97,25 +97,25 @@ def distance_tile(
     panel: Any,
     row_norms: Any,
     point_norms: Any,
-    worst: Any,
+    max_distances: Any,
     out: Any,
 ) -> Any:
     """Emit the distances max(0, row_norms[row + r] - 2 * s + point_norms[panel * WIDTH + w]).
 
     They are written to out[r * WIDTH + w]; s is the sum of products of `rounded_tile`, fused. The
-    result is an int64, in which bit r is set if a distance of row r is less than worst[r]; NaN is
-    never less.
+    result is an int64, in which bit r is set if a distance of row r is less than
+    max_distances[r]; NaN is never less.
     numba requires one parameter per argument of an intrinsic.
     """
     from numba import types  # only to compile
 
     integer = types.int64
-    signature = integer(left, integer, right, integer, row_norms, point_norms, worst, out)
+    signature = integer(left, integer, right, integer, row_norms, point_norms, max_distances, out)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         sums = _sum_products(context, builder, signature, arguments)
-        data = array_data(context, builder, signature, arguments, 4, 5, 6, 7)
-        row_norms, point_norms, worst, out_data = data
+        pointers = array_data(context, builder, signature, arguments, 4, 5, 6, 7)
+        row_norms, point_norms, max_distances, out_data = pointers
         vector = sums[0].type
         zeros = ir.Constant(vector, [0.0] * _LANES)
         minus_two = ir.Constant(vector, [-2.0] * _LANES)
@@ -123,25 +123,25 @@ def distance_tile(
         point_vectors = [
             _load_vector(builder, point_norms, start, k * _LANES, vector) for k in range(_VECTORS)
         ]
-        hits = long(0)
-        for r in range(HIGH):
+        hit_mask = long(0)
+        for r in range(TILE_ROWS):
             index = builder.add(arguments[1], long(r))
             row_norm = broadcast(builder, builder.load(builder.gep(row_norms, [index])), vector)
-            bound = broadcast(builder, builder.load(builder.gep(worst, [long(r)])), vector)
+            bound = broadcast(builder, builder.load(builder.gep(max_distances, [long(r)])), vector)
             is_near = None
             for k in range(_VECTORS):
                 i = r * _VECTORS + k
                 distance = builder.fadd(row_norm, builder.fmul(sums[i], minus_two))
                 distance = builder.fadd(distance, point_vectors[k])
-                negative = builder.fcmp_ordered("<=", distance, zeros)
-                sums[i] = distance = builder.select(negative, zeros, distance)
-                less = builder.fcmp_ordered("<", distance, bound)
-                is_near = less if is_near is None else builder.or_(is_near, less)
+                is_negative = builder.fcmp_ordered("<=", distance, zeros)
+                sums[i] = distance = builder.select(is_negative, zeros, distance)
+                is_less = builder.fcmp_ordered("<", distance, bound)
+                is_near = is_less if is_near is None else builder.or_(is_near, is_less)
             bits = builder.bitcast(is_near, ir.IntType(_LANES))
             has_hit = builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0))
-            hits = builder.or_(hits, builder.shl(builder.zext(has_hit, LONG), long(r)))
+            hit_mask = builder.or_(hit_mask, builder.shl(builder.zext(has_hit, LONG), long(r)))
         _store_vectors(builder, sums, out_data)
-        return hits
+        return hit_mask
 
     return signature, generate
 
@@ -164,7 +164,7 @@ def square_tile(
         zeros = ir.Constant(vector, [0.0] * _LANES)
         for k in range(_VECTORS):
             total = _load_vector(builder, out_data, start, k * _LANES, vector)
-            for r in range(HIGH):
+            for r in range(TILE_ROWS):
                 value = sums[r * _VECTORS + k]
                 is_counted = builder.icmp_signed("<", long(r), arguments[2])
                 square = builder.select(is_counted, builder.fmul(value, value), zeros)
@@ -192,48 +192,46 @@ def _sum_products(
     vector = ir.VectorType(ir.DoubleType(), _LANES)
     left, right = array_data(context, builder, signature, arguments, left_index, right_index)
     width = array_length(context, builder, signature, arguments, right_index, axis=1)
-    first = builder.gep(left, [builder.mul(arguments[row_index], width)])
-    starts = [builder.gep(first, [builder.mul(long(r), width)]) for r in range(HIGH)]
+    first_row = builder.gep(left, [builder.mul(arguments[row_index], width)])
+    starts = [builder.gep(first_row, [builder.mul(long(r), width)]) for r in range(TILE_ROWS)]
     size = builder.mul(width, long(WIDTH))
     start = builder.gep(right, [builder.mul(arguments[panel_index], size)])
     zeros = ir.Constant(vector, [0.0] * _LANES)
-    entry = builder.block
+    entry_block = builder.block
     head, done = builder.append_basic_block("column"), builder.append_basic_block("done")
     builder.cbranch(builder.icmp_signed(">", width, long(0)), head, done)
     builder.position_at_end(head)
-    c = builder.phi(LONG)
-    c.add_incoming(long(0), entry)
-    sums = [builder.phi(vector) for _ in range(HIGH * _VECTORS)]
-    offset = builder.mul(c, long(WIDTH))
-    right_vectors = [
-        _load_vector(builder, start, offset, k * _LANES, vector) for k in range(_VECTORS)
-    ]
+    column = builder.phi(LONG)
+    column.add_incoming(long(0), entry_block)
+    sums = [builder.phi(vector) for _ in range(TILE_ROWS * _VECTORS)]
+    offset = builder.mul(column, long(WIDTH))
+    panel_row = [_load_vector(builder, start, offset, k * _LANES, vector) for k in range(_VECTORS)]
     new_sums = []
-    for r in range(HIGH):
-        value = broadcast(builder, builder.load(builder.gep(starts[r], [c])), vector)
+    for r in range(TILE_ROWS):
+        value = broadcast(builder, builder.load(builder.gep(starts[r], [column])), vector)
         for k in range(_VECTORS):
             total = sums[r * _VECTORS + k]
-            total.add_incoming(zeros, entry)
+            total.add_incoming(zeros, entry_block)
             if summand_kind == _FUSED:
-                operands = (value, right_vectors[k], total)
+                operands = (value, panel_row[k], total)
                 name = f"llvm.fma.v{_LANES}f64"
                 multiply_add = declare_function(builder.module, name, vector, *operands)
                 new_sums.append(builder.call(multiply_add, operands))
                 continue
-            factors = (value, right_vectors[k])
+            factors = (value, panel_row[k])
             if summand_kind == _GAPS:
                 gap = builder.fsub(*factors)
                 factors = (gap, gap)
             new_sums.append(builder.fadd(total, builder.fmul(*factors)))
-    next_column = builder.add(c, long(1))
-    c.add_incoming(next_column, head)
+    next_column = builder.add(column, long(1))
+    column.add_incoming(next_column, head)
     for total, new_sum in zip(sums, new_sums, strict=True):
         total.add_incoming(new_sum, head)
     builder.cbranch(builder.icmp_signed("<", next_column, width), head, done)
     builder.position_at_end(done)
     results = [builder.phi(vector) for _ in new_sums]
     for result, new_sum in zip(results, new_sums, strict=True):
-        result.add_incoming(zeros, entry)
+        result.add_incoming(zeros, entry_block)
         result.add_incoming(new_sum, head)
     return results
 
@@ -284,11 +282,11 @@ def find_quadratic(program: Program, i: int) -> tuple[int, Callable[[Array], Arr
     if len(x.shape) != 2 or means.type.shape != (classes, width) or not width or not rotated_width:
         return None
     # Rows after the last are not counted.
-    padded = np.zeros((classes, rotated_width + -rotated_width % HIGH, width))
+    padded = np.zeros((classes, rotated_width + -rotated_width % TILE_ROWS, width))
     padded[:, :rotated_width] = rotations.attrs["value"].transpose(0, 2, 1)
-    mean_rows, double = np.ascontiguousarray(means.attrs["value"]), np.dtype(np.float64)
+    mean_rows, float64 = np.ascontiguousarray(means.attrs["value"]), np.dtype(np.float64)
     constants = (mean_rows, padded.reshape(-1, width), rotated_width)
-    norms = RowKernel.of(_norms, double, constants, classes, double)
+    norms = RowKernel.of(_norms, float64, constants, classes, float64)
     return reshaped.inputs[0], lambda x: norms(x)[:, :, None]
 
 
@@ -303,13 +301,13 @@ def _norms(x: Any, means: Any, rotations: Any, rotated_width: Any, out: Any) -> 
         for r in range(block_rows):
             for c in range(width):
                 block[c, r] = x[first_row + r, c]
-        for t in range(classes):
+        for k in range(classes):
             for c in range(width):
-                mean = means[t, c]
-                for w in range(WIDTH):
-                    centred[0, c, w] = block[c, w] - mean
+                mean = means[k, c]
+                for lane in range(WIDTH):
+                    centred[0, c, lane] = block[c, lane] - mean
             norms[:] = 0.0
-            for j in range(0, rotated_width, HIGH):
-                square_tile(rotations, t * padded_width + j, rotated_width - j, centred, 0, norms)
+            for j in range(0, rotated_width, TILE_ROWS):
+                square_tile(rotations, k * padded_width + j, rotated_width - j, centred, 0, norms)
             for r in range(block_rows):
-                out[first_row + r, t] = norms[r]
+                out[first_row + r, k] = norms[r]

@@ -69,33 +69,33 @@ def _count_below(x: Any, points: Any, start: Any, stop: Any, right: Any, counts:
 
 def _search(x: Any, edges: Any, offsets: Any, right: Any, out: Any) -> None:
     values, counts = np.empty(_ROWS, x.dtype), np.empty(_ROWS, np.uint64)
-    for first in range(0, x.shape[0], _ROWS):
-        rows = min(_ROWS, x.shape[0] - first)
+    for first_row in range(0, x.shape[0], _ROWS):
+        rows = min(_ROWS, x.shape[0] - first_row)
         for c in range(x.shape[1]):
             for r in range(rows):
-                values[r] = x[first + r, c]
+                values[r] = x[first_row + r, c]
             start, stop = _U(offsets[c]), _U(offsets[c + 1])
             _count_below(values, edges, start, stop, right, counts)
             for r in range(rows):
-                out[first + r, c] = counts[r] - start
+                out[first_row + r, c] = counts[r] - start
 
 
 def _interpolate(x: Any, points: Any, values: Any, slopes: Any, offsets: Any, out: Any) -> None:
     block, counts = np.empty(_ROWS), np.empty(_ROWS, np.uint64)
-    for first in range(0, x.shape[0], _ROWS):
-        rows = min(_ROWS, x.shape[0] - first)
+    for first_row in range(0, x.shape[0], _ROWS):
+        rows = min(_ROWS, x.shape[0] - first_row)
         for c in range(x.shape[1]):
             for r in range(rows):
-                block[r] = x[first + r, c]
+                block[r] = x[first_row + r, c]
             start, stop = _U(offsets[c]), _U(offsets[c + 1])
             _count_below(block, points, start, stop, True, counts)
-            last = stop - _U(1)
+            last_point = stop - _U(1)
             for r in range(rows):
                 number = block[r]
                 if counts[r] == start:
                     result = values[start]
                 elif counts[r] == stop:
-                    result = values[last]
+                    result = values[last_point]
                 else:
                     left = counts[r] - _U(1)
                     if number == points[left]:
@@ -107,7 +107,7 @@ def _interpolate(x: Any, points: Any, values: Any, slopes: Any, offsets: Any, ou
                             result = slopes[left] * (number - points[right]) + values[right]
                             if result != result and values[left] == values[right]:
                                 result = values[left]
-                out[first + r, c] = number if number != number else result
+                out[first_row + r, c] = number if number != number else result
 
 
 # B-splines of columns: `bspline` of `ir/operators/piecewise.py`, value by value.
@@ -115,16 +115,16 @@ def _interpolate(x: Any, points: Any, values: Any, slopes: Any, offsets: Any, ou
 
 def make_bspline_function(knots: Array, degree: int) -> Callable[[Array], Array]:
     """Return a function from float64 x (n, k) to the values of all B-splines (n, k * functions)."""
-    functions = knots.shape[1] - degree - 1
+    function_count = knots.shape[1] - degree - 1
     scratch = writes(np.float64, 1)
     signature = (reads(np.float64, 2), *kinds_of(knots), scratch, scratch, writes(np.float64, 3))
     kernel = specialise(_bspline, signature)
 
     def compute(x: Array) -> Array:
-        out = np.zeros((x.shape[0], x.shape[1], functions))
+        out = np.zeros((x.shape[0], x.shape[1], function_count))
         basis, previous = np.empty((2, degree + 1))
         kernel(x, knots, basis, previous, out)
-        return out.reshape(x.shape[0], x.shape[1] * functions)
+        return out.reshape(x.shape[0], x.shape[1] * function_count)
 
     return compute
 
@@ -135,16 +135,16 @@ def _bspline(x: Any, knots: Any, basis: Any, previous: Any, out: Any) -> None:
     `basis` and `previous` (degree + 1,) are scratch space for the functions that are not 0 at a
     value.
     """
-    degree, functions = basis.size - 1, out.shape[2]
+    degree, function_count = basis.size - 1, out.shape[2]
     for r in range(x.shape[0]):
         for c in range(x.shape[1]):
             value = x[r, c]
             if value != value:
-                for k in range(functions):
+                for k in range(function_count):
                     out[r, c, k] = np.nan
                 continue
             span = degree
-            while span + 1 < functions and knots[c, span + 1] <= value:
+            while span + 1 < function_count and knots[c, span + 1] <= value:
                 span += 1
             basis[0] = 1.0
             for j in range(1, degree + 1):

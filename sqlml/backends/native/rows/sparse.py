@@ -59,8 +59,8 @@ def _row_kinds(dtype: Any) -> tuple[Any, Any, Any]:
 
 def _fill(row: Any, out: Any) -> None:
     for r in range(out.shape[0]):
-        for m in range(out.shape[1]):
-            out[r, m] = row[m]
+        for k in range(out.shape[1]):
+            out[r, k] = row[k]
 
 
 def _add_products(x: Any, weights: Any, out: Any) -> None:
@@ -68,33 +68,33 @@ def _add_products(x: Any, weights: Any, out: Any) -> None:
         for k in range(x.shape[1]):
             value = x[r, k]
             if value != 0:
-                for m in range(out.shape[1]):
-                    out[r, m] += value * weights[k, m]
+                for output in range(out.shape[1]):
+                    out[r, output] += value * weights[k, output]
 
 
 def _add(row: Any, out: Any) -> None:
     for r in range(out.shape[0]):
-        for m in range(out.shape[1]):
-            out[r, m] += row[m]
+        for k in range(out.shape[1]):
+            out[r, k] += row[k]
 
 
 def _linear(data: Any, indices: Any, indptr: Any, weights: Any, bias: Any, out: Any) -> None:
-    outputs = out.shape[1]
+    n_outputs = out.shape[1]
     for r in range(out.shape[0]):
         for j in range(indptr[r], indptr[r + 1]):
             value, feature = data[j], indices[j]
-            for m in range(outputs):
-                out[r, m] += value * weights[feature, m]
-        for m in range(outputs):
-            out[r, m] += bias[m]
+            for output in range(n_outputs):
+                out[r, output] += value * weights[feature, output]
+        for output in range(n_outputs):
+            out[r, output] += bias[output]
 
 
 def _normalise(data: Any, indptr: Any, is_l2: Any, out: Any) -> None:
     for r in range(indptr.size - 1):
         norm = 0.0
         for j in range(indptr[r], indptr[r + 1]):
-            size = data[j] * data[j] if is_l2 else abs(data[j])
-            norm += np.float64(size)
+            magnitude = data[j] * data[j] if is_l2 else abs(data[j])
+            norm += np.float64(magnitude)
         if is_l2:
             norm = np.sqrt(norm)
         if norm == 0.0:

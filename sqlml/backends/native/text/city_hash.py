@@ -18,7 +18,7 @@ _K0, _K1 = _U(0xC3A5C85C97CB3127), _U(0xB492B66FBE98F273)
 _K2, _K3 = _U(0x9AE16A3B2F90404F), _U(0xC949D7C7509E6557)
 _MUL = _U(0x9DDFEA08EB382D69)
 _LOW, _SIGN, _OVER = _U(0xFFFFFFFF), 1 << 31, 1 << 32
-_WHOLE = float(MAX_EXACT_INTEGER)
+_MAX_INTEGER = float(MAX_EXACT_INTEGER)
 _DIGITS = 24
 """Capacity for the digits and the sign of an integer."""
 
@@ -48,8 +48,8 @@ def call_hash_texts(start: Rows, stop: Rows, out: Rows) -> Call:
 
 
 def _compile_text_kernel() -> Callable[..., Any]:
-    kinds = (reads(np.uint8, 1, "C"), *[reads(np.int64, 1, "C")] * 2, writes(np.float64, 2))
-    return specialise(hash_texts, kinds)
+    signature = (reads(np.uint8, 1, "C"), *[reads(np.int64, 1, "C")] * 2, writes(np.float64, 2))
+    return specialise(hash_texts, signature)
 
 
 @compiled_helper
@@ -193,15 +193,15 @@ def hash_numbers(x: Any, out: Any) -> None:
     digits = np.empty(_DIGITS, np.uint8)
     for r in range(out.shape[0]):
         value = x[r, 0]
-        if not (-_WHOLE <= value <= _WHOLE) or np.trunc(value) != value:
+        if not (-_MAX_INTEGER <= value <= _MAX_INTEGER) or np.trunc(value) != value:
             out[r, 0] = np.nan
             continue
-        remaining, first = np.int64(abs(value)), _DIGITS
-        while remaining > 0 or first == _DIGITS:
-            first -= 1
-            digits[first] = np.uint8(48 + remaining % 10)
+        remaining, first_digit = np.int64(abs(value)), _DIGITS
+        while remaining > 0 or first_digit == _DIGITS:
+            first_digit -= 1
+            digits[first_digit] = np.uint8(48 + remaining % 10)
             remaining //= 10
         if value < 0:
-            first -= 1
-            digits[first] = np.uint8(45)
-        out[r, 0] = _signed_hash(digits, first, _DIGITS - first)
+            first_digit -= 1
+            digits[first_digit] = np.uint8(45)
+        out[r, 0] = _signed_hash(digits, first_digit, _DIGITS - first_digit)

@@ -21,7 +21,7 @@ import numpy as np
 
 from sqlml.backends.native.jit.specialise import COUNT, FLAG, Signature, reads, specialise, writes
 from sqlml.backends.native.text import token_kernels as kernels
-from sqlml.backends.native.text.token_kernels import CODE_POINTS, HARD, SPACE, WORD
+from sqlml.backends.native.text.token_kernels import CODE_POINTS, PYTHON_ONLY, SPACE, WORD
 from sqlml.ir.csr import Csr
 from sqlml.ir.operators.text import (
     WORD_RUN_PATTERNS,
@@ -50,13 +50,13 @@ def make_token_counter(attrs: Attrs, hashed: bool) -> Count:
     vocabulary = make_vocabulary(attrs, hashed)
     width = vocabulary[1]
 
-    def count_parts(texts: TextColumn, settings: _CutSettings) -> Csr:
-        parts = [_count_ngrams(part, settings, vocabulary) for part in _split_chunks(texts)]
-        ends = np.cumsum([0, *(part[1].size for part in parts)])
+    def count_chunks(texts: TextColumn, settings: _CutSettings) -> Csr:
+        results = [_count_ngrams(chunk, settings, vocabulary) for chunk in _split_chunks(texts)]
+        ends = np.cumsum([0, *(chunk[1].size for chunk in results)])
         indptr = [np.zeros(1, np.int64)]
-        indptr += [part[0][1:] + end for part, end in zip(parts, ends, strict=False)]
-        indices = np.concatenate([np.zeros(0, np.int32), *(part[1] for part in parts)])
-        counts = np.concatenate([np.zeros(0, np.int32), *(part[2] for part in parts)])
+        indptr += [chunk[0][1:] + end for chunk, end in zip(results, ends, strict=False)]
+        indices = np.concatenate([np.zeros(0, np.int32), *(chunk[1] for chunk in results)])
+        counts = np.concatenate([np.zeros(0, np.int32), *(chunk[2] for chunk in results)])
         return Csr(counts.astype(dtype), indices, np.concatenate(indptr), width)
 
     prepared, original = _CutSettings(analyzer, True), _CutSettings(analyzer, False)
@@ -64,19 +64,19 @@ def make_token_counter(attrs: Attrs, hashed: bool) -> Count:
 
     def count_texts(texts: TextColumn) -> Csr:
         if uses_table:
-            hard = _find_hard_texts(texts, analyzer)
-            if not hard.any():
-                return count_parts(texts, original)
-            easy_counts = count_parts(texts[~hard], original)
-            hard_counts = count_parts(_prepare_texts(texts, hard, analyzer), prepared)
-            rows = [np.flatnonzero(~hard)[easy_counts.rows], np.flatnonzero(hard)[hard_counts.rows]]
-            return _merge_rows([easy_counts, hard_counts], rows, len(texts))
+            mask = _find_python_texts(texts, analyzer)
+            if not mask.any():
+                return count_chunks(texts, original)
+            fast_counts = count_chunks(texts[~mask], original)
+            slow_counts = count_chunks(_prepare_texts(texts, mask, analyzer), prepared)
+            rows = [np.flatnonzero(~mask)[fast_counts.rows], np.flatnonzero(mask)[slow_counts.rows]]
+            return _merge_rows([fast_counts, slow_counts], rows, len(texts))
         features = [analyzer.features(texts.text(i)) for i in range(len(texts))]
         if not hashed:
             return _count_in_vocabulary(features, make_indices(), dtype)
         tokens: Array = np.empty(sum(map(len, features)), object)
         tokens[:] = [token for row in features for token in row]
-        token_counts = count_parts(TextColumn.from_values(tokens), whole_text)
+        token_counts = count_chunks(TextColumn.from_values(tokens), whole_text)
         token_rows = np.repeat(np.arange(len(texts)), [len(row) for row in features])
         return _merge_rows([token_counts], [token_rows[token_counts.rows]], len(texts))
 
@@ -87,10 +87,10 @@ def make_token_counter(attrs: Attrs, hashed: bool) -> Count:
     def count(*columns: Any) -> Csr:
         texts = [TextColumn.from_values(column) for column in columns]
         require_no_missing_texts(texts, attrs)
-        parts = [count_texts(column) for column in texts]
-        if len(parts) == 1:
-            return parts[0]
-        return _merge_rows(parts, [part.rows for part in parts], len(texts[0]))
+        matrices = [count_texts(column) for column in texts]
+        if len(matrices) == 1:
+            return matrices[0]
+        return _merge_rows(matrices, [matrix.rows for matrix in matrices], len(texts[0]))
 
     return count
 
@@ -141,11 +141,11 @@ class _CutSettings:
         self.kind = analyzer.kind
         self.grams = (self.kind == "char_wb", analyzer.min_n, analyzer.max_n)
         self.arguments: tuple[Any, ...] = (analyzer.lowercase and not prepared,)
-        self.stop: Table | None = None
+        self.stop_table: Table | None = None
         if self.kind == "word":
             self.arguments += (WORD_RUN_PATTERNS.get(analyzer.pattern, 1),)
             if analyzer.stop_words:
-                self.stop = make_stop_word_table(analyzer)
+                self.stop_table = make_stop_word_table(analyzer)
 
 
 def _split_chunks(texts: TextColumn) -> Iterator[TextColumn]:
@@ -153,8 +153,8 @@ def _split_chunks(texts: TextColumn) -> Iterator[TextColumn]:
     total_bytes = np.cumsum(texts.stop - texts.start)
     start = 0
     while start < len(texts):
-        before = int(total_bytes[start - 1]) if start else 0
-        stop = max(start + 1, int(np.searchsorted(total_bytes, before + CHUNK, side="right")))
+        bytes_before = int(total_bytes[start - 1]) if start else 0
+        stop = max(start + 1, int(np.searchsorted(total_bytes, bytes_before + CHUNK, side="right")))
         yield texts[start:stop]
         start = stop
 
@@ -163,28 +163,28 @@ def _count_ngrams(
     texts: TextColumn, settings: _CutSettings, vocabulary: tuple[Any, ...]
 ) -> tuple[Array, Array, Array]:
     """Count n-grams; return indptr, int64 (n + 1,), and int32 arrays of columns and counts."""
-    rows, size = len(texts), int((texts.stop - texts.start).sum())
-    groups = np.arange(rows + 1)
+    row_count, size = len(texts), int((texts.stop - texts.start).sum())
+    groups = np.arange(row_count + 1)
     if settings.kind == "whole":
-        cut = (texts.data.copy(), texts.start.copy(), texts.stop.copy(), groups)
+        tokens = (texts.data.copy(), texts.start.copy(), texts.stop.copy(), groups)
     else:
-        max_units, max_bytes = kernels.measure_capacity(size, rows)
-        max_heads = size + rows if settings.kind == "char_wb" else rows
-        first, last = np.empty((2, max_units), np.int64)
-        cut = (np.empty(max_bytes, np.uint8), first, last, np.empty(max_heads + 1, np.int64))
-        results = (cut, groups) if settings.kind == "char_wb" else (cut,)
+        max_units, max_bytes = kernels.measure_capacity(size, row_count)
+        max_groups = size + row_count if settings.kind == "char_wb" else row_count
+        starts, stops = np.empty((2, max_units), np.int64)
+        tokens = (np.empty(max_bytes, np.uint8), starts, stops, np.empty(max_groups + 1, np.int64))
+        results = (tokens, groups) if settings.kind == "char_wb" else (tokens,)
         tables = make_character_tables()
         _run(_CUTTERS[settings.kind], _to_arrays(texts), tables, *settings.arguments, *results)
-        if settings.stop is not None:
-            _run(kernels.drop_words, cut, settings.stop)
-    units = np.diff(cut[3][groups])
+        if settings.stop_table is not None:
+            _run(kernels.drop_words, tokens, settings.stop_table)
+    units = np.diff(tokens[3][groups])
     _, min_n, max_n = settings.grams
     lengths = max_n - min_n + 1
     keys = np.empty(int(units.max(initial=0)) * lengths, np.int64)
-    indptr = np.zeros(rows + 1, np.int64)
+    indptr = np.zeros(row_count + 1, np.int64)
     indices, counts = np.empty((2, int(units.sum()) * lengths), np.int32)
-    stored = (indptr, indices, counts)
-    _run(kernels.count, cut, groups, settings.grams, vocabulary, keys, stored)
+    result_arrays = (indptr, indices, counts)
+    _run(kernels.count, tokens, groups, settings.grams, vocabulary, keys, result_arrays)
     return indptr, indices[: indptr[-1]], counts[: indptr[-1]]
 
 
@@ -208,37 +208,37 @@ def make_character_tables() -> tuple[Array, Array]:
         for i, character in enumerate(block, start):
             lowered = character.lower()
             if len(lowered) != 1:
-                marks[i] |= HARD
+                marks[i] |= PYTHON_ONLY
             elif lowered != character:
                 lower[i] = ord(lowered)
-    marks[0x3A3] |= HARD  # the Greek sigma has another lower case at the end of a word
+    marks[0x3A3] |= PYTHON_ONLY  # the Greek sigma has another lower case at the end of a word
     return lower, marks
 
 
-def _find_hard_texts(texts: TextColumn, analyzer: Analyzer) -> Array:
+def _find_python_texts(texts: TextColumn, analyzer: Analyzer) -> Array:
     """Return a mask, bool (n,), of the texts that Python must prepare."""
     if not (analyzer.lowercase or analyzer.accents):
         return np.zeros(len(texts), bool)
     if texts.data.size == 0 or texts.data.max() < 0x80:
         return np.zeros(len(texts), bool)  # without compiling the scanner
-    marks = (HARD if analyzer.lowercase else 0), bool(analyzer.accents)
-    is_hard = np.zeros(len(texts), bool)
-    _run(kernels.scan, _to_arrays(texts), make_character_tables()[1], *marks, is_hard)
-    return is_hard
+    scan_options = (PYTHON_ONLY if analyzer.lowercase else 0), bool(analyzer.accents)
+    needs_python = np.zeros(len(texts), bool)
+    _run(kernels.scan, _to_arrays(texts), make_character_tables()[1], *scan_options, needs_python)
+    return needs_python
 
 
-def _prepare_texts(texts: TextColumn, rows: Array, analyzer: Analyzer) -> TextColumn:
-    chosen = np.flatnonzero(rows)
-    values: Array = np.empty(chosen.size, object)
-    values[:] = [analyzer.normalize(texts.text(int(i))) for i in chosen]
+def _prepare_texts(texts: TextColumn, is_chosen: Array, analyzer: Analyzer) -> TextColumn:
+    row_indices = np.flatnonzero(is_chosen)
+    values: Array = np.empty(row_indices.size, object)
+    values[:] = [analyzer.normalize(texts.text(int(i))) for i in row_indices]
     return TextColumn.from_values(values)
 
 
-def _merge_rows(parts: Sequence[Csr], part_rows: Sequence[Array], row_count: int) -> Csr:
-    """Merge parts whose entries are in the rows `part_rows`; sum entries that share a cell."""
-    rows = np.concatenate(part_rows)
-    columns = np.concatenate([part.indices for part in parts])
-    data = np.concatenate([part.data for part in parts])
+def _merge_rows(matrices: Sequence[Csr], rows_by_matrix: Sequence[Array], row_count: int) -> Csr:
+    """Merge matrices with entries in the rows `rows_by_matrix`; sum entries that share a cell."""
+    rows = np.concatenate(rows_by_matrix)
+    columns = np.concatenate([matrix.indices for matrix in matrices])
+    data = np.concatenate([matrix.data for matrix in matrices])
     order = np.lexsort((columns, rows))
     rows, columns, data = rows[order], columns[order], data[order]
     is_first = np.ones(rows.size, bool)
@@ -247,7 +247,7 @@ def _merge_rows(parts: Sequence[Csr], part_rows: Sequence[Array], row_count: int
     sums = np.add.reduceat(data, first_entries) if first_entries.size else data
     indptr = np.zeros(row_count + 1, np.int64)
     np.cumsum(np.bincount(rows[first_entries], minlength=row_count), out=indptr[1:])
-    return Csr(sums, columns[first_entries], indptr, parts[0].width)
+    return Csr(sums, columns[first_entries], indptr, matrices[0].width)
 
 
 def _to_arrays(texts: TextColumn) -> tuple[Array, Array, Array]:
@@ -265,27 +265,27 @@ def make_word_table(words: Array, ends: Array) -> Table:
     while size < 2 * ends.size:
         size *= 2
     slots, hashes = np.full(size, -1, np.int32), np.zeros(size, np.uint32)
-    result = (words, ends, slots, hashes)
+    table = (words, ends, slots, hashes)
     if ends.size:
-        _run(kernels.build, words.copy(), result)
-    return result
+        _run(kernels.build, words.copy(), table)
+    return table
 
 
-_WHOLE, _SHORT = writes(np.int64, 1), writes(np.int32, 1)
+_INT64, _INT32 = writes(np.int64, 1), writes(np.int32, 1)
 TEXTS = (reads(np.uint8, 1), reads(np.int64, 1), reads(np.int64, 1))
-WORD_TABLE = (reads(np.uint8, 1), reads(np.int64, 1), _SHORT, writes(np.uint32, 1))
+WORD_TABLE = (reads(np.uint8, 1), reads(np.int64, 1), _INT32, writes(np.uint32, 1))
 _TABLES = (reads(np.int32, 1, "C"), reads(np.uint8, 1, "C"))
-_CUT = (writes(np.uint8, 1), _WHOLE, _WHOLE, _WHOLE)
+_TOKENS = (writes(np.uint8, 1), _INT64, _INT64, _INT64)
 
 _GRAMS, _VOCABULARY = (FLAG, COUNT, COUNT), (WORD_TABLE, COUNT, FLAG, FLAG)
-_RESULTS = (_WHOLE, _SHORT, _SHORT)
+_RESULTS = (_INT64, _INT32, _INT32)
 
 _SIGNATURES: Mapping[Callable[..., Any], Signature] = {
-    kernels.cut_words: (TEXTS, _TABLES, FLAG, COUNT, _CUT),
-    kernels.cut_characters: (TEXTS, _TABLES, FLAG, _CUT),
-    kernels.cut_within: (TEXTS, _TABLES, FLAG, _CUT, _WHOLE),
-    kernels.drop_words: (_CUT, WORD_TABLE),
-    kernels.count: (_CUT, _WHOLE, _GRAMS, _VOCABULARY, _WHOLE, _RESULTS),
+    kernels.cut_words: (TEXTS, _TABLES, FLAG, COUNT, _TOKENS),
+    kernels.cut_characters: (TEXTS, _TABLES, FLAG, _TOKENS),
+    kernels.cut_within: (TEXTS, _TABLES, FLAG, _TOKENS, _INT64),
+    kernels.drop_words: (_TOKENS, WORD_TABLE),
+    kernels.count: (_TOKENS, _INT64, _GRAMS, _VOCABULARY, _INT64, _RESULTS),
     kernels.scan: (TEXTS, _TABLES[1], COUNT, FLAG, writes(bool, 1)),
     kernels.build: (writes(np.uint8, 1), WORD_TABLE),
     kernels.look_up: (TEXTS, WORD_TABLE, writes(np.int64, 1)),

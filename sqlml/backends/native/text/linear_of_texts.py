@@ -4,7 +4,7 @@ This does for one text after another what `count_tokens.py` and the operators of
 a batch: split, count, look up, weight, normalize, and add to the sums. Every sum has the same
 order, and every step the same rounding, as in these operators.
 
-Python scores a block that contains a text that Python must prepare (`is_hard`), a text that the
+Python scores a block that contains a text that Python must prepare (`has_marked`), a text that the
 model rejects, a text of MAX_TOKENS or more, or the logarithm of a count >= LOG_TABLE_SIZE.
 """
 
@@ -23,7 +23,7 @@ from sqlml.backends.native.kernel_calls import MEMORY, Call, Rows
 from sqlml.backends.native.text import count_tokens
 from sqlml.backends.native.text import token_kernels as kernels
 from sqlml.backends.native.text.count_tokens import CHUNK
-from sqlml.backends.native.text.token_kernels import HARD, count_keys, find_keys, is_hard
+from sqlml.backends.native.text.token_kernels import PYTHON_ONLY, count_keys, find_keys, has_marked
 from sqlml.ir.operators.text import TEXT_OPERATORS, WORD_RUN_PATTERNS, make_analyzer
 from sqlml.ir.program import Node, Program
 from sqlml.types import Array
@@ -75,8 +75,8 @@ class TextSums:
             op, operator_factors = _describe_operator(node, source.type.width)
             if op is None or node.type.dtype == "float16":
                 return None
-            single = int(node.type.dtype == "float32")
-            stored.append((op, single, sum(f.size for f in factors), operator_factors.size))
+            is_single = int(node.type.dtype == "float32")
+            stored.append((op, is_single, sum(f.size for f in factors), operator_factors.size))
             factors.append(operator_factors)
             node = source
         stored.reverse()
@@ -137,19 +137,19 @@ def _tabulate_logarithms(dtype: np.dtype[Any]) -> Array:
 
 
 @compiled_helper
-def _cut_texts(texts: Any, tables: Any, settings: Any, stop: Any, groups: Any, cut: Any) -> None:
-    """Split texts into units (`cut`), and write to `groups` where each text's groups begin."""
-    kind, lowering, _, min_length = settings
+def _cut_texts(texts: Any, tables: Any, options: Any, stop: Any, groups: Any, tokens: Any) -> None:
+    """Split texts into units (`tokens`), and write to `groups` where each text's groups begin."""
+    kind, lowering, _, min_length = options
     for row in range(groups.size):
         groups[row] = row
     if kind == WORDS:
-        _cut_words(texts, tables, lowering, min_length, cut)
+        _cut_words(texts, tables, lowering, min_length, tokens)
         if stop[0]:
-            _drop_words(cut, stop[1])
+            _drop_words(tokens, stop[1])
     elif kind == CHARACTERS:
-        _cut_characters(texts, tables, lowering, cut)
+        _cut_characters(texts, tables, lowering, tokens)
     else:
-        _cut_within(texts, tables, lowering, cut, groups)
+        _cut_within(texts, tables, lowering, tokens, groups)
 
 
 @compiled_helper
@@ -159,13 +159,13 @@ def _apply_operators(operators: Any, columns: Any, values: Any, count: Any) -> A
     Returns -1 if Python must score the text. `columns` and `values` (count,) are overwritten;
     values are float64, and are rounded to float32 after each float32 operator.
     """
-    codes, factors, logs = operators
-    for k in range(codes.shape[0]):
-        op, is_single = codes[k, 0], codes[k, 1] != 0
+    table, factors, logs = operators
+    for k in range(table.shape[0]):
+        op, is_single = table[k, 0], table[k, 1] != 0
         if op == SELECT:
             remaining = 0
             for j in range(count):
-                position = np.int64(factors[codes[k, 2] + columns[j]])
+                position = np.int64(factors[table[k, 2] + columns[j]])
                 if position >= 0:
                     columns[remaining], values[remaining] = position, values[j]
                     remaining += 1
@@ -174,8 +174,8 @@ def _apply_operators(operators: Any, columns: Any, values: Any, count: Any) -> A
         total = 0.0
         if op == L1 or op == L2:
             for j in range(count):
-                size = values[j] * values[j] if op == L2 else abs(values[j])
-                total += np.float64(np.float32(size)) if is_single else size
+                magnitude = values[j] * values[j] if op == L2 else abs(values[j])
+                total += np.float64(np.float32(magnitude)) if is_single else magnitude
             if op == L2:
                 total = np.sqrt(total)
             if total == 0.0:
@@ -183,7 +183,7 @@ def _apply_operators(operators: Any, columns: Any, values: Any, count: Any) -> A
         for j in range(count):
             value = values[j]
             if op == SCALE:
-                value *= factors[codes[k, 2] + (columns[j] if codes[k, 3] > 1 else 0)]
+                value *= factors[table[k, 2] + (columns[j] if table[k, 3] > 1 else 0)]
             elif op == LOG:
                 if not 0 <= value < logs.size:
                     return -1
@@ -201,17 +201,17 @@ def _apply_operators(operators: Any, columns: Any, values: Any, count: Any) -> A
 
 
 @compiled_helper
-def _find_chunk_end(memory: Any, start: Any, stop: Any, begin: Any, marks: Any, hard: Any) -> Any:
-    """Return the end of the chunk that begins at text `begin`, and its first hard text or -1.
+def _find_chunk_end(memory: Any, start: Any, stop: Any, begin: Any, marks: Any, flags: Any) -> Any:
+    """Return the end of the chunk that begins at text `begin`, and its first text for Python or -1.
 
-    A chunk has up to CHUNK bytes, or one longer text. `hard` holds the mark of hard characters, and
-    whether all characters beyond ASCII are hard.
+    A chunk has up to CHUNK bytes, or one longer text. `flags` are the mark of such characters, and
+    whether all characters beyond ASCII count.
     """
-    mark, accents = hard
+    mark, accents = flags
     end, size = begin, 0
     while end < start.size and (end == begin or size + stop[end] - start[end] <= CHUNK):
         size += stop[end] - start[end]
-        if (mark or accents) and is_hard(memory, start[end], stop[end], marks, mark, accents):
+        if (mark or accents) and has_marked(memory, start[end], stop[end], marks, mark, accents):
             return end, end
         end += 1
     return end, -1
@@ -233,7 +233,7 @@ def add_text_sums(memory: Any, start: Any, stop: Any, layer: Any, out: Any) -> A
     tables, settings, stop_table, grams, vocabulary, operators, sums = layer
     is_weighted, weights = sums
     kind, lowering, accents, _ = settings
-    hard = (HARD if lowering else 0, accents)
+    flags = (PYTHON_ONLY if lowering else 0, accents)
     rows, size = start.size, CHUNK
     for r in range(rows):
         size = max(size, stop[r] - start[r])
@@ -244,52 +244,52 @@ def add_text_sums(memory: Any, start: Any, stop: Any, layer: Any, out: Any) -> A
         return 0
     buffer = words_at(buffer_address, buffer_words)
     units_begin = buffer_words - 2 * units
-    groups, heads = buffer[: rows + 1], buffer[rows + 1 : units_begin]
+    groups, offsets = buffer[: rows + 1], buffer[rows + 1 : units_begin]
     first, last = buffer[units_begin : units_begin + units], buffer[units_begin + units :]
-    characters_out = bytes_at(buffer_address + 8 * buffer_words, characters)
+    out_bytes = bytes_at(buffer_address + 8 * buffer_words, characters)
     lengths = grams[2] - grams[1] + 1
-    key_capacity, key_address, failed, begin = 0, 0, -1, 0
-    while begin < rows and failed < 0:
-        end, failed = _find_chunk_end(memory, start, stop, begin, tables[1], hard)
-        if failed >= 0:
+    key_capacity, key_address, failed_row, begin = 0, 0, -1, 0
+    while begin < rows and failed_row < 0:
+        end, failed_row = _find_chunk_end(memory, start, stop, begin, tables[1], flags)
+        if failed_row >= 0:
             break
         chunk_groups = groups[: end - begin + 1]
-        cut = (characters_out, first, last, heads if kind == WITHIN else heads[: end - begin + 1])
+        tokens = (out_bytes, first, last, offsets if kind == WITHIN else offsets[: end - begin + 1])
         texts = (memory, start[begin:end], stop[begin:end])
-        _cut_texts(texts, tables, settings, stop_table, chunk_groups, cut)
+        _cut_texts(texts, tables, settings, stop_table, chunk_groups, tokens)
         max_units = 0
         for r in range(end - begin):
-            max_units = max(max_units, heads[chunk_groups[r + 1]] - heads[chunk_groups[r]])
+            max_units = max(max_units, offsets[chunk_groups[r + 1]] - offsets[chunk_groups[r]])
         max_keys = lengths * max_units
         if max_keys >= MAX_TOKENS:
-            failed = begin
+            failed_row = begin
             break
         if max_keys > key_capacity:
             free(key_address)
             key_capacity = 2 * max_keys
             key_address = malloc(3 * 8 * key_capacity)
             if key_address == 0:
-                failed = begin
+                failed_row = begin
                 break
         keys = words_at(key_address, key_capacity)
         columns = words_at(key_address + 8 * key_capacity, key_capacity)
         values = doubles_at(key_address + 16 * key_capacity, key_capacity)
         for r in range(begin, end):
             group, next_group = chunk_groups[r - begin], chunk_groups[r - begin + 1]
-            key_count = find_keys(cut, group, next_group, grams, vocabulary, keys)
-            count = count_keys(keys, key_count, columns, values)
-            count = _apply_operators(operators, columns, values, count)
-            if count < 0:
-                failed = r
+            key_count = find_keys(tokens, group, next_group, grams, vocabulary, keys)
+            n_columns = count_keys(keys, key_count, columns, values)
+            n_columns = _apply_operators(operators, columns, values, n_columns)
+            if n_columns < 0:
+                failed_row = r
                 break
-            for j in range(count):
+            for j in range(n_columns):
                 value, column = out.dtype.type(values[j]), columns[j]
                 if is_weighted:
-                    for m in range(out.shape[1]):
-                        out[r, m] += value * weights[column, m]
+                    for k in range(out.shape[1]):
+                        out[r, k] += value * weights[column, k]
                 else:
                     out[r, column] = value
         begin = end
     free(key_address)
     free(buffer_address)
-    return failed
+    return failed_row

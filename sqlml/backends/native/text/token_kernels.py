@@ -8,8 +8,8 @@ Arguments that belong together are tuples:
 texts: data, uint8, and start and stop, int64 (n,): text i is data[start[i]:stop[i]].
 table: packed words and their ends, slots and hashes (`count_tokens.Table`).
 tables: the lower case, int32, and the marks, uint8, of each code point.
-cut: out, uint8; first and last: unit u is out[first[u]:last[u]]; and heads: text (or group) i has
-the units from heads[i] up to heads[i + 1].
+tokens: out, uint8; unit u is out[unit_start[u]:unit_stop[u]]; and text (or group) i has the units
+from offsets[i] up to offsets[i + 1].
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 from sqlml.backends.native.jit.helpers import compiled_helper
 
 CODE_POINTS = sys.maxunicode + 1
-WORD, SPACE, HARD = 1, 2, 4
+WORD, SPACE, PYTHON_ONLY = 1, 2, 4
 """Marks of a character: a word character, a space, or one that only Python can lower."""
 
 _U = np.uint64
@@ -64,22 +64,22 @@ def hash_bytes(data: Any, start: Any, stop: Any) -> Any:
 
 
 @compiled_helper
-def find_word(data: Any, start: Any, stop: Any, h: Any, table: Any) -> Any:
-    """Find the word data[start:stop] with hash `h`; return its index or -1, and its slot."""
+def find_word(data: Any, start: Any, stop: Any, hash_value: Any, table: Any) -> Any:
+    """Find the word data[start:stop], given its hash; return its index or -1, and its slot."""
     words, ends, slots, hashes = table
-    last = slots.size - 1
-    slot = np.int64(h) & last
+    slot_mask = slots.size - 1
+    slot = np.int64(hash_value) & slot_mask
     while slots[slot] >= 0:
-        if hashes[slot] == h:
+        if hashes[slot] == hash_value:
             word = np.int64(slots[slot])
-            first = ends[word - 1] if word > 0 else 0
-            if ends[word] - first == stop - start:
+            word_start = ends[word - 1] if word > 0 else 0
+            if ends[word] - word_start == stop - start:
                 offset = 0
-                while offset < stop - start and data[start + offset] == words[first + offset]:
+                while offset < stop - start and data[start + offset] == words[word_start + offset]:
                     offset += 1
                 if offset == stop - start:
                     return word, slot
-        slot = (slot + 1) & last
+        slot = (slot + 1) & slot_mask
     return -1, slot
 
 
@@ -87,8 +87,8 @@ def look_up(texts: Any, table: Any, words: Any) -> None:
     """Write to `words`, int64 (n,), the index of the word that equals each text, or -1."""
     data, start, stop = texts
     for i in range(start.size):
-        h = hash_bytes(data, start[i], stop[i])
-        words[i], _ = find_word(data, start[i], stop[i], h, table)
+        hash_value = hash_bytes(data, start[i], stop[i])
+        words[i], _ = find_word(data, start[i], stop[i], hash_value, table)
 
 
 def build(keys: Any, table: Any) -> None:
@@ -100,26 +100,26 @@ def build(keys: Any, table: Any) -> None:
     _, ends, slots, hashes = table
     start = np.int64(0)
     for word in range(ends.size):
-        h = hash_bytes(keys, start, ends[word])
-        _, slot = find_word(keys, start, ends[word], h, table)
+        hash_value = hash_bytes(keys, start, ends[word])
+        _, slot = find_word(keys, start, ends[word], hash_value, table)
         slots[slot] = word
-        hashes[slot] = np.uint32(h)
+        hashes[slot] = np.uint32(hash_value)
         start = ends[word]
 
 
 @compiled_helper
 def _decode(data: Any, position: Any, stop: Any) -> Any:
     """Return the code point at `position`, or U+FFFD if it is damaged, and the index after it."""
-    first = np.int64(data[position])
-    if first < 0x80:
-        return first, position + 1
+    first_byte = np.int64(data[position])
+    if first_byte < 0x80:
+        return first_byte, position + 1
     size, code = 1, np.int64(0xFFFD)
-    if 0xC0 <= first < 0xE0:
-        size, code = 2, first & 0x1F
-    elif 0xE0 <= first < 0xF0:
-        size, code = 3, first & 0x0F
-    elif 0xF0 <= first < 0xF8:
-        size, code = 4, first & 0x07
+    if 0xC0 <= first_byte < 0xE0:
+        size, code = 2, first_byte & 0x1F
+    elif 0xE0 <= first_byte < 0xF0:
+        size, code = 3, first_byte & 0x0F
+    elif 0xF0 <= first_byte < 0xF8:
+        size, code = 4, first_byte & 0x07
     if position + size > stop:
         return np.int64(0xFFFD), position + 1
     for offset in range(1, size):
@@ -161,7 +161,7 @@ def measure_capacity(size: Any, rows: Any) -> Any:
 
 
 @compiled_helper
-def is_hard(data: Any, start: Any, stop: Any, marks: Any, mark: Any, accents: Any) -> Any:
+def has_marked(data: Any, start: Any, stop: Any, marks: Any, mark: Any, accents: Any) -> Any:
     """Return True if data[start:stop] has a marked character, or one beyond ASCII if `accents`."""
     position = start
     while position < stop:
@@ -175,20 +175,20 @@ def is_hard(data: Any, start: Any, stop: Any, marks: Any, mark: Any, accents: An
 
 
 def scan(texts: Any, marks: Any, mark: Any, accents: Any, is_marked: Any) -> None:
-    """Write to is_marked, bool (n,), which texts `is_hard` holds for."""
+    """Write to is_marked, bool (n,), which texts `has_marked` holds for."""
     data, start, stop = texts
     for row in range(start.size):
-        is_marked[row] = is_hard(data, start[row], stop[row], marks, mark, accents)
+        is_marked[row] = has_marked(data, start[row], stop[row], marks, mark, accents)
 
 
-def cut_words(texts: Any, tables: Any, lowering: Any, min_length: Any, cut: Any) -> None:
+def cut_words(texts: Any, tables: Any, lowering: Any, min_length: Any, tokens: Any) -> None:
     """Write the words of at least `min_length` characters to `out`; the units are words."""
     data, start, stop = texts
     lower, marks = tables
-    out, first, last, heads = cut
+    out, unit_start, unit_stop, offsets = tokens
     units, size = 0, 0
     for row in range(start.size):
-        heads[row] = units
+        offsets[row] = units
         length, word_start = 0, size
         position, end = start[row], stop[row]
         while position <= end:
@@ -202,7 +202,7 @@ def cut_words(texts: Any, tables: Any, lowering: Any, min_length: Any, cut: Any)
                 length += 1
             elif length:
                 if length >= min_length:
-                    first[units], last[units] = word_start, size
+                    unit_start[units], unit_stop[units] = word_start, size
                     units += 1
                     out[size] = 0x20
                     size += 1
@@ -210,38 +210,38 @@ def cut_words(texts: Any, tables: Any, lowering: Any, min_length: Any, cut: Any)
                 size = word_start
                 length = 0
             position = after
-    heads[start.size] = units
+    offsets[start.size] = units
 
 
-def drop_words(cut: Any, table: Any) -> None:
+def drop_words(tokens: Any, table: Any) -> None:
     """Remove the stop words in `table` from the output of `cut_words`, and close the gaps."""
-    out, first, last, heads = cut
+    out, unit_start, unit_stop, offsets = tokens
     units, size = 0, 0
-    for row in range(heads.size - 1):
-        start, heads[row] = heads[row], units
-        for unit in range(start, heads[row + 1]):
-            begin, end = first[unit], last[unit]
+    for row in range(offsets.size - 1):
+        start, offsets[row] = offsets[row], units
+        for unit in range(start, offsets[row + 1]):
+            begin, end = unit_start[unit], unit_stop[unit]
             word, _ = find_word(out, begin, end, hash_bytes(out, begin, end), table)
             if word < 0:
-                first[units] = size
+                unit_start[units] = size
                 for index in range(begin, end):
                     out[size] = out[index]
                     size += 1
-                last[units] = size
+                unit_stop[units] = size
                 units += 1
                 out[size] = 0x20
                 size += 1
-    heads[heads.size - 1] = units
+    offsets[offsets.size - 1] = units
 
 
-def cut_characters(texts: Any, tables: Any, lowering: Any, cut: Any) -> None:
+def cut_characters(texts: Any, tables: Any, lowering: Any, tokens: Any) -> None:
     """Write the texts to `out` with runs of spaces merged; the units are characters."""
     data, start, stop = texts
     lower, marks = tables
-    out, first, last, heads = cut
+    out, unit_start, unit_stop, offsets = tokens
     units, size = 0, 0
     for row in range(start.size):
-        heads[row] = units
+        offsets[row] = units
         spaces = 0
         position, end = start[row], stop[row]
         while position < end:
@@ -250,26 +250,26 @@ def cut_characters(texts: Any, tables: Any, lowering: Any, cut: Any) -> None:
                 code = np.int64(lower[code])
             spaces = spaces + 1 if marks[code] & SPACE else 0
             if spaces == 2:
-                size = first[units - 1]
+                size = unit_start[units - 1]
                 out[size] = 0x20
                 size += 1
-                last[units - 1] = size
+                unit_stop[units - 1] = size
             elif spaces < 2:
-                first[units] = size
+                unit_start[units] = size
                 size = _encode(code, out, size)
-                last[units] = size
+                unit_stop[units] = size
                 units += 1
-    heads[start.size] = units
+    offsets[start.size] = units
 
 
-def cut_within(texts: Any, tables: Any, lowering: Any, cut: Any, groups: Any) -> None:
+def cut_within(texts: Any, tables: Any, lowering: Any, tokens: Any, groups: Any) -> None:
     """Write each word of the texts to `out`, enclosed in spaces; the units are characters.
 
     Each word is a group; text i has the groups from groups[i] up to groups[i + 1].
     """
     data, start, stop = texts
     lower, marks = tables
-    out, first, last, heads = cut
+    out, unit_start, unit_stop, offsets = tokens
     units, size, words = 0, 0, 0
     for row in range(start.size):
         groups[row] = words
@@ -283,22 +283,22 @@ def cut_within(texts: Any, tables: Any, lowering: Any, cut: Any, groups: Any) ->
                     code = np.int64(lower[code])
             is_space = marks[code] & SPACE
             if not is_space and not in_word:
-                heads[words] = units
+                offsets[words] = units
                 words += 1
             if (not is_space and not in_word) or (is_space and in_word):
-                first[units], last[units] = size, size + 1
+                unit_start[units], unit_stop[units] = size, size + 1
                 out[size] = 0x20
                 size += 1
                 units += 1
             in_word = not is_space
             if in_word:
-                first[units] = size
+                unit_start[units] = size
                 size = _encode(code, out, size)
-                last[units] = size
+                unit_stop[units] = size
                 units += 1
             position = after
     groups[start.size] = words
-    heads[words] = units
+    offsets[words] = units
 
 
 @compiled_helper
@@ -318,18 +318,18 @@ def _sort(keys: Any, size: Any) -> None:
 
 
 @compiled_helper
-def find_keys(cut: Any, begin: Any, end: Any, grams: Any, vocabulary: Any, keys: Any) -> Any:
+def find_keys(tokens: Any, begin: Any, end: Any, grams: Any, vocabulary: Any, keys: Any) -> Any:
     """Write the sorted keys of the n-grams in groups `begin` to `end` - 1; return their number.
 
     A key is 2 * column, plus 1 if the n-gram counts as -1. The other arguments are those of
     `count`.
     """
-    out, first, last, heads = cut
+    out, unit_start, unit_stop, offsets = tokens
     within, min_n, max_n = grams
     table, width, signed, hashed = vocabulary
     key_count = 0
     for group in range(begin, end):
-        units = heads[group + 1] - heads[group]
+        units = offsets[group + 1] - offsets[group]
         for n in range(min_n, max_n + 1):
             size = n
             if n >= units:
@@ -337,16 +337,16 @@ def find_keys(cut: Any, begin: Any, end: Any, grams: Any, vocabulary: Any, keys:
                     size = units
                 elif n > units:
                     break
-            for unit in range(heads[group], heads[group + 1] - size + 1):
-                start, stop = first[unit], last[unit + size - 1]
-                h = hash_bytes(out, start, stop)
+            for unit in range(offsets[group], offsets[group + 1] - size + 1):
+                start, stop = unit_start[unit], unit_stop[unit + size - 1]
+                digest = hash_bytes(out, start, stop)
                 if hashed:
-                    negative = h >= _U(0x80000000)
-                    number = np.int64(_U(0x100000000) - h) if negative else np.int64(h)
+                    negative = digest >= _U(0x80000000)
+                    number = np.int64(_U(0x100000000) - digest) if negative else np.int64(digest)
                     keys[key_count] = (number % width) * 2 + (1 if negative and signed else 0)
                     key_count += 1
                 else:
-                    word, _ = find_word(out, start, stop, h, table)
+                    word, _ = find_word(out, start, stop, digest, table)
                     if word >= 0:
                         keys[key_count] = word * 2
                         key_count += 1
@@ -372,7 +372,7 @@ def count_keys(keys: Any, key_count: Any, columns: Any, counts: Any) -> Any:
     return column_count
 
 
-def count(cut: Any, groups: Any, grams: Any, vocabulary: Any, keys: Any, result: Any) -> None:
+def count(tokens: Any, groups: Any, grams: Any, vocabulary: Any, keys: Any, result: Any) -> None:
     """Count the n-grams of each text as sparse rows, with sorted columns.
 
     Args:
@@ -387,6 +387,6 @@ def count(cut: Any, groups: Any, grams: Any, vocabulary: Any, keys: Any, result:
     indptr, indices, counts = result
     size = 0
     for row in range(groups.size - 1):
-        key_count = find_keys(cut, groups[row], groups[row + 1], grams, vocabulary, keys)
+        key_count = find_keys(tokens, groups[row], groups[row + 1], grams, vocabulary, keys)
         size += count_keys(keys, key_count, indices[size:], counts[size:])
         indptr[row + 1] = size

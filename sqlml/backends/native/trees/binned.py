@@ -39,32 +39,32 @@ class SetBins:
         return self.limit, self.table, self.begin, self.owner
 
 
-def make_set_bins(e: Ensemble) -> SetBins | None:
+def make_set_bins(ensemble: Ensemble) -> SetBins | None:
     """Return the bins of an ensemble's sets; None if they take more than MAX_TABLE_BYTES bytes.
 
     An ensemble without set tests has 0 sets.
     """
-    of_node = np.full(e.nodes, -1, np.int64)
-    if not e.has_categories or e.categorical is None or e.set_offsets is None:
+    of_node = np.full(ensemble.nodes, -1, np.int64)
+    if not ensemble.has_categories or ensemble.categorical is None or ensemble.set_offsets is None:
         empty = np.zeros(0, np.int64)
         return SetBins(empty, empty, np.zeros(0, np.uint8), empty, empty, of_node)
-    words = np.zeros(0, np.uint32) if e.set_words is None else e.set_words
-    nodes = np.flatnonzero(e.categorical)
-    sizes = np.diff(e.set_offsets)[nodes].astype(np.int64) * 32
-    columns, owner_of = np.unique(e.feature[nodes], return_inverse=True)
+    words = np.zeros(0, np.uint32) if ensemble.set_words is None else ensemble.set_words
+    nodes = np.flatnonzero(ensemble.categorical)
+    sizes = np.diff(ensemble.set_offsets)[nodes].astype(np.int64) * 32
+    columns, owner_of_node = np.unique(ensemble.feature[nodes], return_inverse=True)
     limit = np.zeros(columns.size, np.int64)
-    np.maximum.at(limit, owner_of, sizes)
-    if (limit + 2)[owner_of].sum() > MAX_TABLE_BYTES:
+    np.maximum.at(limit, owner_of_node, sizes)
+    if (limit + 2)[owner_of_node].sum() > MAX_TABLE_BYTES:
         return None
     set_ids: dict[tuple[int, bytes], int] = {}
     tables: list[Array] = []
     owner: list[int] = []
-    for node, column in zip(nodes.tolist(), owner_of.tolist(), strict=True):
+    for node, column in zip(nodes.tolist(), owner_of_node.tolist(), strict=True):
         table = np.ones(int(limit[column]) + 2, np.uint8)
-        bits = words[e.set_offsets[node] : e.set_offsets[node + 1]]
-        member = np.unpackbits(bits.astype("<u4").view(np.uint8), bitorder="little")
-        table[: member.size] = 1 - member
-        table[-1] = not e.default_left[node]
+        bits = words[ensemble.set_offsets[node] : ensemble.set_offsets[node + 1]]
+        is_member = np.unpackbits(bits.astype("<u4").view(np.uint8), bitorder="little")
+        table[: is_member.size] = 1 - is_member
+        table[-1] = not ensemble.default_left[node]
         key = (column, table.tobytes())
         if key not in set_ids:
             set_ids[key] = len(tables)
@@ -83,36 +83,36 @@ def make_set_bins(e: Ensemble) -> SetBins | None:
 
 
 @inlined_helper
-def fill_set_bins(x: Any, start: Any, sets: Any, value: Any, code: Any, panel: Any) -> None:
+def fill_set_bins(x: Any, start: Any, sets: Any, values: Any, codes: Any, panel: Any) -> None:
     """Fill the last S * rows bins of `panel` with the set bins of x from row `start` on.
 
     Args:
         sets: the columns of x, int64 (F,), and `SetBins.arrays()`.
-        value: scratch space (rows,) of the tests' dtype, to which x is rounded.
-        code: scratch space (rows,) of uint32.
+        values: scratch space (rows,) of the tests' dtype, to which x is rounded.
+        codes: scratch space (rows,) of uint32.
 
     Rows after the end of x repeat its last row.
     """
     columns, limit, table, begin, owner = sets
-    rows = code.size
-    last = -1
+    rows = codes.size
+    previous_column = -1
     set_panel = panel[panel.size - begin.size * rows :]
-    for s in range(begin.size):
-        column = owner[s]
-        if column != last:
-            j, code_limit = columns[column], limit[column]
+    for set_index in range(begin.size):
+        column = owner[set_index]
+        if column != previous_column:
+            input_column, code_limit = columns[column], limit[column]
             for r in range(rows):
-                value[np.uint64(r)] = x[min(start + r, x.shape[0] - 1), j]
+                values[np.uint64(r)] = x[min(start + r, x.shape[0] - 1), input_column]
             for r in range(rows):
-                number = value[np.uint64(r)]
+                number = values[np.uint64(r)]
                 is_code = number >= 0 and number < code_limit
-                other = code_limit + (number != number)
-                code[np.uint64(r)] = np.uint32(number) if is_code else other
-            last = column
-        set_table = table[begin[s] :]
-        bins_of_set = set_panel[s * rows :]
+                other_code = code_limit + (number != number)
+                codes[np.uint64(r)] = np.uint32(number) if is_code else other_code
+            previous_column = column
+        set_table = table[begin[set_index] :]
+        bins_of_set = set_panel[set_index * rows :]
         for r in range(rows):
-            bins_of_set[np.uint64(r)] = set_table[np.uint64(code[np.uint64(r)])]
+            bins_of_set[np.uint64(r)] = set_table[np.uint64(codes[np.uint64(r)])]
 
 
 # `Ranks`: the bin of a value is the number of its column's thresholds that are below the value.
@@ -201,15 +201,15 @@ def make_ranks(
         return None
     grids = [_make_grid(thresholds) for thresholds in columns]
     padding = [np.full(1 << grid.steps, np.inf, threshold_dtype) for grid in grids]
-    padded = [np.concatenate(arrays) for arrays in zip(columns, padding, strict=True)]
+    padded_thresholds = [np.concatenate(arrays) for arrays in zip(columns, padding, strict=True)]
     pages = np.maximum(1, -(-(counts + shift) // PAGE)) if paged else np.ones(counts.size, np.int64)
     copies = np.stack([np.ones_like(pages), least], axis=1)
     starts = _find_starts((copies * pages[:, None]).ravel()).reshape(-1, 2)
     return Ranks(
         dtype=np.dtype(np.uint8 if paged or max_bin <= PAGE else np.uint16),
         width=int((copies * pages[:, None]).sum()),
-        thresholds=np.concatenate([*padded, np.zeros(0, threshold_dtype)]),
-        begin=_find_starts([column.size for column in padded]),
+        thresholds=np.concatenate([*padded_thresholds, np.zeros(0, threshold_dtype)]),
+        begin=_find_starts([column.size for column in padded_thresholds]),
         steps=np.array([grid.steps for grid in grids], np.int64),
         low=np.array([grid.low for grid in grids], threshold_dtype),
         scale=np.array([grid.scale for grid in grids], threshold_dtype),
@@ -249,7 +249,7 @@ def _make_grid(thresholds: Array) -> _Grid:
     finite = thresholds[np.isfinite(thresholds)]
     if thresholds.size <= FEW or finite.size < 4:
         return single_cell
-    best = single_cell
+    best_grid = single_cell
     low, high = finite[0], finite[-1]
     size = min(1 << _count_halvings(2 * finite.size), MAX_CELLS)
     while size <= MAX_CELLS:
@@ -257,13 +257,13 @@ def _make_grid(thresholds: Array) -> _Grid:
             scale = number_type(size - 1) / (high - low)
             cell_positions = (thresholds - low) * scale
         if not (np.isfinite(scale) and scale > 0 and not np.isnan(cell_positions).any()):
-            return best
+            return best_grid
         counts = np.bincount(np.clip(cell_positions, 0, size - 1).astype(np.int64), minlength=size)
         steps = _count_halvings(int(counts.max()))
-        if steps + SPARE_STEPS <= single_cell.steps and steps < best.steps:
-            best = _Grid(low, scale, np.cumsum(counts) - counts, steps)
+        if steps + SPARE_STEPS <= single_cell.steps and steps < best_grid.steps:
+            best_grid = _Grid(low, scale, np.cumsum(counts) - counts, steps)
         size *= 2
-    return best
+    return best_grid
 
 
 def _count_halvings(count: int) -> int:
@@ -295,36 +295,36 @@ def fill_bins(x: Any, start: Any, tables: Any, tile: Any, rank: Any, panel: Any)
                     j = columns[c + k]
                     for r in range(first_row, min(first_row + TILE, valid_rows)):
                         tile[np.uint64(k * rows + r)] = x[start + r, j]
-        value = tile[c % TILE * rows : (c % TILE + 1) * rows]
+        values = tile[c % TILE * rows : (c % TILE + 1) * rows]
         if not by_row:
             for r in range(valid_rows):
-                value[np.uint64(r)] = x[start + r, columns[c]]
+                values[np.uint64(r)] = x[start + r, columns[c]]
         for r in range(valid_rows, rows):
-            value[np.uint64(r)] = value[np.uint64(valid_rows - 1)]
-        lowest, factor, last = low[c], scale[c], top[c]
+            values[np.uint64(r)] = values[np.uint64(valid_rows - 1)]
+        lowest, factor, last_cell = low[c], scale[c], top[c]
         bounds = thresholds[begin[c] :]
-        if last > 0:
+        if last_cell > 0:
             table = cells[first[c] :]
             for r in range(rows):
-                cell = (value[np.uint64(r)] - lowest) * factor
-                cell = cell if cell > 0 else value.dtype.type(0)
-                cell = cell if cell < last else last
+                cell = (values[np.uint64(r)] - lowest) * factor
+                cell = cell if cell > 0 else values.dtype.type(0)
+                cell = cell if cell < last_cell else last_cell
                 rank[np.uint64(r)] = table[np.uint64(np.int32(cell))]
         else:
             for r in range(rows):
                 rank[np.uint64(r)] = 0
         if count[c] <= FEW:
-            for t in range(count[c]):
-                bound = bounds[t]
+            for index in range(count[c]):
+                bound = bounds[index]
                 for r in range(rows):
-                    rank[np.uint64(r)] += np.uint32(bound < value[np.uint64(r)])
+                    rank[np.uint64(r)] += np.uint32(bound < values[np.uint64(r)])
         else:
             half = np.uint32(1) << np.uint32(steps[c])
             for _ in range(steps[c]):
                 half >>= np.uint32(1)
                 for r in range(rows):
                     position = rank[np.uint64(r)]
-                    below = bounds[np.uint64(position + half - np.uint32(1))] < value[np.uint64(r)]
+                    below = bounds[np.uint64(position + half - np.uint32(1))] < values[np.uint64(r)]
                     rank[np.uint64(r)] = position + (half if below else np.uint32(0))
         for side in range(2):
             first_page = least[c] if side else high[c]
@@ -335,13 +335,13 @@ def fill_bins(x: Any, start: Any, tables: Any, tile: Any, rank: Any, panel: Any)
             if pages[c] == 1:
                 bins = panel[first_page * rows :]
                 for r in range(rows):
-                    number = value[np.uint64(r)]
+                    number = values[np.uint64(r)]
                     bins[np.uint64(r)] = rank[np.uint64(r)] + added if number == number else nan_bin
                 continue
-            for p in range(pages[c]):
-                bins, before = panel[(first_page + p) * rows :], np.int32(PAGE * p)
+            for page in range(pages[c]):
+                bins, before = panel[(first_page + page) * rows :], np.int32(PAGE * page)
                 for r in range(rows):
-                    number = value[np.uint64(r)]
+                    number = values[np.uint64(r)]
                     bin = np.int32(rank[np.uint64(r)] + added if number == number else nan_bin)
                     bins[np.uint64(r)] = min(max(bin - before, np.int32(0)), np.int32(PAGE))
 
@@ -373,48 +373,52 @@ class Binned:
         def map_columns(used: Array) -> Array:
             return np.ascontiguousarray(used if columns is None else columns[used], np.int64)
 
-        numbers = (map_columns(self.columns), *self.tables.arrays())
+        numeric_arrays = (map_columns(self.columns), *self.tables.arrays())
         if not self.sets.begin.size:
-            return numbers, None
-        return numbers, (map_columns(self.sets.columns), *self.sets.arrays())
+            return numeric_arrays, None
+        return numeric_arrays, (map_columns(self.sets.columns), *self.sets.arrays())
 
 
-def bin_tests(e: Ensemble, paged: bool = False) -> Binned | None:
-    """Return the tests of `e`, with bins of one byte if `paged`; None if the bins are too large."""
-    sets = make_set_bins(e)
+def bin_tests(ensemble: Ensemble, paged: bool = False) -> Binned | None:
+    """Return the binned tests, with bins of one byte if `paged`; None if the bins are too large."""
+    sets = make_set_bins(ensemble)
     if sets is None:
         return None
     numeric = sets.of_node < 0
-    at_most = e.threshold if e.compare == "le" else find_largest_below(e.threshold)
-    used = np.unique(e.feature[numeric])
-    column = np.searchsorted(used, e.feature)
-    is_nan_only = np.isnan(at_most)  # only NaN goes left there
-    order = np.argsort(np.where(numeric, column, used.size), kind="stable")
-    ends = np.cumsum(np.bincount(column[numeric], minlength=used.size))
-    nodes_of = np.split(order, ends)[: used.size]
-    thresholds = [np.unique(at_most[nodes][~is_nan_only[nodes]]) for nodes in nodes_of]
-    rank = np.ones(e.nodes, np.int64)
+    bounds = (
+        ensemble.threshold if ensemble.compare == "le" else find_largest_below(ensemble.threshold)
+    )
+    used_columns = np.unique(ensemble.feature[numeric])
+    column = np.searchsorted(used_columns, ensemble.feature)
+    is_nan_only = np.isnan(bounds)  # only NaN goes left there
+    order = np.argsort(np.where(numeric, column, used_columns.size), kind="stable")
+    ends = np.cumsum(np.bincount(column[numeric], minlength=used_columns.size))
+    nodes_of = np.split(order, ends)[: used_columns.size]
+    thresholds = [np.unique(bounds[nodes][~is_nan_only[nodes]]) for nodes in nodes_of]
+    rank = np.ones(ensemble.nodes, np.int64)
     for column_thresholds, nodes in zip(thresholds, nodes_of, strict=True):
-        ranks = np.searchsorted(column_thresholds, at_most[nodes], side="left") + 1
+        ranks = np.searchsorted(column_thresholds, bounds[nodes], side="left") + 1
         rank[nodes] = np.where(is_nan_only[nodes], 0, ranks)
-    nan_bins = [_find_nan_bin(rank[nodes], e.default_left[nodes]) for nodes in nodes_of]
+    nan_bins = [_find_nan_bin(rank[nodes], ensemble.default_left[nodes]) for nodes in nodes_of]
     needs_least = np.array([nan_bin is None for nan_bin in nan_bins], bool)
-    shifted = np.array([(e.default_left & is_nan_only)[nodes].any() for nodes in nodes_of], bool)
+    shifted = np.array(
+        [(ensemble.default_left & is_nan_only)[nodes].any() for nodes in nodes_of], bool
+    )
     pairs = zip(thresholds, nan_bins, strict=True)
     nan_bin = np.array([t.size if bin is None else bin for t, bin in pairs])
     shifted &= needs_least
-    tables = make_ranks(thresholds, nan_bin, needs_least, shifted, at_most.dtype, paged)
+    tables = make_ranks(thresholds, nan_bin, needs_least, shifted, bounds.dtype, paged)
     if tables is None:
         return None
     slot = tables.width + sets.of_node
     for index, nodes in enumerate(nodes_of):
-        uses_least = e.default_left[nodes] & needs_least[index]
+        uses_least = ensemble.default_left[nodes] & needs_least[index]
         rank[nodes] += tables.shift[index] * uses_least
         slot[nodes] = np.where(uses_least, tables.least[index], tables.high[index])
     if paged:
         page = np.where(numeric, np.maximum(rank - 1, 0) // PAGE, 0)
         slot, rank = slot + page, rank - PAGE * page
-    return Binned(tables, used.astype(np.int64), sets, slot, rank)
+    return Binned(tables, used_columns.astype(np.int64), sets, slot, rank)
 
 
 def _find_nan_bin(rank: Array, goes_left: Array) -> int | None:

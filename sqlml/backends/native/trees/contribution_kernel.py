@@ -40,10 +40,8 @@ def make_contribution_kernel(attrs: Attrs, dtype: np.dtype[Any]) -> RowKernel:
     """Return a kernel from x (n, k) to contributions, float64 (n, outputs * (players + 1))."""
     ensemble, players = make_ensemble(attrs), int(attrs["players"])
     owner = np.ascontiguousarray(attrs["player"][ensemble.feature])
-    share, points = (
-        compute_shares(ensemble, attrs.get("background")),
-        _count_points(ensemble, owner),
-    )
+    share = compute_shares(ensemble, attrs.get("background"))
+    points = _count_points(ensemble, owner)
     tests = (ensemble.feature, ensemble.threshold, ensemble.default_left, ensemble.compare == "le")
     sets = (
         np.zeros(0, np.bool_) if ensemble.categorical is None else ensemble.categorical,
@@ -79,8 +77,8 @@ def _count_points(ensemble: Ensemble, owner: Array) -> Array:
     max_players = np.zeros(ensemble.trees, np.int32)
     parent_of = np.full(ensemble.nodes, -1, np.int64)
     for child in (ensemble.left, ensemble.right):
-        inner = child >= 0
-        parent_of[child[inner]] = np.flatnonzero(inner)
+        is_inner = child >= 0
+        parent_of[child[is_inner]] = np.flatnonzero(is_inner)
     # Find the nearest node above with the same player, one step up at a time for all nodes.
     is_new, ancestor = np.ones(ensemble.nodes, bool), parent_of.copy()
     while (pending := np.flatnonzero(ancestor >= 0)).size:
@@ -99,26 +97,26 @@ def _count_points(ensemble: Ensemble, owner: Array) -> Array:
 
 def _compute_expected(e: Ensemble, share: Array) -> Array:
     """Return the expected sum of the trees for each output, (K,), if no column is known."""
-    reached = np.zeros(e.nodes)
-    leaf = np.zeros(e.leaf_values.shape[0])
+    reach_share = np.zeros(e.nodes)
+    leaf_share = np.zeros(e.leaf_values.shape[0])
     inner = e.roots >= 0
-    reached[e.roots[inner]] = 1
-    leaf[~e.roots[~inner]] = 1
+    reach_share[e.roots[inner]] = 1
+    leaf_share[~e.roots[~inner]] = 1
     depths = e.depths()
     for depth in range(int(depths.max(initial=-1)) + 1):
         nodes = np.flatnonzero(depths == depth)
         for child, shares in ((e.left[nodes], share[nodes, 0]), (e.right[nodes], share[nodes, 1])):
             is_inner = child >= 0
-            reached[child[is_inner]] = reached[nodes[is_inner]] * shares[is_inner]
-            leaf[~child[~is_inner]] = reached[nodes[~is_inner]] * shares[~is_inner]
-    owner = np.zeros(leaf.size, np.int64)
-    trees = e.node_roots()
+            reach_share[child[is_inner]] = reach_share[nodes[is_inner]] * shares[is_inner]
+            leaf_share[~child[~is_inner]] = reach_share[nodes[~is_inner]] * shares[~is_inner]
+    tree = np.zeros(leaf_share.size, np.int64)
+    tree_of_node = e.node_roots()
     for child in (e.left, e.right):
-        owner[~child[child < 0]] = trees[child < 0]
-    owner[~e.roots[~inner]] = np.flatnonzero(~inner)
+        tree[~child[child < 0]] = tree_of_node[child < 0]
+    tree[~e.roots[~inner]] = np.flatnonzero(~inner)
     expected = np.zeros(e.outputs)
-    for value in range(e.leaf_values.shape[1]):
-        np.add.at(expected, e.target[owner] + value, leaf * e.leaf_values[:, value])
+    for k in range(e.leaf_values.shape[1]):
+        np.add.at(expected, e.target[tree] + k, leaf_share * e.leaf_values[:, k])
     return expected
 
 
@@ -158,9 +156,9 @@ def _extend_product(product: Any, edge: Any, factors: Any, out: Any) -> None:
     where it also passes this test; whether this is the player's first edge on the path; whether the
     edge leads to a left child; and the number of rows. `factors` come from `_compute_factors`.
     """
-    before, passed, first, _, size = edge
+    before, passed, is_first, _, size = edge
     pass_factor, fail_factor, failed_factor = factors
-    if first:
+    if is_first:
         for r in range(size):
             out[r] = product[r] * (fail_factor + (pass_factor - fail_factor) * passed[r])
     else:
@@ -176,13 +174,13 @@ def _add_edge(below: Any, edge: Any, weights: Any, out: Any, sums: Any) -> None:
     If this is not the player's first edge on the path, the part that the edge above has added for
     these leaves is subtracted. `edge` is that of `_extend_product`.
     """
-    before, passed, first, is_left, size = edge
+    before, passed, is_first, is_left, size = edge
     pass_weight, fail_weight = weights
-    if first and is_left:
+    if is_first and is_left:
         for r in range(size):
             out[r] += below[r] * (fail_weight + (pass_weight - fail_weight) * passed[r])
             sums[r] = below[r]
-    elif first:
+    elif is_first:
         for r in range(size):
             out[r] += below[r] * (fail_weight + (pass_weight - fail_weight) * passed[r])
             sums[r] += below[r]
@@ -201,15 +199,15 @@ def _add_leaf(
     product: Any, value: Any, edge: Any, factors: Any, weights: Any, out: Any, sums: Any
 ) -> None:
     """Do the work of `_extend_product` and `_add_edge` for an edge to a leaf of value `value`."""
-    before, passed, first, is_left, size = edge
+    before, passed, is_first, is_left, size = edge
     pass_factor, fail_factor, failed_factor = factors
     pass_weight, fail_weight = weights
-    if first and is_left:
+    if is_first and is_left:
         for r in range(size):
             leaf_sum = product[r] * (fail_factor + (pass_factor - fail_factor) * passed[r]) * value
             out[r] += leaf_sum * (fail_weight + (pass_weight - fail_weight) * passed[r])
             sums[r] = leaf_sum
-    elif first:
+    elif is_first:
         for r in range(size):
             leaf_sum = product[r] * (fail_factor + (pass_factor - fail_factor) * passed[r]) * value
             out[r] += leaf_sum * (fail_weight + (pass_weight - fail_weight) * passed[r])
@@ -292,7 +290,7 @@ def _compute_weights(t: Any, z_before: Any, z: Any) -> Any:
 
 
 def contributions(
-    x: Any, tests: Any, sets: Any, nodes: Any, leaves: Any, rule: Any, game: Any, out: Any
+    x: Any, tests: Any, sets: Any, nodes: Any, leaves: Any, quadrature: Any, settings: Any, out: Any
 ) -> None:
     """Write the contributions and the expected value of each output to out (n, K * (players + 1)).
 
@@ -305,16 +303,16 @@ def contributions(
         sets: categorical (M,), set_offsets, set_words; empty without categories.
         nodes: roots (T,), left, right (M,) as an Ensemble has them, and share (B, M, 2).
         leaves: leaf_values (L, V), target (T,), and base (K,) with the expected values.
-        rule: points (T,), the number of quadrature points of each tree; then for each number of
-            points a row with the points t, and a row with their weights.
-        game: the player whose column a node tests (M,), the number of players, the tests on the
+        quadrature: points (T,), the number of points of each tree; then for each number of points a
+            row with the points t, and a row with their weights.
+        settings: the player whose column a node tests (M,), the number of players, the tests on the
             longest path, and how many rows are processed together, a multiple of 8.
     """
     roots, left, right, share = nodes
     leaf_values, target, base = leaves
-    points, ts, weights = rule
-    owner, players, depth, block = game
-    values, outputs, max_points = leaf_values.shape[1], base.size, ts.shape[1]
+    points, t_values, weights = quadrature
+    owner, players, depth, block = settings
+    values, outputs, max_points = leaf_values.shape[1], base.size, t_values.shape[1]
     backgrounds = share.shape[0]
     columns = np.empty((max(x.shape[1], 1), block), x.dtype)
     total = np.empty((outputs * players, block))
@@ -337,56 +335,56 @@ def contributions(
         _transpose(x, start, rows, size, columns)
         total[:] = 0.0
         for tree_round in range(roots.size * backgrounds):
-            tree, sides = tree_round // backgrounds, share[tree_round % backgrounds]
+            tree, background_share = tree_round // backgrounds, share[tree_round % backgrounds]
             if roots[tree] < 0:
                 continue
             point_count, first_output, level = points[tree], target[tree], 0
-            for q in range(point_count):
-                product[q, :] = weights[point_count, q] / backgrounds
+            for point in range(point_count):
+                product[point, :] = weights[point_count, point] / backgrounds
             node_at[0], stage[0] = roots[tree], LEFT
             _enter_node(tests, sets, owner, 0, columns, size, path)
             while level >= 0:
-                leaf, child = False, np.int32(0)
+                is_leaf, child = False, np.int32(0)
                 if stage[level] == DONE:  # back to the edge that led here
                     level -= 1
                     if level < 0:
                         continue
                 else:
-                    _follow_child(sides, level, size, path)
+                    _follow_child(background_share, level, size, path)
                     child = left[node_at[level]] if stage[level] == LEFT else right[node_at[level]]
-                    leaf = child < 0
+                    is_leaf = child < 0
                 above = earlier[level]
-                first = above < 0
-                before, z_before = (always, 1.0) if first else (passed[above], shares[above])
+                is_first = above < 0
+                before, z_before = (always, 1.0) if is_first else (passed[above], shares[above])
                 z = shares[level]
-                edge = (before, passed[level], first, stage[level] == LEFT, size)
+                edge = (before, passed[level], is_first, stage[level] == LEFT, size)
                 if child > 0:
-                    for q in range(point_count):
-                        factors = _compute_factors(ts[point_count, q], z_before, z)
-                        path_product = product[level * max_points + q]
-                        extended = product[(level + 1) * max_points + q]
+                    for point in range(point_count):
+                        factors = _compute_factors(t_values[point_count, point], z_before, z)
+                        path_product = product[level * max_points + point]
+                        extended = product[(level + 1) * max_points + point]
                         _extend_product(path_product, edge, factors, extended)
                     level += 1
                     node_at[level], stage[level] = child, LEFT
                     _enter_node(tests, sets, owner, level, columns, size, path)
                     continue
-                for v in range(values):
-                    added = total[(first_output + v) * players + owner[node_at[level]]]
-                    for q in range(point_count):
-                        weight = _compute_weights(ts[point_count, q], z_before, z)
-                        sums = below[(level * values + v) * max_points + q]
-                        if leaf:
-                            factors = _compute_factors(ts[point_count, q], z_before, z)
-                            path_product = product[level * max_points + q]
-                            value = leaf_values[~child, v]
-                            _add_leaf(path_product, value, edge, factors, weight, added, sums)
+                for k in range(values):
+                    added = total[(first_output + k) * players + owner[node_at[level]]]
+                    for point in range(point_count):
+                        edge_weights = _compute_weights(t_values[point_count, point], z_before, z)
+                        sums = below[(level * values + k) * max_points + point]
+                        if is_leaf:
+                            factors = _compute_factors(t_values[point_count, point], z_before, z)
+                            path_product = product[level * max_points + point]
+                            value = leaf_values[~child, k]
+                            _add_leaf(path_product, value, edge, factors, edge_weights, added, sums)
                         else:
-                            deeper = below[((level + 1) * values + v) * max_points + q]
-                            _add_edge(deeper, edge, weight, added, sums)
+                            deeper = below[((level + 1) * values + k) * max_points + point]
+                            _add_edge(deeper, edge, edge_weights, added, sums)
                 stage[level] += 1
         for r in range(rows):
             for output in range(outputs):
                 begin = output * (players + 1)
-                for p in range(players):
-                    out[start + r, begin + p] = total[output * players + p, r]
+                for player in range(players):
+                    out[start + r, begin + player] = total[output * players + player, r]
                 out[start + r, begin + players] = base[output]

@@ -83,7 +83,7 @@ def score(
     cursor = np.empty(rows, rank.dtype)
     total = np.empty(max(base.size, leaf_width) * rows, base.dtype)
     table_size = first_leaf[-1] + PADDING
-    by_row, by_output = (leaf_width, 1) if leaf_width else (1, rows)
+    row_stride, output_stride = (leaf_width, 1) if leaf_width else (1, rows)
     line_numbers = np.int64(LINE_BYTES // x.itemsize)
     # While trees score a block, the rows of the next one are prefetched.
     is_contiguous = x.strides[1] == x.itemsize and x.strides[0] == x.shape[1] * x.itemsize
@@ -94,73 +94,73 @@ def score(
             fill_set_bins(x, start, sets, tile, rank_scratch, panel)
         for k in range(base.size):
             for r in range(rows):
-                total[r * by_row + k * by_output] = base[k]
-        for t in range(target.size):
-            for line in range(t * lines, (t + 1) * lines):
+                total[r * row_stride + k * output_stride] = base[k]
+        for tree in range(target.size):
+            for line in range(tree * lines, (tree + 1) * lines):
                 fetch(x, np.uint64((start + rows) * x.shape[1] + line * line_numbers))
-            if oblivious[t]:
-                count(panel, nodes, starts[2 * t], starts[2 * t + 2], cursor)
+            if oblivious[tree]:
+                count(panel, nodes, starts[2 * tree], starts[2 * tree + 2], cursor)
             else:
-                find_exits(panel, nodes, t, cursor)
+                find_exits(panel, nodes, tree, cursor)
             if leaf_width:
-                add_rows(values, first_leaf[t], cursor, total, leaf_width)
+                add_rows(values, first_leaf[tree], cursor, total, leaf_width)
                 continue
-            leaf_count = first_leaf[t + 1] - first_leaf[t]
+            leaf_count = first_leaf[tree + 1] - first_leaf[tree]
             for v in range(values.size // table_size):
-                sums = total[(target[t] + v) * rows : (target[t] + v + 1) * rows]
-                row = v * table_size + first_leaf[t]
+                sums = total[(target[tree] + v) * rows : (target[tree] + v + 1) * rows]
+                offset = v * table_size + first_leaf[tree]
                 if leaf_count <= SMALL:
-                    add_leaves(values, row, cursor, sums, 1)
+                    add_leaves(values, offset, cursor, sums, 1)
                 elif leaf_count * sums.itemsize <= 1024:
-                    add_leaves(values, row, cursor, sums, 2)
+                    add_leaves(values, offset, cursor, sums, 2)
                 else:
-                    add_leaves(values, row, cursor, sums, 0)
+                    add_leaves(values, offset, cursor, sums, 0)
         valid_rows = min(rows, x.shape[0] - start)
         for k in range(base.size):
             for r in range(valid_rows):
-                out[start + r, k] = total[r * by_row + k * by_output]
+                out[start + r, k] = total[r * row_stride + k * output_stride]
 
 
 def compile_cursor_forest(
-    e: Ensemble, tests: Binned, source: np.dtype[Any], columns: Array | None = None
+    ensemble: Ensemble, tests: Binned, source: np.dtype[Any], columns: Array | None = None
 ) -> RowKernel | None:
-    """Compile `e` for input of dtype `source` (float32 or float64).
+    """Compile `ensemble` for input of dtype `source` (float32 or float64).
 
     Column j of the ensemble is column `columns[j]` of the input (default: j). Returns None if a
     tree has more than 65,536 leaves.
     """
-    leaves = number_exits(e)
-    dtype = choose_cursor_dtype(tests, leaves)
+    exits = number_exits(ensemble)
+    dtype = choose_cursor_dtype(tests, exits)
     if dtype is None:
         return None
     panel = tests.arrays(columns)
-    oblivious = find_oblivious_trees(e)
-    kept_exits = _keep_first_of_levels(e, leaves, oblivious)
-    nodes = make_upper_nodes(e, tests, kept_exits, dtype, oblivious)
-    leaf_arrays = (leaves.first, e.target.astype(np.int64), oblivious)
-    leaf_width = count_padded_values(e)
-    values = e.leaf_values[~leaves.exit]
+    oblivious = find_oblivious_trees(ensemble)
+    kept_exits = _keep_first_of_levels(ensemble, exits, oblivious)
+    nodes = make_upper_nodes(ensemble, tests, kept_exits, dtype, oblivious)
+    leaf_arrays = (exits.first, ensemble.target.astype(np.int64), oblivious)
+    leaf_width = count_padded_values(ensemble)
+    values = ensemble.leaf_values[~exits.exit]
     rows, padding = (values, leaf_width - values.shape[1]) if leaf_width else (values.T, PADDING)
-    table = np.pad(rows, ((0, 0), (0, padding))).ravel()
-    constants = (tests.width, leaf_width, *panel, nodes, leaf_arrays, table, e.base)
-    return RowKernel.of(score, source, constants, e.base.size, e.base.dtype)
+    padded_values = np.pad(rows, ((0, 0), (0, padding))).ravel()
+    constants = (tests.width, leaf_width, *panel, nodes, leaf_arrays, padded_values, ensemble.base)
+    return RowKernel.of(score, source, constants, ensemble.base.size, ensemble.base.dtype)
 
 
-def _keep_first_of_levels(e: Ensemble, leaves: Exits, oblivious: Array) -> Exits:
+def _keep_first_of_levels(ensemble: Ensemble, exits: Exits, oblivious: Array) -> Exits:
     """Return `leaves` with only the leftmost node of each level of oblivious trees."""
-    owner = e.node_roots()
-    is_kept = ~oblivious[owner] | (leaves.lo == 0)
-    starts = np.searchsorted(owner[is_kept], np.arange(e.trees + 1))
-    by_node = {name: getattr(leaves, name)[is_kept] for name in ("node", "lo", "mid", "last")}
-    return replace(leaves, starts=starts, **by_node)
+    owner = ensemble.node_roots()
+    is_kept = ~oblivious[owner] | (exits.lo == 0)
+    starts = np.searchsorted(owner[is_kept], np.arange(ensemble.trees + 1))
+    kept_arrays = {name: getattr(exits, name)[is_kept] for name in ("node", "lo", "mid", "last")}
+    return replace(exits, starts=starts, **kept_arrays)
 
 
-def count_padded_values(e: Ensemble) -> int:
+def count_padded_values(ensemble: Ensemble) -> int:
     """Return the padded number of values per leaf if they are added at once, otherwise 0."""
-    values = int(e.leaf_values.shape[1])
-    if values < TOGETHER or values != e.outputs:
+    value_count = int(ensemble.leaf_values.shape[1])
+    if value_count < TOGETHER or value_count != ensemble.outputs:
         return 0
-    return pad_count(values, e.leaf_values.itemsize)
+    return pad_count(value_count, ensemble.leaf_values.itemsize)
 
 
 def choose_cursor_dtype(tests: Binned, exits: Exits) -> np.dtype[Any] | None:
@@ -173,13 +173,17 @@ def choose_cursor_dtype(tests: Binned, exits: Exits) -> np.dtype[Any] | None:
 
 
 def make_upper_nodes(
-    e: Ensemble, tests: Binned, exits: Exits, dtype: np.dtype[Any], counted: Array | None = None
+    ensemble: Ensemble,
+    tests: Binned,
+    exits: Exits,
+    dtype: np.dtype[Any],
+    counted: Array | None = None,
 ) -> tuple[Array, ...]:
-    """Return the arrays `nodes` of `walk`; the trees `counted` get the steps for `count`."""
+    """Return the arrays `nodes` of `walk`; `counted` trees get the steps for `count`."""
     rows = BLOCK_BYTES // dtype.itemsize
-    positions = np.full(e.nodes + 1, exits.node.size)  # the entry for no node follows the last
+    positions = np.full(ensemble.nodes + 1, exits.node.size)  # the last is for no node
     positions[exits.node] = np.arange(exits.node.size)
-    order, starts = order_triples(e, exits, counted)
+    order, starts = order_triples(ensemble, exits, counted)
     node_positions = positions[order]
 
     def gather(values: Array, default: int) -> Array:
@@ -188,7 +192,7 @@ def make_upper_nodes(
 
     step = exits.mid - exits.last - 1
     if counted is not None:
-        is_counted = counted[e.node_roots()[exits.node]]
+        is_counted = counted[ensemble.node_roots()[exits.node]]
         step = np.where(is_counted, exits.mid, step)
     rank = gather(tests.rank[exits.node], 0).astype(dtype)
     return (

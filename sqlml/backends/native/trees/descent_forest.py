@@ -106,7 +106,7 @@ def score(
     state, row = np.empty(rows, np.uint32), np.empty(rows, np.uint32)
     arrived = np.empty(rows, np.uint32)
     totals = np.empty((PASS_BLOCKS, max(base.size, leaf_width) * rows), base.dtype)
-    by_row, by_output = (leaf_width, 1) if leaf_width else (1, rows)
+    row_stride, output_stride = (leaf_width, 1) if leaf_width else (1, rows)
     line_nodes = LINE_BYTES // nodes.itemsize
     for start in range(0, x.shape[0], PASS_BLOCKS * rows):
         blocks = min(PASS_BLOCKS, (x.shape[0] - start + rows - 1) // rows)
@@ -116,19 +116,19 @@ def score(
                 fill_set_bins(x, start + b * rows, sets, tile, rank_scratch, panels[b])
             for k in range(base.size):
                 for r in range(rows):
-                    totals[b, r * by_row + k * by_output] = base[k]
-        for t in range(target.size):
-            tree_nodes, tree_leaves = nodes[begin[t] :], leaf[begin[t] :]
+                    totals[b, r * row_stride + k * output_stride] = base[k]
+        for tree in range(target.size):
+            tree_nodes, tree_leaves = nodes[begin[tree] :], leaf[begin[tree] :]
             # While a block descends this tree, its share of the next tree is prefetched.
-            ahead, lines_per_block = 0, 0
-            if t + 1 < target.size:
-                ahead = begin[t + 1]
-                lines_per_block = (ahead - begin[t]) // (blocks * line_nodes) + 1
+            next_begin, lines_per_block = 0, 0
+            if tree + 1 < target.size:
+                next_begin = begin[tree + 1]
+                lines_per_block = (next_begin - begin[tree]) // (blocks * line_nodes) + 1
             for b in range(blocks):
                 for line in range(b * lines_per_block, (b + 1) * lines_per_block):
-                    fetch(nodes, np.uint64(ahead + line * line_nodes))
+                    fetch(nodes, np.uint64(next_begin + line * line_nodes))
                 panel, total = panels[b], totals[b]
-                find_exits(panel, upper, t, cursor)
+                find_exits(panel, upper, tree, cursor)
                 descend(panel, tree_nodes, cursor, state, row, arrived)
                 for r in range(rows):
                     row[np.uint64(r)] = tree_leaves[np.uint64(arrived[np.uint64(r)])]
@@ -136,7 +136,7 @@ def score(
                     add_rows(values, 0, row, total, leaf_width)
                     continue
                 for v in range(outputs):
-                    sums = total[(target[t] + v) * rows :]
+                    sums = total[(target[tree] + v) * rows :]
                     for r in range(rows):
                         index = np.uint64(row[np.uint64(r)]) * np.uint64(outputs) + np.uint64(v)
                         sums[np.uint64(r)] += values[index]
@@ -144,54 +144,58 @@ def score(
             block_start = start + b * rows
             for k in range(base.size):
                 for r in range(min(rows, x.shape[0] - block_start)):
-                    out[block_start + r, k] = totals[b, r * by_row + k * by_output]
+                    out[block_start + r, k] = totals[b, r * row_stride + k * output_stride]
 
 
 def compile_descent_forest(
-    e: Ensemble, tests: Binned, cut: Array, source: np.dtype[Any], columns: Array | None = None
+    ensemble: Ensemble,
+    tests: Binned,
+    cuts: Array,
+    source: np.dtype[Any],
+    columns: Array | None = None,
 ) -> RowKernel | None:
-    """Compile `e`, cut at the depths `cut`, int64 (T,), for input of dtype `source`.
+    """Compile `ensemble`, cut at the depths `cuts`, int64 (T,), for input of dtype `source`.
 
     Column j of the ensemble's input is column `columns[j]` of the input (default: j). Returns None
     if a tree or the panel is too large for the 64 bits of a node.
     """
-    exits = number_exits(e, cut)
+    exits = number_exits(ensemble, cuts)
     dtype = cursor_forest.choose_cursor_dtype(tests, exits)
     if dtype is None:
         return None
-    lower = _make_lower_nodes(e, tests, exits, BLOCK_BYTES // dtype.itemsize)
+    lower = _make_lower_nodes(ensemble, tests, exits, BLOCK_BYTES // dtype.itemsize)
     if lower is None:
         return None
     panel = tests.arrays(columns)
-    upper = cursor_forest.make_upper_nodes(e, tests, exits, dtype)
-    target = e.target.astype(np.int64)
-    leaf_width = cursor_forest.count_padded_values(e)
-    spare = max(0, leaf_width - e.leaf_values.shape[1])
-    values = np.pad(e.leaf_values, ((0, 0), (0, spare))).ravel()
-    sizes = (tests.width, e.leaf_values.shape[1], leaf_width)
-    constants = (*sizes, *panel, upper, lower, target, values, e.base)
-    return RowKernel.of(score, source, constants, e.base.size, e.base.dtype)
+    upper = cursor_forest.make_upper_nodes(ensemble, tests, exits, dtype)
+    target = ensemble.target.astype(np.int64)
+    leaf_width = cursor_forest.count_padded_values(ensemble)
+    padding = max(0, leaf_width - ensemble.leaf_values.shape[1])
+    values = np.pad(ensemble.leaf_values, ((0, 0), (0, padding))).ravel()
+    sizes = (tests.width, ensemble.leaf_values.shape[1], leaf_width)
+    constants = (*sizes, *panel, upper, lower, target, values, ensemble.base)
+    return RowKernel.of(score, source, constants, ensemble.base.size, ensemble.base.dtype)
 
 
 def _make_lower_nodes(
-    e: Ensemble, tests: Binned, exits: Exits, rows: int
+    ensemble: Ensemble, tests: Binned, exits: Exits, rows: int
 ) -> tuple[Array, Array, Array] | None:
     """Return the argument `lower` of `score`; None if an offset or index needs too many bits."""
-    places = number_siblings(exits.exit, np.diff(exits.first), e.left, e.right)
-    max_places = int(np.diff(places.begin).max(initial=0)) + 1
-    if max_places > 1 << CHILD_BITS or tests.width * rows > 1 << (64 - OFFSET_SHIFT):
+    siblings = number_siblings(exits.exit, np.diff(exits.first), ensemble.left, ensemble.right)
+    max_positions = int(np.diff(siblings.begin).max(initial=0)) + 1
+    if max_positions > 1 << CHILD_BITS or tests.width * rows > 1 << (64 - OFFSET_SHIFT):
         return None
-    is_inner, node = places.inner, places.reference[places.inner]
+    is_inner, node = siblings.inner, siblings.reference[siblings.inner]
     # Each tree begins with an unused node, so that a leaf's child can be the position before it.
-    tree = np.repeat(np.arange(e.trees), np.diff(places.begin))
-    begin = places.begin[:-1] + np.arange(e.trees)
-    child = places.first - places.begin[tree] + is_inner
+    tree = np.repeat(np.arange(ensemble.trees), np.diff(siblings.begin))
+    begin = siblings.begin[:-1] + np.arange(ensemble.trees)
+    child = siblings.first - siblings.begin[tree] + is_inner
     offset, rank = np.zeros(tree.size, np.uint64), np.zeros(tree.size, np.uint64)
     offset[is_inner] = tests.slot[node] * rows
     rank[is_inner] = tests.rank[node]
-    nodes, leaf = (np.zeros(tree.size + e.trees, kind) for kind in (np.uint64, np.uint32))
+    nodes, leaf = (np.zeros(tree.size + ensemble.trees, dtype) for dtype in (np.uint64, np.uint32))
     positions = np.arange(tree.size) + tree + 1
     tests_of_nodes = offset << np.uint64(OFFSET_SHIFT) | rank << np.uint64(RANK_SHIFT)
     nodes[positions] = tests_of_nodes | child.astype(np.uint64)
-    leaf[positions] = np.where(is_inner, 0, ~places.reference)
+    leaf[positions] = np.where(is_inner, 0, ~siblings.reference)
     return nodes, leaf, begin

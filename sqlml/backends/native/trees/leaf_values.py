@@ -55,68 +55,68 @@ def add_leaves(typing: Any, table: Any, row: Any, cursor: Any, sums: Any, size: 
         values, cursors, totals = array_data(context, builder, signature, arguments, 0, 2, 3)
         rows = array_length(context, builder, signature, arguments, 3)
         values = builder.gep(values, [arguments[1]])
-        entry = builder.block
+        entry_block = builder.block
 
-        def vector(kind: Any) -> Any:
-            return ir.VectorType(kind, lanes) if permutes else kind
+        def make_vector_type(element_type: Any) -> Any:
+            return ir.VectorType(element_type, lanes) if permutes else element_type
 
-        number = vector(ir.FloatType() if bits == 32 else ir.DoubleType())
+        number_type = make_vector_type(ir.FloatType() if bits == 32 else ir.DoubleType())
         registers = []
         if permutes:
             for k in range(0, entries, lanes):
-                pointer = vector_pointer(builder, values, long(k), number)
+                pointer = vector_pointer(builder, values, long(k), number_type)
                 registers.append(builder.load(pointer, align=bits // 8))
         head, done = builder.append_basic_block("rows"), builder.append_basic_block("done")
         builder.cbranch(builder.icmp_signed(">", rows, long(0)), head, done)
         builder.position_at_end(head)
         r = builder.phi(LONG)
-        r.add_incoming(long(0), entry)
-        cursor_type = vector(ir.IntType(signature.args[2].dtype.bitwidth))
+        r.add_incoming(long(0), entry_block)
+        cursor_type = make_vector_type(ir.IntType(signature.args[2].dtype.bitwidth))
         leaves = builder.load(vector_pointer(builder, cursors, r, cursor_type), align=1)
         if permutes:
-            leaves = builder.zext(leaves, vector(ir.IntType(bits)))
+            leaves = builder.zext(leaves, make_vector_type(ir.IntType(bits)))
             value = _permute(builder, registers, leaves, bits, lanes)
         else:
             value = builder.load(builder.gep(values, [builder.zext(leaves, LONG)]))
-        sum_pointer = vector_pointer(builder, totals, r, number)
+        sum_pointer = vector_pointer(builder, totals, r, number_type)
         total = builder.fadd(builder.load(sum_pointer, align=bits // 8), value)
         builder.store(total, sum_pointer, align=bits // 8)
-        after = builder.add(r, long(lanes))
-        r.add_incoming(after, builder.block)
-        builder.cbranch(builder.icmp_signed("<", after, rows), head, done)
+        next_row = builder.add(r, long(lanes))
+        r.add_incoming(next_row, builder.block)
+        builder.cbranch(builder.icmp_signed("<", next_row, rows), head, done)
         builder.position_at_end(done)
         return context.get_dummy_value()
 
     return signature, generate
 
 
-def _permute(builder: Any, registers: list[Any], chosen: Any, bits: int, lanes: int) -> Any:
+def _permute(builder: Any, registers: list[Any], indices: Any, bits: int, lanes: int) -> Any:
     """Emit the entries `chosen` of a table in `registers`; one instruction reads two of them."""
-    table, index = registers[0].type, chosen.type
+    table_type, index_type = registers[0].type, indices.type
     name = f"llvm.x86.avx512.vpermi2var.{'ps' if bits == 32 else 'pd'}.512"
-    level = []
+    candidates = []
     for low, high in zip(registers[::2], registers[1::2], strict=True):
-        operands = (low, chosen, high)
-        permute = declare_function(builder.module, name, table, *operands)
-        level.append(builder.call(permute, operands))
+        operands = (low, indices, high)
+        permute = declare_function(builder.module, name, table_type, *operands)
+        candidates.append(builder.call(permute, operands))
     bit = 2 * lanes
-    while len(level) > 1:
-        masked = builder.and_(chosen, ir.Constant(index, [bit] * lanes))
-        upper = builder.icmp_unsigned("!=", masked, ir.Constant(index, [0] * lanes))
-        pairs = zip(level[::2], level[1::2], strict=True)
-        level = [builder.select(upper, high, low) for low, high in pairs]
+    while len(candidates) > 1:
+        masked = builder.and_(indices, ir.Constant(index_type, [bit] * lanes))
+        is_upper = builder.icmp_unsigned("!=", masked, ir.Constant(index_type, [0] * lanes))
+        pairs = zip(candidates[::2], candidates[1::2], strict=True)
+        candidates = [builder.select(is_upper, high, low) for low, high in pairs]
         bit *= 2
-    return level[0]
+    return candidates[0]
 
 
-def pad_count(values: int, itemsize: int) -> int:
+def pad_count(value_count: int, itemsize: int) -> int:
     """Return the size of a leaf with `values` numbers, padded for `add_rows`.
 
     >>> pad_count(3, 8), pad_count(8, 8), pad_count(9, 4)
     (8, 8, 16)
     """
     lanes = 64 // itemsize
-    return -(-values // lanes) * lanes
+    return -(-value_count // lanes) * lanes
 
 
 @intrinsic
@@ -136,17 +136,17 @@ def add_rows(typing: Any, table: Any, row: Any, cursor: Any, sums: Any, width: A
         vector = ir.VectorType(ir.FloatType() if bits == 32 else ir.DoubleType(), lanes)
         values, cursors, totals = array_data(context, builder, signature, arguments, 0, 2, 3)
         rows = array_length(context, builder, signature, arguments, 2)
-        first, width = arguments[1], arguments[4]
+        first_leaf, width = arguments[1], arguments[4]
         blocks = [builder.append_basic_block(n) for n in ("row", "part", "next", "done")]
         row_head, part_head, row_end, done = blocks
-        entry = builder.block
+        entry_block = builder.block
         builder.cbranch(builder.icmp_signed(">", rows, long(0)), row_head, done)
 
         builder.position_at_end(row_head)
         r = builder.phi(LONG)
-        r.add_incoming(long(0), entry)
+        r.add_incoming(long(0), entry_block)
         leaf = builder.zext(builder.load(builder.gep(cursors, [r])), LONG)
-        source = builder.gep(values, [builder.mul(builder.add(first, leaf), width)])
+        source = builder.gep(values, [builder.mul(builder.add(first_leaf, leaf), width)])
         target = builder.gep(totals, [builder.mul(r, width)])
         builder.branch(part_head)
 
@@ -158,14 +158,14 @@ def add_rows(typing: Any, table: Any, row: Any, cursor: Any, sums: Any, width: A
         value = builder.load(leaf_pointer, align=bits // 8)
         total = builder.load(sum_pointer, align=bits // 8)
         builder.store(builder.fadd(total, value), sum_pointer, align=bits // 8)
-        after = builder.add(k, long(lanes))
-        k.add_incoming(after, part_head)
-        builder.cbranch(builder.icmp_signed("<", after, width), part_head, row_end)
+        next_column = builder.add(k, long(lanes))
+        k.add_incoming(next_column, part_head)
+        builder.cbranch(builder.icmp_signed("<", next_column, width), part_head, row_end)
 
         builder.position_at_end(row_end)
-        following = builder.add(r, long(1))
-        r.add_incoming(following, row_end)
-        builder.cbranch(builder.icmp_signed("<", following, rows), row_head, done)
+        next_row = builder.add(r, long(1))
+        r.add_incoming(next_row, row_end)
+        builder.cbranch(builder.icmp_signed("<", next_row, rows), row_head, done)
         builder.position_at_end(done)
         return context.get_dummy_value()
 

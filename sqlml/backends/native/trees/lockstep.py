@@ -75,11 +75,11 @@ def make_top_levels(
 
 
 @inlined_helper
-def transpose_rows(flat: Any, first: Any, stride: Any, rows: Any, transposed: Any) -> None:
-    """Copy `rows` rows of `stride` numbers, from row `first` on, to the columns of `transposed`."""
+def transpose_rows(flat: Any, first_row: Any, stride: Any, rows: Any, transposed: Any) -> None:
+    """Copy `rows` rows of `stride` numbers, from `first_row` on, to the columns of `transposed`."""
     square_rows = rows - rows % SIDE
     for r in range(0, square_rows, SIDE):
-        begin = (first + r) * stride
+        begin = (first_row + r) * stride
         for c in range(0, stride - SIDE + 1, SIDE):
             transpose(flat, _U(begin + c), _U(stride), transposed, _U(c * LANES + r), _U(LANES))
         for c in range(stride - stride % SIDE, stride):
@@ -87,30 +87,30 @@ def transpose_rows(flat: Any, first: Any, stride: Any, rows: Any, transposed: An
                 transposed[_U(c * LANES + r + i)] = flat[_U(begin + i * stride + c)]
     for r in range(square_rows, rows):
         for c in range(stride):
-            transposed[_U(c * LANES + r)] = flat[_U((first + r) * stride + c)]
+            transposed[_U(c * LANES + r)] = flat[_U((first_row + r) * stride + c)]
 
 
 @inlined_helper
-def pass_top_levels(transposed: Any, tops: Any, t: Any, scratch: Any, positions: Any) -> None:
-    """Write to `positions` (LANES,) where the rows of a transposed block leave the top of tree t.
+def pass_top_levels(transposed: Any, tops: Any, tree: Any, scratch: Any, positions: Any) -> None:
+    """Write to `positions` (LANES,) where the rows of a transposed block leave the top of `tree`.
 
     `tops` is the result of `make_top_levels`; `scratch` is uint64 (NODES,) and int32 (LANES,).
     """
     columns, thresholds, exits = tops
-    w, exit_index = scratch
-    first = _U(t * NODES)
+    words, exit_index = scratch
+    first_node = _U(tree * NODES)
     for k in range(_U(NODES)):
-        w[k] = _above(transposed, _U(columns[first + k]), thresholds[first + k])
+        words[k] = _above(transposed, _U(columns[first_node + k]), thresholds[first_node + k])
     # The bits of a, b, c and d tell which rows go right at the first four levels.
-    a = w[0]
-    b = _select_bits(a, w[1], w[2])
-    c = _select_bits(b, _select_bits(a, w[3], w[5]), _select_bits(a, w[4], w[6]))
-    left, right = _select_bits(a, w[7], w[11]), _select_bits(a, w[9], w[13])
-    left_2, right_2 = _select_bits(a, w[8], w[12]), _select_bits(a, w[10], w[14])
+    a = words[0]
+    b = _select_bits(a, words[1], words[2])
+    c = _select_bits(b, _select_bits(a, words[3], words[5]), _select_bits(a, words[4], words[6]))
+    left, right = _select_bits(a, words[7], words[11]), _select_bits(a, words[9], words[13])
+    left_2, right_2 = _select_bits(a, words[8], words[12]), _select_bits(a, words[10], words[14])
     d = _select_bits(c, _select_bits(b, left, right), _select_bits(b, left_2, right_2))
     _spread(d, c, b, a, exit_index)
     for r in range(_U(LANES)):
-        positions[r] = exits[_U(t * EXITS) + _U(exit_index[r])]
+        positions[r] = exits[_U(tree * EXITS) + _U(exit_index[r])]
 
 
 @inlined_helper
@@ -137,12 +137,12 @@ def _generate_above(context: Any, b: Any, signature: Any, arguments: Any) -> Any
 
 
 @intrinsic
-def _spread(typing: Any, a: Any, b: Any, c: Any, d: Any, to: Any) -> Any:
-    """Write to `to` LANES numbers of TOP bits; number r has bit r of each word, `a` the lowest."""
+def _spread(typing: Any, a: Any, b: Any, c: Any, d: Any, target: Any) -> Any:
+    """Write LANES numbers of TOP bits to `target`; number r has bit r of each word, from `a` up."""
     from numba import types
 
     words = [types.uint64] * TOP
-    return types.void(*words, to), _generate_spread
+    return types.void(*words, target), _generate_spread
 
 
 def _generate_spread(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
@@ -278,22 +278,22 @@ def _score_transposed(
     """
     flat, pass_start, row_count, stride, transposed = rows
     leaf, target, values = leaves
-    mask, words = _leaf_number_mask(leaf), _U(nodes.itemsize // leaf.itemsize)
+    mask, words_per_node = _leaf_number_mask(leaf), _U(nodes.itemsize // leaf.itemsize)
     blocks = (row_count + LANES - 1) // LANES
-    size = stride * LANES
+    block_size = stride * LANES
     for b in range(blocks):
-        used = min(LANES, row_count - b * LANES)
-        transpose_rows(flat, pass_start + b * LANES, stride, used, transposed[b * size :])
+        n_rows = min(LANES, row_count - b * LANES)
+        transpose_rows(flat, pass_start + b * LANES, stride, n_rows, transposed[b * block_size :])
     scratch = (np.empty(NODES, np.uint64), np.empty(LANES, np.int32))
     state = np.empty(LANES, np.uint32)
     distance, shift = nodes.link.dtype.type((1 << bits) - 1), nodes.link.dtype.type(bits)
-    for t in range(trees.shape[0]):
-        depth = trees[t - t % WINDOW + trees[t, 2], 1]
-        from_leaf, first_output = _U(trees[t, 3]), target[t]
+    for tree in range(trees.shape[0]):
+        depth = trees[tree - tree % WINDOW + trees[tree, 2], 1]
+        first_leaf, first_output = _U(trees[tree, 3]), target[tree]
         for b in range(blocks):
-            _fetch_tree(trees, min(t + 1, trees.shape[0] - 1), nodes, b, blocks)
-            block = transposed[b * size :]
-            pass_top_levels(block, tops, t, scratch, state)
+            _fetch_tree(trees, min(tree + 1, trees.shape[0] - 1), nodes, b, blocks)
+            block = transposed[b * block_size :]
+            pass_top_levels(block, tops, tree, scratch, state)
             for _ in range(TOP, depth):
                 for r in range(_U(LANES)):
                     position = state[r]
@@ -303,17 +303,17 @@ def _score_transposed(
                     state[r] = np.uint32(right - np.uint32(goes_left))
             start = pass_start + b * LANES
             for r in range(min(LANES, row_count - b * LANES)):
-                leaf_number = leaf[_U(state[r]) * words] & mask
+                leaf_number = leaf[_U(state[r]) * words_per_node] & mask
                 for k in range(values.shape[1]):
-                    out[start + r, first_output + k] += values[from_leaf + _U(leaf_number), _U(k)]
+                    out[start + r, first_output + k] += values[first_leaf + _U(leaf_number), _U(k)]
 
 
 @inlined_helper
-def _fetch_tree(trees: Any, t: Any, nodes: Any, part: Any, parts: Any) -> None:
-    """Prefetch part `part` of the nodes of tree t, which are divided into `parts` parts."""
+def _fetch_tree(trees: Any, t: Any, nodes: Any, block: Any, blocks: Any) -> None:
+    """Prefetch the nodes of tree t while `blocks` blocks are scored: the share of `block`."""
     line_nodes = LINE_BYTES // nodes.itemsize
-    root, lines = trees[t - t % WINDOW + trees[t, 2], 0], trees[t, 4] // (parts * line_nodes) + 1
-    for line in range(part * lines, (part + 1) * lines):
+    root, lines = trees[t - t % WINDOW + trees[t, 2], 0], trees[t, 4] // (blocks * line_nodes) + 1
+    for line in range(block * lines, (block + 1) * lines):
         fetch(nodes, _U(root + line * line_nodes))
 
 
@@ -381,31 +381,31 @@ def score(
         target: int64 (trees,), the output to which a tree's first value is added.
         values: (leaves, V), tree by tree.
     """
-    n, count, outputs = out.shape[0], trees.shape[0], values.shape[1]
+    n, tree_count, outputs = out.shape[0], trees.shape[0], values.shape[1]
     width = stride if columns is None else columns.size
     rows = max(1, min(n, PAIRS, ROW_NUMBERS // max(1, width)))
-    window = max(1, min(count, WINDOW)) if rows <= FEW_ROWS else 1
+    window = max(1, min(tree_count, WINDOW)) if rows <= FEW_ROWS else 1
     group = min(window, max(1, PAIRS // rows))
     blocks = max(1, PASS_NUMBERS // max(1, rows * width)) if window == 1 else 1
     blocks = max(1, min(blocks, (n + rows - 1) // rows))
     tested_rows = np.empty(0 if columns is None else blocks * rows * width, tested.dtype)
     buffer = np.empty((window + 4 * group) * rows, np.uint32)
     state = buffer[: window * rows]
-    row = buffer[window * rows : (window + group) * rows]
+    begins = buffer[window * rows : (window + group) * rows]
     scratch = buffer[(window + group) * rows :]
     mask = _leaf_number_mask(leaf)
-    words = _U(nodes.itemsize // leaf.itemsize)
+    words_per_node = _U(nodes.itemsize // leaf.itemsize)
     pass_rows = blocks * rows
-    is_turned = tops is not None and n >= LANES and stride <= count * TURNED_COLUMNS
-    if is_turned:
+    is_transposed = tops is not None and n >= LANES and stride <= tree_count * TURNED_COLUMNS
+    if is_transposed:
         pass_rows = LANES * max(1, PASS_NUMBERS // (LANES * stride))
-    transposed = np.zeros(pass_rows * stride if is_turned else 0, flat.dtype)
+    transposed = np.zeros(pass_rows * stride if is_transposed else 0, flat.dtype)
     for pass_start in range(0, n, pass_rows):
         pass_count = min(pass_rows, n - pass_start)
         nan_count = 0
         if allowed != ANY or left.size > 0:
-            ends = (pass_start + pass_count) * stride
-            infinite, nan_count = _count_special(flat, pass_start * stride, ends)
+            pass_end = (pass_start + pass_count) * stride
+            infinite, nan_count = _count_special(flat, pass_start * stride, pass_end)
             if allowed != ANY and infinite + (nan_count if allowed == FINITE else 0) > 0:
                 return pass_start
         if columns is not None:
@@ -417,29 +417,29 @@ def score(
             for k in range(base.size):
                 out[pass_start + r, k] = base[k]
         if tops is not None:
-            if is_turned and not tests_nan:
+            if is_transposed and not tests_nan:
                 row_block = (flat, pass_start, pass_count, stride, transposed)
                 leaves = (leaf, target, values)
                 _score_transposed(row_block, tops, trees, nodes, bits, leaves, out)
                 continue
-        for begin in range(0, count, window):
-            end = min(count, begin + window)
+        for begin in range(0, tree_count, window):
+            end = min(tree_count, begin + window)
             # A single tree is at its own position.
             tree_index = begin - begin % WINDOW + trees[begin, 2]
             for b in range((pass_count + rows - 1) // rows):
                 start = pass_start + b * rows
                 row_count = min(rows, n - start)
-                if window == 1 and end < count:
+                if window == 1 and end < tree_count:
                     _fetch_tree(trees, end, nodes, b, blocks)
                 block = (
                     tested[start * stride :] if columns is None else tested_rows[b * rows * width :]
                 )
                 if row_count == 1:
-                    row[:] = np.uint32(0)
+                    begins[:] = np.uint32(0)
                 else:
                     for i in range(0, group * row_count, row_count):
                         for r in range(row_count):
-                            row[_U(i + r)] = r * width
+                            begins[_U(i + r)] = r * width
                 for group_start in range(begin, end, group):
                     group_size = min(end, group_start + group) - group_start
                     from_tree = group_start if window > 1 else tree_index
@@ -456,7 +456,7 @@ def score(
                         moving_trees = min(moving_trees, group_size) if window > 1 else 1
                         pairs = _U(moving_trees * row_count)
                         _descend_level(
-                            block, nodes, bits, left, sets, tests_nan, group_state, row, pairs
+                            block, nodes, bits, left, sets, tests_nan, group_state, begins, pairs
                         )
                     if depth > LEVELS:
                         moving_trees = moving[begin // WINDOW, LEVELS] - (group_start - begin)
@@ -470,7 +470,7 @@ def score(
                             sets,
                             tests_nan,
                             group_state,
-                            row,
+                            begins,
                             pairs_left,
                             scratch,
                         )
@@ -478,17 +478,17 @@ def score(
                     for k in range(outputs):
                         total = out[start, k]
                         for t in range(begin, end):
-                            leaf_number = leaf[_U(state[_U(trees[t, 2])]) * words] & mask
+                            leaf_number = leaf[_U(state[_U(trees[t, 2])]) * words_per_node] & mask
                             total += values[_U(trees[t, 3]) + _U(leaf_number), k]
                         out[start, k] = total
                     continue
                 for t in range(begin, end):
                     slot = _U(trees[t, 2] * row_count) if window > 1 else _U(0)
-                    from_leaf, first_output = _U(trees[t, 3]), target[t]
+                    first_leaf, first_output = _U(trees[t, 3]), target[t]
                     for r in range(row_count):
-                        leaf_number = leaf[_U(state[slot]) * words] & mask
+                        leaf_number = leaf[_U(state[slot]) * words_per_node] & mask
                         slot += _U(1)
-                        exit_leaf = from_leaf + _U(leaf_number)
+                        exit_leaf = first_leaf + _U(leaf_number)
                         for k in range(outputs):
                             out[start + r, first_output + k] += values[exit_leaf, _U(k)]
     return -1

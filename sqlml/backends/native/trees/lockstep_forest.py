@@ -41,34 +41,34 @@ class Siblings:
         return np.asarray(self.reference >= 0)
 
 
-def number_siblings(starts: Array, trees: Array, left: Array, right: Array) -> Siblings:
+def number_siblings(starts: Array, counts: Array, left: Array, right: Array) -> Siblings:
     """Number the nodes (or ~leaves) `starts`, in order of their trees, and all that is below them.
 
-    trees[t] is the number of starts in tree t. `left` and `right` are the children of the inner
+    counts[t] is the number of starts in tree t. `left` and `right` are the children of the inner
     nodes.
     """
-    level, owner = starts.astype(np.int64), np.repeat(np.arange(trees.size), trees)
-    references, owners, children = [level[:0]], [owner[:0]], [level[:0]]
-    count = 0
+    level, tree_of_node = starts.astype(np.int64), np.repeat(np.arange(counts.size), counts)
+    references, trees, children = [level[:0]], [tree_of_node[:0]], [level[:0]]
+    position_count = 0
     while level.size:
-        count += level.size
-        inner = level >= 0
+        position_count += level.size
+        is_inner = level >= 0
         child = np.full(level.size, -1, np.int64)
-        child[inner] = count + 2 * np.arange(int(inner.sum()))
+        child[is_inner] = position_count + 2 * np.arange(int(is_inner.sum()))
         references.append(level)
-        owners.append(owner)
+        trees.append(tree_of_node)
         children.append(child)
-        node = level[inner]
+        node = level[is_inner]
         level = np.stack([left[node], right[node]], axis=1).ravel().astype(np.int64)
-        owner = np.repeat(owner[inner], 2)
-    tree = np.concatenate(owners)
+        tree_of_node = np.repeat(tree_of_node[is_inner], 2)
+    tree = np.concatenate(trees)
     order = np.argsort(tree, kind="stable")
-    position = np.empty(count, np.int64)
-    position[order] = np.arange(count)
+    position = np.empty(position_count, np.int64)
+    position[order] = np.arange(position_count)
     reference, child = np.concatenate(references)[order], np.concatenate(children)[order]
-    first = np.arange(count)
+    first = np.arange(position_count)
     first[reference >= 0] = position[child[reference >= 0]]
-    return Siblings(reference, first, np.searchsorted(tree[order], np.arange(trees.size + 1)))
+    return Siblings(reference, first, np.searchsorted(tree[order], np.arange(counts.size + 1)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,41 +100,44 @@ class LockstepForest:
 
 
 def compile_lockstep_forest(
-    e: Ensemble, source: np.dtype[Any], columns: Array | None = None
+    ensemble: Ensemble, source: np.dtype[Any], columns: Array | None = None
 ) -> LockstepForest:
-    """Compile `e` for input of dtype `source`, whose column `columns[j]` is column j of `e`."""
-    tested = np.unique(e.feature)
+    """Compile `ensemble` for input of dtype `source`, whose column `columns[j]` is its column j."""
+    tested = np.unique(ensemble.feature)
     columns_read = np.ascontiguousarray(tested if columns is None else columns[tested], np.int64)
-    copied = None if source == e.threshold.dtype else np.empty(0, e.threshold.dtype)
-    siblings = number_siblings(e.roots, np.ones(e.trees, np.int64), e.left, e.right)
+    copied = None if source == ensemble.threshold.dtype else np.empty(0, ensemble.threshold.dtype)
+    tree_sizes = np.ones(ensemble.trees, np.int64)
+    siblings = number_siblings(ensemble.roots, tree_sizes, ensemble.left, ensemble.right)
     column = columns_read if copied is None else np.arange(tested.size)
-    nodes, bits = _make_nodes(e, column[np.searchsorted(tested, e.feature)], siblings)
-    is_turned = copied is None and not e.has_categories and e.depths().max(initial=0) < LOW
+    nodes, bits = _make_nodes(ensemble, column[np.searchsorted(tested, ensemble.feature)], siblings)
+    is_transposed = (
+        copied is None and not ensemble.has_categories and ensemble.depths().max(initial=0) < LOW
+    )
     arguments = (
         None if copied is None else columns_read,
-        *_order_by_depth(e, siblings),
+        *_order_by_depth(ensemble, siblings),
         *(nodes, bits, nodes.view(f"u{nodes['threshold'].itemsize}")),
-        _find_nan_left(e, siblings),
-        _make_sets(e, siblings) if e.has_categories else None,
-        _make_upper_levels(e, nodes, bits, siblings) if is_turned else None,
-        e.target.astype(np.int64),
-        np.ascontiguousarray(e.leaf_values[~siblings.reference[~siblings.inner]]),
-        np.ascontiguousarray(e.base),
+        _find_nan_left(ensemble, siblings),
+        _make_sets(ensemble, siblings) if ensemble.has_categories else None,
+        _make_upper_levels(ensemble, nodes, bits, siblings) if is_transposed else None,
+        ensemble.target.astype(np.int64),
+        np.ascontiguousarray(ensemble.leaf_values[~siblings.reference[~siblings.inner]]),
+        np.ascontiguousarray(ensemble.base),
     )
-    rows = (reads(source, 1, "C"), reads(e.threshold.dtype, 1, "C"), COUNT, COUNT)
-    kernel = specialise(score, (*rows, *kinds_of(*arguments), writes(e.base.dtype, 2)))
-    return LockstepForest(e.base, copied, kernel, arguments)
+    row_kinds = (reads(source, 1, "C"), reads(ensemble.threshold.dtype, 1, "C"), COUNT, COUNT)
+    kernel = specialise(score, (*row_kinds, *kinds_of(*arguments), writes(ensemble.base.dtype, 2)))
+    return LockstepForest(ensemble.base, copied, kernel, arguments)
 
 
-def _order_by_depth(e: Ensemble, siblings: Siblings) -> tuple[Array, Array]:
+def _order_by_depth(ensemble: Ensemble, siblings: Siblings) -> tuple[Array, Array]:
     """Return the arrays `trees` and `moving` of the kernel (`lockstep.score`)."""
-    depth = np.zeros(e.trees, np.int64)
-    np.maximum.at(depth, e.node_roots(), e.depths() + 1)
-    window_index = np.arange(e.trees) // WINDOW
+    depth = np.zeros(ensemble.trees, np.int64)
+    np.maximum.at(depth, ensemble.node_roots(), ensemble.depths() + 1)
+    window_index = np.arange(ensemble.trees) // WINDOW
     order = np.lexsort((-depth, window_index))
-    rank_in_window = np.empty(e.trees, np.int64)
-    rank_in_window[order] = np.arange(e.trees) % WINDOW
-    moving = np.zeros((window_index[-1] + 1 if e.trees else 0, LEVELS + 1), np.uint32)
+    rank_in_window = np.empty(ensemble.trees, np.int64)
+    rank_in_window[order] = np.arange(ensemble.trees) % WINDOW
+    moving = np.zeros((window_index[-1] + 1 if ensemble.trees else 0, LEVELS + 1), np.uint32)
     for level in range(LEVELS + 1):
         np.add.at(moving[:, level], window_index[depth > level], 1)
     first_leaf = _count_leaves_before(siblings)[siblings.begin[:-1]]
@@ -148,19 +151,21 @@ def _count_leaves_before(siblings: Siblings) -> Array:
     return np.concatenate([[0], np.cumsum(~siblings.inner, dtype=np.int64)])
 
 
-def _make_nodes(e: Ensemble, column: Array, siblings: Siblings) -> tuple[Array, int]:
+def _make_nodes(ensemble: Ensemble, column: Array, siblings: Siblings) -> tuple[Array, int]:
     """Return `nodes` and `bits` of `lockstep.score`; `column` is int64 (M,), by node."""
     is_inner, node = siblings.inner, siblings.reference[siblings.inner]
-    threshold = e.threshold if e.compare == "le" else find_largest_below(e.threshold)
-    if e.categorical is not None:
-        threshold = np.where(e.categorical, np.nan, threshold).astype(threshold.dtype)
-        column = 2 * column + e.categorical
+    threshold = (
+        ensemble.threshold if ensemble.compare == "le" else find_largest_below(ensemble.threshold)
+    )
+    if ensemble.categorical is not None:
+        threshold = np.where(ensemble.categorical, np.nan, threshold).astype(threshold.dtype)
+        column = 2 * column + ensemble.categorical
     distance = siblings.first + 1 - np.arange(is_inner.size)
     distance[~is_inner] = 0
     bits = int(distance.max(initial=0)).bit_length()
-    leaves = _count_leaves_before(siblings)
+    leaves_before = _count_leaves_before(siblings)
     tree = np.repeat(np.arange(siblings.begin.size - 1), np.diff(siblings.begin))
-    leaf_number = leaves[:-1] - leaves[siblings.begin[tree]]
+    leaf_number = leaves_before[:-1] - leaves_before[siblings.begin[tree]]
     is_short = int(column.max(initial=0)).bit_length() + bits <= 32
     is_short &= threshold.dtype == np.float32 and int(leaf_number.max(initial=0)) >> PAYLOAD == 0
     dtype, size = (np.dtype(np.float32), 4) if is_short else (np.dtype(np.float64), 8)
@@ -176,28 +181,29 @@ def _make_nodes(e: Ensemble, column: Array, siblings: Siblings) -> tuple[Array, 
 
 
 def _make_upper_levels(
-    e: Ensemble, nodes: Array, bits: int, siblings: Siblings
+    ensemble: Ensemble, nodes: Array, bits: int, siblings: Siblings
 ) -> tuple[Array, Array, Array]:
     link = nodes["link"].astype(np.int64)
     right = np.arange(link.size) + (link & ((1 << bits) - 1))
-    threshold = nodes["threshold"].astype(e.threshold.dtype)
+    threshold = nodes["threshold"].astype(ensemble.threshold.dtype)
     return make_top_levels(siblings.begin[:-1], link >> bits, threshold, right)
 
 
-def _find_nan_left(e: Ensemble, siblings: Siblings) -> Array:
+def _find_nan_left(ensemble: Ensemble, siblings: Siblings) -> Array:
     """Return the argument `left` of `lockstep.score`."""
-    if not e.default_left.any() and not e.has_categories:
+    if not ensemble.default_left.any() and not ensemble.has_categories:
         return np.zeros(0, np.uint8)
     goes_left = np.zeros(siblings.inner.size, np.uint8)
-    goes_left[siblings.inner] = e.default_left[siblings.reference[siblings.inner]]
+    goes_left[siblings.inner] = ensemble.default_left[siblings.reference[siblings.inner]]
     return goes_left
 
 
-def _make_sets(e: Ensemble, siblings: Siblings) -> tuple[Array, Array, Array]:
+def _make_sets(ensemble: Ensemble, siblings: Siblings) -> tuple[Array, Array, Array]:
     """Return the first word and the size of each node's set, and the words of all sets."""
-    assert e.set_offsets is not None and e.set_words is not None
+    assert ensemble.set_offsets is not None and ensemble.set_words is not None
     is_inner, node = siblings.inner, siblings.reference[siblings.inner]
-    begin, size = np.zeros(is_inner.size, np.uint32), np.zeros(is_inner.size, e.threshold.dtype)
-    begin[is_inner] = e.set_offsets[node]
-    size[is_inner] = (e.set_offsets[node + 1] - e.set_offsets[node]) * 32.0
-    return begin, size, np.ascontiguousarray(e.set_words)
+    begin = np.zeros(is_inner.size, np.uint32)
+    size = np.zeros(is_inner.size, ensemble.threshold.dtype)
+    begin[is_inner] = ensemble.set_offsets[node]
+    size[is_inner] = (ensemble.set_offsets[node + 1] - ensemble.set_offsets[node]) * 32.0
+    return begin, size, np.ascontiguousarray(ensemble.set_words)

@@ -53,47 +53,51 @@ class Exits:
     last: Array  # The rightmost exit.
 
 
-def number_exits(e: Ensemble, cut: Array | None = None) -> Exits:
-    """Number the exits of `e`, where tree t is cut at depth `cut[t]` (default: no cut)."""
-    left, right, roots = (array.astype(np.int64) for array in (e.left, e.right, e.roots))
-    depths, owner = e.depths(), e.node_roots()
+def number_exits(ensemble: Ensemble, cuts: Array | None = None) -> Exits:
+    """Number the exits of `ensemble`; tree t is cut at depth `cuts[t]` (default: no cut)."""
+    left, right, roots = (
+        array.astype(np.int64) for array in (ensemble.left, ensemble.right, ensemble.roots)
+    )
+    depths, owner = ensemble.depths(), ensemble.node_roots()
     # The entry after the last node serves all leaves, whose numbers are negative.
-    is_upper = np.append(np.ones(e.nodes, bool) if cut is None else depths < cut[owner], False)
-    size = np.ones(e.nodes + 1, np.int64)
+    is_upper = np.append(
+        np.ones(ensemble.nodes, bool) if cuts is None else depths < cuts[owner], False
+    )
+    exit_counts = np.ones(ensemble.nodes + 1, np.int64)
     by_depth = np.argsort(depths, kind="stable")
     by_depth = by_depth[is_upper[by_depth]]
     levels = np.split(by_depth, np.flatnonzero(np.diff(depths[by_depth])) + 1)
 
-    def exits_below(children: Array) -> Array:
-        return size[np.maximum(children, -1)]
+    def count_exits(children: Array) -> Array:
+        return exit_counts[np.maximum(children, -1)]
 
     for level in reversed(levels):
-        size[level] = exits_below(left[level]) + exits_below(right[level])
-    first = np.cumsum([0, *exits_below(roots)], dtype=np.int64)
-    start = np.zeros(e.nodes, np.int64)
-    exit_of = np.zeros(int(first[-1]), np.int64)
+        exit_counts[level] = count_exits(left[level]) + count_exits(right[level])
+    first_exit = np.cumsum([0, *count_exits(roots)], dtype=np.int64)
+    start = np.zeros(ensemble.nodes, np.int64)
+    exit_of = np.zeros(int(first_exit[-1]), np.int64)
 
     def place_children(children: Array, position: Array) -> None:
         inner = is_upper[np.maximum(children, -1)]
         start[children[inner]] = position[inner]
         exit_of[position[~inner]] = children[~inner]
 
-    place_children(roots, first[:-1])
-    middle = np.zeros(e.nodes, np.int64)
+    place_children(roots, first_exit[:-1])
+    middle = np.zeros(ensemble.nodes, np.int64)
     for level in levels:
-        middle[level] = start[level] + exits_below(left[level])
+        middle[level] = start[level] + count_exits(left[level])
         place_children(left[level], start[level])
         place_children(right[level], middle[level])
     node = np.flatnonzero(is_upper[:-1])
-    tree_start = first[owner[node]]
+    tree_start = first_exit[owner[node]]
     return Exits(
-        first=first,
+        first=first_exit,
         exit=exit_of,
         node=node,
-        starts=np.searchsorted(owner[node], np.arange(e.trees + 1)),
+        starts=np.searchsorted(owner[node], np.arange(ensemble.trees + 1)),
         lo=start[node] - tree_start,
         mid=middle[node] - tree_start,
-        last=start[node] + size[node] - 1 - tree_start,
+        last=start[node] + exit_counts[node] - 1 - tree_start,
     )
 
 
@@ -110,34 +114,36 @@ MAX_SINGLE_NODES = 4
 """Trees with up to this many nodes have no triples: a second loop would cost more than it saves."""
 
 
-def order_triples(e: Ensemble, exits: Exits, single: Array | None = None) -> tuple[Array, Array]:
-    """Return the upper nodes of `e` in the order of `walk`, and `starts`; both are int64.
+def order_triples(
+    ensemble: Ensemble, exits: Exits, single_trees: Array | None = None
+) -> tuple[Array, Array]:
+    """Return the upper nodes of `ensemble` in the order of `walk`, and `starts`; both are int64.
 
     For tree t, the nodes from starts[2t] up to starts[2t + 1] are triples: a node, its left child
     and its right child, each child maybe NONE. The nodes up to starts[2t + 2] are single. Parents
-    come before children. `single`, bool (T,), marks trees whose nodes are all single.
+    come before children. `single_trees`, bool (T,), marks trees whose nodes are all single.
     """
     node, sizes = exits.node, np.diff(exits.starts)
-    tree = np.repeat(np.arange(e.trees), sizes)
+    tree = np.repeat(np.arange(ensemble.trees), sizes)
     is_single_tree = sizes <= MAX_SINGLE_NODES
-    if single is not None:
-        is_single_tree |= single
-    is_upper = np.zeros(e.nodes + 1, bool)  # the entry after the last node serves all leaves
+    if single_trees is not None:
+        is_single_tree |= single_trees
+    is_upper = np.zeros(ensemble.nodes + 1, bool)  # the entry after the last node serves all leaves
     is_upper[node] = True
 
-    def upper_children(children: Array) -> Array:
+    def find_upper_children(children: Array) -> Array:
         child_nodes = np.maximum(children[node].astype(np.int64), NONE)
         return np.where(is_upper[child_nodes], child_nodes, NONE)
 
-    left, right = upper_children(e.left), upper_children(e.right)
-    is_at_even_depth = e.depths()[node] % 2 == 0
+    left, right = find_upper_children(ensemble.left), find_upper_children(ensemble.right)
+    is_at_even_depth = ensemble.depths()[node] % 2 == 0
     is_alone = is_single_tree[tree]
     is_triple = is_at_even_depth & ((left != NONE) | (right != NONE)) & ~is_alone
     is_single = (is_at_even_depth & ~is_triple) | is_alone
     nodes = np.concatenate([np.stack([node, left, right], 1)[is_triple].ravel(), node[is_single]])
     group = np.concatenate([np.repeat(2 * tree[is_triple], 3), 2 * tree[is_single] + 1])
     order = np.argsort(group, kind="stable")
-    return nodes[order], np.searchsorted(group[order], np.arange(2 * e.trees + 1))
+    return nodes[order], np.searchsorted(group[order], np.arange(2 * ensemble.trees + 1))
 
 
 VECTORS = 8
@@ -196,25 +202,25 @@ class _Loop:
 
     def __init__(self, block: _Block, first: Any, end: Any, size: int, cursors: list[Any]) -> None:
         builder = block.builder
-        self._builder, self._size, entry = builder, size, builder.block
+        self._builder, self._size, entry_block = builder, size, builder.block
         blocks = map(builder.append_basic_block, ("head", "node", "done"))
         self._head, body, self._done = blocks
         builder.branch(self._head)
         builder.position_at_end(self._head)
         self.node = builder.phi(LONG)
-        self.node.add_incoming(first, entry)
+        self.node.add_incoming(first, entry_block)
         self.cursors = [builder.phi(block.vector) for _ in cursors]
         for phi, cursor in zip(self.cursors, cursors, strict=True):
-            phi.add_incoming(cursor, entry)
+            phi.add_incoming(cursor, entry_block)
         builder.cbranch(builder.icmp_signed("<", self.node, end), body, self._done)
         builder.position_at_end(body)
 
-    def close(self, moved: list[Any]) -> list[Any]:
+    def close(self, moved_cursors: list[Any]) -> list[Any]:
         """End the loop body with the cursors `moved`; return the cursors after the last node."""
         builder = self._builder
-        after = builder.add(self.node, long(self._size))
-        self.node.add_incoming(after, builder.block)
-        for phi, value in zip(self.cursors, moved, strict=True):
+        next_node = builder.add(self.node, long(self._size))
+        self.node.add_incoming(next_node, builder.block)
+        for phi, value in zip(self.cursors, moved_cursors, strict=True):
             phi.add_incoming(value, builder.block)
         builder.branch(self._head)
         builder.position_at_end(self._done)

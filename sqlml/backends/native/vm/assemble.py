@@ -128,18 +128,18 @@ def _is_supported(program: Program, node: Node, float32_operators: frozenset[str
     return not has_integers or node.op in EXACT_OPERATORS or node.op in INTEGER_OPERATORS
 
 
-def _load_constant(work: _RuleContext) -> Array:
-    value = work.node.attrs["value"].astype(np.float64)
-    if value.size > MAX_WIDTH or not np.array_equal(value, work.node.attrs["value"], True):
+def _load_constant(ctx: _RuleContext) -> Array:
+    value = ctx.node.attrs["value"].astype(np.float64)
+    if value.size > MAX_WIDTH or not np.array_equal(value, ctx.node.attrs["value"], True):
         raise _UnsupportedError
-    registers = [work.asm.constant(v) for v in value.ravel().tolist()]
+    registers = [ctx.asm.constant(v) for v in value.ravel().tolist()]
     return np.array(registers, np.int64).reshape(value.shape)
 
 
-def _map_registers(work: _RuleContext, function: Callable[..., int], *args: Array) -> Array:
+def _map_registers(ctx: _RuleContext, function: Callable[..., int], *args: Array) -> Array:
     """Broadcast the arguments, and apply `function` to the registers at each position."""
-    row_shape = work.node.type.shape[1:]
-    columns = [_broadcast(x, row_shape).ravel().tolist() for x in args or work.args]
+    row_shape = ctx.node.type.shape[1:]
+    columns = [_broadcast(x, row_shape).ravel().tolist() for x in args or ctx.args]
     results = [function(*operands) for operands in zip(*columns, strict=True)]
     return np.array(results, np.int64).reshape(row_shape)
 
@@ -159,73 +159,73 @@ def _round_to_single(asm: Assembler, registers: Array) -> Array:
 
 
 def _make_instruction_rule(op: str) -> Rule:
-    return lambda work: _map_registers(work, partial(work.asm.emit, op))
+    return lambda ctx: _map_registers(ctx, partial(ctx.asm.emit, op))
 
 
 def _make_composed_rule(function: Callable[..., int]) -> Rule:
-    return lambda work: _map_registers(work, partial(function, work.asm))
+    return lambda ctx: _map_registers(ctx, partial(function, ctx.asm))
 
 
-def _sigmoid(work: _RuleContext) -> Array:
-    is_single = work.node.type.dtype == "float32"
-    return _make_composed_rule(Assembler.single_sigmoid if is_single else Assembler.sigmoid)(work)
+def _sigmoid(ctx: _RuleContext) -> Array:
+    is_single = ctx.node.type.dtype == "float32"
+    return _make_composed_rule(Assembler.single_sigmoid if is_single else Assembler.sigmoid)(ctx)
 
 
-def _cast(work: _RuleContext) -> Array:
+def _cast(ctx: _RuleContext) -> Array:
     exact_sources = {
         "float64": ("bool", "float32", "float64", "int64"),
         "float32": ("bool", "float32"),
         "int64": ("bool", "int64"),
     }
-    dtype = work.node.type.dtype
-    source_dtype = work.program.nodes[work.node.inputs[0]].type.dtype
+    dtype = ctx.node.type.dtype
+    source_dtype = ctx.program.nodes[ctx.node.inputs[0]].type.dtype
     if source_dtype in exact_sources.get(dtype, ()):
-        return work.args[0]
+        return ctx.args[0]
     if dtype == "float32" and source_dtype in ("float64", "int64"):
-        return _round_to_single(work.asm, work.args[0])
+        return _round_to_single(ctx.asm, ctx.args[0])
     if dtype == "int64" and source_dtype in ("float32", "float64"):
-        return _map_registers(work, partial(work.asm.emit, "whole"))
+        return _map_registers(ctx, partial(ctx.asm.emit, "whole"))
     raise _UnsupportedError
 
 
-def _require_finite(work: _RuleContext) -> Array:
-    (x,), attrs = work.args, work.node.attrs
-    largest = float(np.finfo(work.node.type.dtype).max)
+def _require_finite(ctx: _RuleContext) -> Array:
+    (x,), attrs = ctx.args, ctx.node.attrs
+    largest = float(np.finfo(ctx.node.type.dtype).max)
     lows = np.broadcast_to(np.maximum(attrs.get("low", -largest), -largest), x.shape)
     highs = np.broadcast_to(np.minimum(attrs.get("high", largest), largest), x.shape)
     allows_nan = float(bool(attrs["allow_nan"]))
     if not allows_nan and "low" not in attrs and "high" not in attrs and x.size > LISTED:
         # 0 * x is 0, or NaN if x is not finite. So one check of a sum serves all columns.
-        (total,) = _emit_lists(work, "linear", np.zeros((1, x.size)), work.asm.store(np.zeros(1)))
-        work.asm.emit("check", int(total), 0, work.asm.store_numbers(0.0, 0.0, 0.0))
+        (total,) = _emit_lists(ctx, "linear", np.zeros((1, x.size)), ctx.asm.store(np.zeros(1)))
+        ctx.asm.emit("check", int(total), 0, ctx.asm.store_numbers(0.0, 0.0, 0.0))
         return x
     for register, low, high in zip(x.tolist(), lows.tolist(), highs.tolist(), strict=True):
-        limits = work.asm.store_numbers(float(low), float(high), allows_nan)
-        work.asm.emit("check", register, 0, limits)
+        limits = ctx.asm.store_numbers(float(low), float(high), allows_nan)
+        ctx.asm.emit("check", register, 0, limits)
     return x
 
 
-def _check_range(work: _RuleContext, checked: Array, low: float, high: float) -> Array:
+def _check_range(ctx: _RuleContext, checked: Array, low: float, high: float) -> Array:
     """Make the VM stop if a `checked` register is out of range; return the node's first input."""
-    limits = work.asm.store_numbers(low, high, 0.0)
+    limits = ctx.asm.store_numbers(low, high, 0.0)
     for register in checked.ravel().tolist():
-        work.asm.emit("check", register, 0, limits)
-    return work.args[0]
+        ctx.asm.emit("check", register, 0, limits)
+    return ctx.args[0]
 
 
-def _one_hot(work: _RuleContext) -> Array:
-    (code,) = work.args[0].ravel().tolist()
-    return np.array(work.asm.make_one_hot(code, work.node.type.width), np.int64)
+def _one_hot(ctx: _RuleContext) -> Array:
+    (code,) = ctx.args[0].ravel().tolist()
+    return np.array(ctx.asm.make_one_hot(code, ctx.node.type.width), np.int64)
 
 
-def _take(work: _RuleContext) -> Array:
+def _take(ctx: _RuleContext) -> Array:
     """Take rows of a constant table; the VM stops at an index out of range."""
-    table = work.program.nodes[work.node.inputs[0]].attrs["value"].astype(np.float64)
+    table = ctx.program.nodes[ctx.node.inputs[0]].attrs["value"].astype(np.float64)
     columns = table.reshape(len(table), -1).T.tolist()
-    _check_range(work, work.args[1], 0.0, len(table) - 1.0)
-    indices = work.args[1].ravel().tolist()
-    results = [work.asm.emit_take(index, values) for index in indices for values in columns]
-    return np.array(results, np.int64).reshape(work.node.type.shape[1:])
+    _check_range(ctx, ctx.args[1], 0.0, len(table) - 1.0)
+    indices = ctx.args[1].ravel().tolist()
+    results = [ctx.asm.emit_take(index, values) for index in indices for values in columns]
+    return np.array(results, np.int64).reshape(ctx.node.type.shape[1:])
 
 
 def _find_tables(program: Program, needed: Sequence[int]) -> frozenset[int]:
@@ -238,8 +238,8 @@ def _find_tables(program: Program, needed: Sequence[int]) -> frozenset[int]:
     return frozenset(tables - other_uses)
 
 
-def _impute(work: _RuleContext) -> Array:
-    asm, missing = work.asm, float(work.node.attrs["missing"])
+def _impute(ctx: _RuleContext) -> Array:
+    asm, missing = ctx.asm, float(ctx.node.attrs["missing"])
 
     def choose(x: int, fill: int) -> int:
         if missing != missing:
@@ -247,32 +247,32 @@ def _impute(work: _RuleContext) -> Array:
         is_missing = asm.compare(x, asm.constant(missing), 0.0, 1.0)
         return asm.emit("where", is_missing, fill, x)
 
-    fills = [asm.constant(v) for v in work.node.attrs["fill"].astype(np.float64).tolist()]
-    return _map_registers(work, choose, work.args[0], np.array(fills))
+    fills = [asm.constant(v) for v in ctx.node.attrs["fill"].astype(np.float64).tolist()]
+    return _map_registers(ctx, choose, ctx.args[0], np.array(fills))
 
 
-def _list_reduced_registers(work: _RuleContext) -> list[list[int]]:
+def _list_reduced_registers(ctx: _RuleContext) -> list[list[int]]:
     """Return the registers to reduce for each result; only the last axis can be reduced."""
-    (x,) = work.args
-    if work.node.attrs.get("axis", x.ndim) != x.ndim or not x.shape[-1]:
+    (x,) = ctx.args
+    if ctx.node.attrs.get("axis", x.ndim) != x.ndim or not x.shape[-1]:
         raise _UnsupportedError
     rows: list[list[int]] = x.reshape(-1, x.shape[-1]).tolist()
     return rows
 
 
 def _make_reduction_rule(function: Callable[[Assembler, list[int]], int]) -> Rule:
-    def reduce(work: _RuleContext) -> Array:
-        results = [function(work.asm, row) for row in _list_reduced_registers(work)]
-        return np.array(results, np.int64).reshape(work.node.type.shape[1:])
+    def reduce(ctx: _RuleContext) -> Array:
+        results = [function(ctx.asm, row) for row in _list_reduced_registers(ctx)]
+        return np.array(results, np.int64).reshape(ctx.node.type.shape[1:])
 
     return reduce
 
 
-def _softmax(work: _RuleContext) -> Array:
-    asm, (x,) = work.asm, work.args
-    if work.node.attrs["sum_dtype"] != "float64":
+def _softmax(ctx: _RuleContext) -> Array:
+    asm, (x,) = ctx.asm, ctx.args
+    if ctx.node.attrs["sum_dtype"] != "float64":
         raise _UnsupportedError
-    is_single = work.node.type.dtype == "float32"
+    is_single = ctx.node.type.dtype == "float32"
     row = x.tolist()
     maximum = asm.largest(row)
     exponentials = np.array([asm.add(r, maximum, -1.0) for r in row], np.int64)
@@ -284,69 +284,69 @@ def _softmax(work: _RuleContext) -> Array:
     return np.array([asm.emit("div", r, total) for r in exponentials.tolist()], np.int64)
 
 
-def _multiply(work: _RuleContext, weights: Array, bias: Array) -> Array:
+def _multiply(ctx: _RuleContext, weights: Array, bias: Array) -> Array:
     """Return weights (m, k) times the columns (k,), plus bias (m,)."""
-    columns = [work.asm.find_one_hot(r) for r in work.args[0].tolist()]
+    columns = [ctx.asm.find_one_hot(r) for r in ctx.args[0].tolist()]
     if not any(columns) or not np.isfinite(weights).all():  # 0 * inf is NaN
-        return _emit_lists(work, "linear", weights, work.asm.store(bias))
-    return _multiply_with_lookups(work, weights, bias, columns)
+        return _emit_lists(ctx, "linear", weights, ctx.asm.store(bias))
+    return _multiply_with_lookups(ctx, weights, bias, columns)
 
 
 def _multiply_with_lookups(
-    work: _RuleContext, weights: Array, bias: Array, columns: Sequence[OneHot | None]
+    ctx: _RuleContext, weights: Array, bias: Array, columns: Sequence[OneHot | None]
 ) -> Array:
     """Multiply as `_multiply`; the product of one-hot columns is a look-up of one weight."""
-    asm = work.asm
+    asm = ctx.asm
     is_plain = np.array([c is None for c in columns])
     groups: dict[int, list[int]] = {}
     for k, column in enumerate(columns):
         if column is not None:
             groups.setdefault(column.code, []).append(k)
-    plain_context = replace(work, args=(work.args[0][is_plain],))
+    plain_context = replace(ctx, args=(ctx.args[0][is_plain],))
     sums = [asm.constant(float(b)) for b in bias]
     if is_plain.any():
         sums = _emit_lists(plain_context, "linear", weights[:, is_plain], asm.store(bias)).tolist()
     for code, group in groups.items():
         one_hot_columns = [c for c in columns if c is not None and c.code == code]
-        for m, register in enumerate(sums):
+        for output, register in enumerate(sums):
             values = np.zeros(one_hot_columns[0].count)
             for k, column in zip(group, one_hot_columns, strict=True):
-                values[column.place] += weights[m, k]
-            sums[m] = asm.add(register, asm.emit_take(code, values.tolist()))
+                values[column.place] += weights[output, k]
+            sums[output] = asm.add(register, asm.emit_take(code, values.tolist()))
     return np.array(sums, np.int64)
 
 
-def _pairwise(work: _RuleContext) -> Array:
-    attrs = work.node.attrs
+def _pairwise(ctx: _RuleContext) -> Array:
+    attrs = ctx.node.attrs
     points = attrs["points"]
     is_plain = "weights" not in attrs and not attrs.get("expanded", False)
     if not is_plain or attrs["metric"] not in ("dot", "sqeuclidean"):
         raise _UnsupportedError
     if attrs["metric"] == "dot":
-        return _multiply(work, points, np.zeros(len(points)))
-    return _emit_lists(work, "sqeuclidean", points, 0)
+        return _multiply(ctx, points, np.zeros(len(points)))
+    return _emit_lists(ctx, "sqeuclidean", points, 0)
 
 
-def _emit_lists(work: _RuleContext, op: str, numbers: Array, biases: int) -> Array:
+def _emit_lists(ctx: _RuleContext, op: str, numbers: Array, biases: int) -> Array:
     """Emit `op` over all k columns for each row of `numbers` (m, k); biases start at `biases`."""
-    columns = work.args[0].tolist()
-    columns += [work.asm.constant(0.0)] * (-len(columns) % LISTED)
+    columns = ctx.args[0].tolist()
+    columns += [ctx.asm.constant(0.0)] * (-len(columns) % LISTED)
     padded = np.zeros((len(numbers), len(columns)))
     padded[:, : numbers.shape[1]] = numbers
-    index, width = work.asm.store(padded), len(columns)
-    lists = ((columns, index + m * width, biases + m) for m in range(len(numbers)))
-    return np.array([work.asm.emit_list(op, *operands) for operands in lists], np.int64)
+    index, width = ctx.asm.store(padded), len(columns)
+    lists = ((columns, index + row * width, biases + row) for row in range(len(numbers)))
+    return np.array([ctx.asm.emit_list(op, *operands) for operands in lists], np.int64)
 
 
 RULES: Mapping[str, Rule] = {
     "constant": _load_constant,
-    "select": lambda work: work.args[0][work.node.attrs["indices"]],
-    "concat": lambda work: np.concatenate(work.args),
-    "reshape": lambda work: work.args[0].reshape(work.node.attrs["shape"]),
+    "select": lambda ctx: ctx.args[0][ctx.node.attrs["indices"]],
+    "concat": lambda ctx: np.concatenate(ctx.args),
+    "reshape": lambda ctx: ctx.args[0].reshape(ctx.node.attrs["shape"]),
     "cast": _cast,
     "require_finite": _require_finite,
-    "require_known": lambda work: _check_range(work, work.args[0], 0.0, np.inf),
-    "require": lambda work: _check_range(work, work.args[1], 1.0, 1.0),
+    "require_known": lambda ctx: _check_range(ctx, ctx.args[0], 0.0, np.inf),
+    "require": lambda ctx: _check_range(ctx, ctx.args[1], 1.0, 1.0),
     "one_hot": _one_hot,
     "take": _take,
     "impute": _impute,
@@ -382,7 +382,7 @@ RULES: Mapping[str, Rule] = {
     "min": _make_reduction_rule(Assembler.smallest),
     "argmax": _make_reduction_rule(Assembler.argmax),
     "softmax": _softmax,
-    "linear": lambda work: _multiply(work, work.node.attrs["weights"].T, work.node.attrs["bias"]),
+    "linear": lambda ctx: _multiply(ctx, ctx.node.attrs["weights"].T, ctx.node.attrs["bias"]),
     "pairwise": _pairwise,
 }
 """Operator -> its rule."""

@@ -80,12 +80,12 @@ class Assembler:
         self._next_register = inputs
         self._constants: dict[float | str, int] = {}
         self._numbers: list[Array] = []
-        self._stored = 0
-        self._places: dict[tuple[float, ...], int] = {}
+        self._number_count = 0
+        self._index_of_numbers: dict[tuple[float, ...], int] = {}
         self._lists: dict[tuple[int, ...], int] = {}
-        self._code: list[tuple[int, int, int, int, int]] = []
+        self._instructions: list[tuple[int, int, int, int, int]] = []
         self._results: dict[tuple[int, int, int, int], int] = {}
-        self._one_hot: dict[int, OneHot] = {}
+        self._one_hot_columns: dict[int, OneHot] = {}
 
     def constant(self, value: float) -> int:
         """Return the register that holds `value` in every row."""
@@ -94,25 +94,25 @@ class Assembler:
 
     def store_numbers(self, *values: float) -> int:
         """Store `values`, unless they are stored already; return the index of the first one."""
-        if values not in self._places:
-            self._places[values] = self.store(np.array(values, np.float64))
-        return self._places[values]
+        if values not in self._index_of_numbers:
+            self._index_of_numbers[values] = self.store(np.array(values, np.float64))
+        return self._index_of_numbers[values]
 
     def store(self, values: Array) -> int:
         """Store an array of numbers; return the index of the first one."""
         self._numbers.append(np.ravel(values))
-        self._stored += values.size
-        return self._stored - values.size
+        self._number_count += values.size
+        return self._number_count - values.size
 
     def make_one_hot(self, code: int, count: int) -> list[int]:
         """Return register numbers of `count` columns; column k is 1 where register `code` is k."""
-        first = _ONE_HOT + len(self._one_hot)
-        self._one_hot.update({first + k: OneHot(code, k, count) for k in range(count)})
+        first = _ONE_HOT + len(self._one_hot_columns)
+        self._one_hot_columns.update({first + k: OneHot(code, k, count) for k in range(count)})
         return list(range(first, first + count))
 
     def find_one_hot(self, register: int) -> OneHot | None:
         """Return the one-hot column with this register number, or None if it has another origin."""
-        return self._one_hot.get(register)
+        return self._one_hot_columns.get(register)
 
     def emit_take(self, code: int, values: Sequence[float]) -> int:
         """Return a register that holds values[code], or 0 if `code` is out of range."""
@@ -120,7 +120,7 @@ class Assembler:
 
     def resolve(self, number: int) -> int:
         """Return a register that instructions can read; a one-hot column is written first."""
-        column = self._one_hot.get(number)
+        column = self._one_hot_columns.get(number)
         if column is None:
             return number
         index = self.store_numbers(0.0, 1.0)
@@ -128,8 +128,8 @@ class Assembler:
 
     def emit(self, op: str, a: int, b: int = 0, c: int = 0) -> int:
         """Write an instruction; return its result. For NUMBER_OPCODES, c is a number's index."""
-        third = c if OPS[op] in NUMBER_OPCODES else self.resolve(c)
-        return self._write(OPS[op], self.resolve(a), self.resolve(b), third)
+        operand_c = c if OPS[op] in NUMBER_OPCODES else self.resolve(c)
+        return self._write(OPS[op], self.resolve(a), self.resolve(b), operand_c)
 
     def emit_list(self, op: str, columns: Sequence[int], b: int, c: int) -> int:
         """Write `linear` or `sqeuclidean` over the registers `columns`; return the result register.
@@ -148,8 +148,8 @@ class Assembler:
         if op != OPS["check"]:
             register, self._next_register = self._next_register, self._next_register + 1
         self._results[op, a, b, c] = register
-        self._code.append((op, a, b, c, register))
-        if len(self._code) > MAX_INSTRUCTIONS:
+        self._instructions.append((op, a, b, c, register))
+        if len(self._instructions) > MAX_INSTRUCTIONS:
             raise TooLargeError
         return register
 
@@ -157,12 +157,12 @@ class Assembler:
         """Return the code that reads the columns `inputs` of the rows; `results` are registers."""
         results = list(map(self.resolve, results))
         lists = list(self._lists)
-        self._code = self._drop_unused(lists, results)
+        self._instructions = self._drop_unused(lists, results)
         constant_count = len(self._constants)
         allocation, register_count = self._allocate_registers(lists, results)
         columns = [*inputs, *(allocation[r] for r in results)]
         list_starts, list_sizes = [], []
-        lists_read = {a for op, a, _, _, _ in self._code if op in LIST_OPCODES}
+        lists_read = {a for op, a, _, _, _ in self._instructions if op in LIST_OPCODES}
         for number, registers_of_list in enumerate(lists):
             # Registers that only dropped instructions read are not allocated.
             registers_read = registers_of_list if number in lists_read else ()
@@ -170,12 +170,12 @@ class Assembler:
             list_sizes.append(len(registers_read))
             columns += [allocation[r] for r in registers_read]
         rows: list[list[int]] = []
-        for op, a, b, c, out in self._code:
-            third = c + constant_count if op in NUMBER_OPCODES else allocation.get(c, 0)
+        for op, a, b, c, out in self._instructions:
+            operand_c = c + constant_count if op in NUMBER_OPCODES else allocation.get(c, 0)
             if op in LIST_OPCODES:
-                row = [op, 1, list_starts[a], list_sizes[a], b + constant_count, 0, third, 0]
+                row = [op, 1, list_starts[a], list_sizes[a], b + constant_count, 0, operand_c, 0]
             else:
-                row = [op, 1, allocation[a], 0, allocation.get(b, 0), 0, third, 0]
+                row = [op, 1, allocation[a], 0, allocation.get(b, 0), 0, operand_c, 0]
             rows.append([*row, allocation.get(out, 0), 0])
         rows = _merge_steps(rows)
         fitting_rows = BLOCK_BYTES // (8 * register_count) // ROWS_STEP * ROWS_STEP
@@ -199,10 +199,10 @@ class Assembler:
         """
         registers_read = set(results)
         used_instructions = []
-        for i in range(len(self._code) - 1, -1, -1):
-            op, *_, out = self._code[i]
+        for i in range(len(self._instructions) - 1, -1, -1):
+            op, *_, out = self._instructions[i]
             if op == OPS["check"] or out in registers_read:
-                used_instructions.append(self._code[i])
+                used_instructions.append(self._instructions[i])
                 registers_read.update(self._list_operands(i, lists))
         return used_instructions[::-1]
 
@@ -210,30 +210,30 @@ class Assembler:
         self, lists: Sequence[tuple[int, ...]], results: Sequence[int]
     ) -> tuple[dict[int, int], int]:
         """Map the assembler's registers to registers of the VM; also return how many it needs."""
-        last_reads = dict.fromkeys(results, len(self._code))
-        for i in range(len(self._code) - 1, -1, -1):
+        last_reads = dict.fromkeys(results, len(self._instructions))
+        for i in range(len(self._instructions) - 1, -1, -1):
             for register in self._list_operands(i, lists):
                 last_reads.setdefault(register, i)
         allocation = {r: r for r in range(self.inputs)}
         allocation.update({-1 - k: self.inputs + k for k in range(len(self._constants))})
-        count = len(allocation)
-        free: list[int] = [r for r in range(self.inputs) if r not in last_reads]
-        for i, (op, *_, out) in enumerate(self._code):
+        register_count = len(allocation)
+        free_registers: list[int] = [r for r in range(self.inputs) if r not in last_reads]
+        for i, (op, *_, out) in enumerate(self._instructions):
             if op != OPS["check"]:
                 # Allocate before operands are freed: overwriting what a loop reads is slow.
-                if not free:
-                    heappush(free, count)
-                    count += 1
-                allocation[out] = heappop(free)
+                if not free_registers:
+                    heappush(free_registers, register_count)
+                    register_count += 1
+                allocation[out] = heappop(free_registers)
             for register in set(self._list_operands(i, lists)):
                 if register >= 0 and last_reads[register] == i:
-                    heappush(free, allocation[register])
-        if count > MAX_REGISTERS:
+                    heappush(free_registers, allocation[register])
+        if register_count > MAX_REGISTERS:
             raise TooLargeError
-        return allocation, max(count, 1)
+        return allocation, max(register_count, 1)
 
     def _list_operands(self, i: int, lists: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-        op, a, b, c, _ = self._code[i]
+        op, a, b, c, _ = self._instructions[i]
         if op in LIST_OPCODES:
             return lists[a]
         if op == OPS["check"]:
@@ -285,16 +285,16 @@ class Assembler:
             total = self.add(total, register)
         return total
 
-    def largest(self, x: Sequence[int]) -> int:
+    def largest(self, registers: Sequence[int]) -> int:
         """Return the maximum of registers; NaN if any of them is NaN."""
-        maximum = x[0]
-        for register in x[1:]:
+        maximum = registers[0]
+        for register in registers[1:]:
             maximum = self.emit("maximum", maximum, register)
         return maximum
 
-    def smallest(self, x: Sequence[int]) -> int:
+    def smallest(self, registers: Sequence[int]) -> int:
         """Return the minimum of registers; NaN if any of them is NaN."""
-        return self.negative(self.largest([self.negative(r) for r in x]))
+        return self.negative(self.largest([self.negative(r) for r in registers]))
 
     def argmax(self, x: Sequence[int]) -> int:
         """Return the index of the first maximum, or of the first NaN if there is one."""
@@ -319,8 +319,8 @@ class Assembler:
         one = self.constant(1.0)
         exponent = self.minimum(self.negative(a), self.constant(float(np.float32(88.7))))
         total = self.emit("single", self.emit("exp", exponent))
-        for number in (1.0, float(np.float32(1e-16))):
-            total = self.emit("single", self.add(total, self.constant(number)))
+        for term in (1.0, float(np.float32(1e-16))):
+            total = self.emit("single", self.add(total, self.constant(term)))
         return self.emit("div", one, total)
 
     def tanh(self, x: int) -> int:
@@ -352,8 +352,8 @@ class Assembler:
     def _polynomial(self, x: int, coefficients: Sequence[float]) -> int:
         """Return a polynomial of x; `coefficients` begin with that of the highest power."""
         value = self.constant(coefficients[0])
-        for number in coefficients[1:]:
-            value = self.add(self.emit("mul", value, x), self.constant(number))
+        for coefficient in coefficients[1:]:
+            value = self.add(self.emit("mul", value, x), self.constant(coefficient))
         return value
 
 

@@ -172,9 +172,9 @@ def transpose(
 
 
 def _generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    kinds = signature.args
-    source_type = context.get_data_type(kinds[0].dtype)
-    target_type = context.get_data_type(kinds[3].dtype)
+    argument_types = signature.args
+    source_type = context.get_data_type(argument_types[0].dtype)
+    target_type = context.get_data_type(argument_types[3].dtype)
 
     source, target = array_data(context, builder, signature, arguments, 0, 3)
     first, width, start, step = (arguments[i] for i in (1, 2, 4, 5))
@@ -183,7 +183,7 @@ def _generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any
     for r in range(SIDE):
         index = builder.add(first, builder.mul(width, long(r)))
         pointer = vector_pointer(builder, source, index, vector)
-        vectors.append(builder.load(pointer, align=kinds[0].dtype.bitwidth // 8))
+        vectors.append(builder.load(pointer, align=argument_types[0].dtype.bitwidth // 8))
     half = SIDE // 2
     low = [i // 2 + (i % 2) * SIDE for i in range(SIDE)]
     mask_type = ir.VectorType(INT, SIDE)
@@ -191,12 +191,12 @@ def _generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any
     for _ in range(SIDE.bit_length() - 1):
         pairs = [(vectors[i], vectors[i + half]) for i in range(half)]
         vectors = [builder.shuffle_vector(*pair, mask) for pair in pairs for mask in masks]
-    wide = ir.VectorType(target_type, SIDE)
+    wide_vector = ir.VectorType(target_type, SIDE)
     for c, column in enumerate(vectors):
-        value = column if source_type == target_type else builder.fpext(column, wide)
+        value = column if source_type == target_type else builder.fpext(column, wide_vector)
         index = builder.add(start, builder.mul(step, long(c)))
-        pointer = vector_pointer(builder, target, index, wide)
-        builder.store(value, pointer, align=kinds[3].dtype.bitwidth // 8)
+        pointer = vector_pointer(builder, target, index, wide_vector)
+        builder.store(value, pointer, align=argument_types[3].dtype.bitwidth // 8)
     return context.get_dummy_value()
 
 
@@ -253,12 +253,12 @@ def _run(
     # With unsigned indices, numba omits the test for negative indices.
     buffer = np.empty((shape[2] + 1) * (size + PAD) + 8)
     # Vectors that cross a cache line take twice as long.
-    v = buffer[(-(buffer.ctypes.data >> 3)) & 7 :]
+    regs = buffer[(-(buffer.ctypes.data >> 3)) & 7 :]
     scrap = _U(shape[2]) * step
     for k in range(constants):
-        at = _U(inputs + k) * step
+        position = _U(inputs + k) * step
         for r in range(_U(size)):
-            v[at + r] = numbers[k]
+            regs[position + r] = numbers[k]
     starts = np.empty(results, np.uint64)
     for k in range(results):
         starts[k] = _U(columns[inputs + k]) * step
@@ -266,13 +266,13 @@ def _run(
     for k in range(1, inputs):
         is_adjacent = is_adjacent and columns[k] == columns[0] + k
     first_column = _U(columns[0]) if is_adjacent else _U(0)
-    for first in range(0, rows, size):
-        block_rows = min(size, rows - first)
+    for first_row in range(0, rows, size):
+        block_rows = min(size, rows - first_row)
         n = _U(block_rows)
-        at = _U(first) * _U(width)
+        position = _U(first_row) * _U(width)
         square_rows = n - n % _U(SIDE) if is_adjacent else _U(0)
         for row in range(_U(0), square_rows, _U(SIDE)):
-            ahead = at + (row + _U(AHEAD)) * _U(width)
+            ahead = position + (row + _U(AHEAD)) * _U(width)
             for line in range(_U(0), _U(SIDE * width), _U(16)):
                 if single.size:
                     fetch(single, ahead + line)
@@ -281,17 +281,17 @@ def _run(
                     fetch(double, ahead + line + _U(8))
             for k in range(0, inputs, SIDE):
                 column = _U(min(k, inputs - SIDE))  # the last square may overlap the one before
-                square_start = at + row * _U(width) + first_column + column
+                square_start = position + row * _U(width) + first_column + column
                 if single.size:
-                    transpose(single, square_start, _U(width), v, column * step + row, step)
+                    transpose(single, square_start, _U(width), regs, column * step + row, step)
                 else:
-                    transpose(double, square_start, _U(width), v, column * step + row, step)
-        at += square_rows * _U(width)
+                    transpose(double, square_start, _U(width), regs, column * step + row, step)
+        position += square_rows * _U(width)
         for row in range(square_rows, n):
             for k in range(_U(inputs)):
-                column_index = at + _U(columns[k])
-                v[k * step + row] = single[column_index] if single.size else double[column_index]
-            at += _U(width)
+                column_index = position + _U(columns[k])
+                regs[k * step + row] = single[column_index] if single.size else double[column_index]
+            position += _U(width)
         for i in range(code.shape[0]):
             opcode = code[i, 0]
             for j in range(code[i, 1]):
@@ -299,117 +299,117 @@ def _run(
                 q = code[i, 4] + j * code[i, 5]
                 k = code[i, 6] + j * code[i, 7]
                 a, b, c = _U(p) * step, _U(q) * step, _U(k) * step
-                o = _U(code[i, 8] + j * code[i, 9]) * step
+                target = _U(code[i, 8] + j * code[i, 9]) * step
                 if opcode == 0:
                     factor = numbers[k]
                     for r in range(n):
-                        v[o + r] = v[a + r] + v[b + r] * factor
+                        regs[target + r] = regs[a + r] + regs[b + r] * factor
                 elif opcode == 1:
                     for r in range(n):
-                        v[o + r] = v[a + r] * v[b + r]
+                        regs[target + r] = regs[a + r] * regs[b + r]
                 elif opcode == 2:
                     for r in range(n):
-                        v[o + r] = v[a + r] / v[b + r]
+                        regs[target + r] = regs[a + r] / regs[b + r]
                 elif opcode == 3:
                     for r in range(n):
-                        x, y = v[a + r], v[b + r]
-                        v[o + r] = x if x >= y or x != x else y
+                        x, y = regs[a + r], regs[b + r]
+                        regs[target + r] = x if x >= y or x != x else y
                 elif opcode == 4:
                     above, equal = numbers[k], numbers[k + 1]
                     for r in range(n):
-                        x, y = v[a + r], v[b + r]
-                        v[o + r] = above if x > y else equal if x == y else 0.0
+                        x, y = regs[a + r], regs[b + r]
+                        regs[target + r] = above if x > y else equal if x == y else 0.0
                 elif opcode == 5:
                     for r in range(n):
-                        x, y = v[b + r], v[c + r]
-                        v[o + r] = x if v[a + r] != 0.0 else y
+                        x, y = regs[b + r], regs[c + r]
+                        regs[target + r] = x if regs[a + r] != 0.0 else y
                 elif opcode == 6:
                     for r in range(n):
-                        v[o + r] = np.sqrt(v[a + r])
+                        regs[target + r] = np.sqrt(regs[a + r])
                 elif opcode == 7:
                     for r in range(n):
-                        v[o + r] = exponential(v[a + r])
+                        regs[target + r] = exponential(regs[a + r])
                 elif opcode == 8:
-                    shift = v[b]
+                    shift = regs[b]
                     for r in range(n):
-                        v[o + r] = logarithm(v[a + r], shift)
+                        regs[target + r] = logarithm(regs[a + r], shift)
                 elif opcode == 9:
                     low, high, nan = numbers[k], numbers[k + 1], numbers[k + 2]
-                    bad = 0
+                    failure_count = 0
                     for r in range(n):
-                        x = v[a + r]
+                        x = regs[a + r]
                         if not ((x >= low and x <= high) or (x != x and nan > 0.0)):
-                            bad += 1
-                    if bad:
-                        return first
+                            failure_count += 1
+                    if failure_count:
+                        return first_row
                 elif opcode == 12:
                     for r in range(n):
-                        v[o + r] = np.float32(v[a + r])
+                        regs[target + r] = np.float32(regs[a + r])
                 elif opcode == 13:
                     count = numbers[k]
                     for r in range(n):
-                        x = v[a + r]
+                        x = regs[a + r]
                         is_inside = x >= 0.0 and x < count
-                        v[o + r] = numbers[k + 1 + np.int64(x)] if is_inside else 0.0
+                        regs[target + r] = numbers[k + 1 + np.int64(x)] if is_inside else 0.0
                 elif opcode == 14:
                     for r in range(n):
-                        x = v[a + r]
-                        v[o + r] = np.trunc(x) if np.abs(x) < _LIMIT else -_LIMIT
+                        x = regs[a + r]
+                        regs[target + r] = np.trunc(x) if np.abs(x) < _LIMIT else -_LIMIT
                 elif j % 2 == 0:
                     # Two results at a time, if there are two, share what they read.
                     listed, count = code[i, 2], code[i, 3]
-                    two = j + 1 < code[i, 1]
-                    o2 = _U(code[i, 8] + (j + 1) * code[i, 9]) * step if two else scrap
-                    w = code[i, 4] + j * count
-                    w2 = w + count if two else w
+                    has_second = j + 1 < code[i, 1]
+                    target2 = _U(code[i, 8] + (j + 1) * code[i, 9]) * step if has_second else scrap
+                    begin = code[i, 4] + j * count
+                    begin2 = begin + count if has_second else begin
                     for r in range(n):
-                        v[o + r] = 0.0
+                        regs[target + r] = 0.0
                     for r in range(n):
-                        v[o2 + r] = 0.0
+                        regs[target2 + r] = 0.0
                     m = 0
                     while m < count:
                         t = listed + m
-                        a, e, e2 = _U(columns[t]) * step, numbers[w + m], numbers[w2 + m]
-                        b, f = _U(columns[t + 1]) * step, numbers[w + m + 1]
-                        c, g = _U(columns[t + 2]) * step, numbers[w + m + 2]
-                        f2, g2 = numbers[w2 + m + 1], numbers[w2 + m + 2]
+                        a, e, e2 = _U(columns[t]) * step, numbers[begin + m], numbers[begin2 + m]
+                        b, f = _U(columns[t + 1]) * step, numbers[begin + m + 1]
+                        c, g = _U(columns[t + 2]) * step, numbers[begin + m + 2]
+                        f2, g2 = numbers[begin2 + m + 1], numbers[begin2 + m + 2]
                         if opcode == 10:
                             for r in range(n):
-                                x, y, z = v[a + r], v[b + r], v[c + r]
-                                v[o + r] = ((v[o + r] + x * e) + y * f) + z * g
-                                v[o2 + r] = ((v[o2 + r] + x * e2) + y * f2) + z * g2
+                                x, y, z = regs[a + r], regs[b + r], regs[c + r]
+                                regs[target + r] = ((regs[target + r] + x * e) + y * f) + z * g
+                                regs[target2 + r] = ((regs[target2 + r] + x * e2) + y * f2) + z * g2
                         else:
                             for r in range(n):
-                                x, y, z = v[a + r], v[b + r], v[c + r]
-                                s = v[o + r] + (x - e) * (x - e)
-                                s = s + (y - f) * (y - f)
-                                v[o + r] = s + (z - g) * (z - g)
-                                s = v[o2 + r] + (x - e2) * (x - e2)
-                                s = s + (y - f2) * (y - f2)
-                                v[o2 + r] = s + (z - g2) * (z - g2)
+                                x, y, z = regs[a + r], regs[b + r], regs[c + r]
+                                total = regs[target + r] + (x - e) * (x - e)
+                                total = total + (y - f) * (y - f)
+                                regs[target + r] = total + (z - g) * (z - g)
+                                total = regs[target2 + r] + (x - e2) * (x - e2)
+                                total = total + (y - f2) * (y - f2)
+                                regs[target2 + r] = total + (z - g2) * (z - g2)
                         m += LISTED
                     if opcode == 10:
-                        bias, bias2 = numbers[k], numbers[k + code[i, 7] if two else k]
+                        bias, bias2 = numbers[k], numbers[k + code[i, 7] if has_second else k]
                         for r in range(n):
-                            v[o + r] += bias
-                            v[o2 + r] += bias2
-        at = _U(first) * _U(results)
+                            regs[target + r] += bias
+                            regs[target2 + r] += bias2
+        position = _U(first_row) * _U(results)
         for row in range(n):
             if is_integer:
                 for k in range(_U(results)):
                     # Viewing the whole array takes 0.2 s to compile.
-                    integer = np.int64(v[starts[k] + row])
-                    out[at + k] = integer.view(np.float64)
+                    integer = np.int64(regs[starts[k] + row])
+                    out[position + k] = integer.view(np.float64)
             else:
                 for k in range(_U(results)):
-                    out[at + k] = v[starts[k] + row]
-            at += _U(results)
+                    out[position + k] = regs[starts[k] + row]
+            position += _U(results)
     return -1
 
 
 def compile_machine() -> Callable[..., Any]:
     """Return the VM, compiled for this processor; see `_run`."""
     doubles, integers = reads(np.float64, 1, "C"), reads(np.int64, 1, "C")
-    rows = (reads(np.float32, 1, "C"), doubles)
-    code = (reads(np.int64, 2, "C"), integers, doubles, integers)
-    return specialise(_run, (*rows, *code, writes(np.float64, 1)))
+    row_kinds = (reads(np.float32, 1, "C"), doubles)
+    code_kinds = (reads(np.int64, 2, "C"), integers, doubles, integers)
+    return specialise(_run, (*row_kinds, *code_kinds, writes(np.float64, 1)))

@@ -39,12 +39,12 @@ class Fused:
         self.width: int = int(code.shape[4])
         self.rows: int = int(code.shape[3])
         self.below = below
-        self._single = self.input == np.float32
-        self._whole = dtype == np.int64
-        self._narrow = dtype == np.float32
+        self._reads_float32 = self.input == np.float32
+        self._is_integer = dtype == np.int64
+        self._is_float32 = dtype == np.float32
         self._arguments = (code.code, code.columns, code.numbers, code.shape)
         self._kernel: Callable[..., Any] = compile_machine()
-        self._map: LineKernel | None = None
+        self._line_kernel: LineKernel | None = None
         self._columns_read: tuple[Array, Fused] | None = None
 
     @classmethod
@@ -56,7 +56,7 @@ class Fused:
         (node,) = (program.nodes[i] for i in program.inputs.values())
         dtype = numpy_dtype(program.output_type(output).dtype)
         fused = cls(node, code, dtype, find_upper_bound(program, program.outputs[output]))
-        fused._map = find_line_kernel(program, output)
+        fused._line_kernel = find_line_kernel(program, output)
         return fused
 
     def select_columns(self, columns: Sequence[int], width: int) -> Fused:
@@ -64,7 +64,7 @@ class Fused:
         if list(columns) == list(range(width)):
             return self
         narrowed = copy(self)
-        narrowed.columns, narrowed._map = width, None
+        narrowed.columns, narrowed._line_kernel = width, None
         narrowed._columns_read = (np.array(columns, np.int64), self)
         code, column_list, numbers, shape = self._arguments
         column_list = np.concatenate([np.array(columns, np.int64), column_list[self.columns :]])
@@ -82,40 +82,40 @@ class Fused:
         if not x.flags.c_contiguous:
             return self._fill_strided(x, out)
         rows = x.reshape(-1)
-        if self._map is not None:
-            return 0 if self._map.fill(rows, out.reshape(-1)) else -1
+        if self._line_kernel is not None:
+            return 0 if self._line_kernel.fill(rows, out.reshape(-1)) else -1
         flat_out = out.reshape(-1)
-        if self._whole:
+        if self._is_integer:
             flat_out = flat_out.view(np.float64)
-        elif self._narrow:
+        elif self._is_float32:
             flat_out = np.empty(flat_out.size)
-        single, double = (rows, _DOUBLE) if self._single else (_SINGLE, rows)
+        single, double = (rows, _DOUBLE) if self._reads_float32 else (_SINGLE, rows)
         failed_row: int = self._kernel(single, double, *self._arguments, flat_out)
-        if self._narrow and failed_row < 0:
+        if self._is_float32 and failed_row < 0:
             out[...] = flat_out.reshape(out.shape)
         return failed_row
 
     def calls(self, x: Rows, out: Rows, places: Iterator[int]) -> tuple[Call, ...]:
         """Return the calls that fill `out` from contiguous rows `x`, with scratch `places`."""
-        if self._map is not None:
-            return (self._map.call(x.line(), out.line()),)
-        flat_out = out.line(_DOUBLE.dtype if self._whole else None)
-        if self._narrow:
+        if self._line_kernel is not None:
+            return (self._line_kernel.call(x.line(), out.line()),)
+        flat_out = out.line(_DOUBLE.dtype if self._is_integer else None)
+        if self._is_float32:
             flat_out = Rows(next(places), _DOUBLE.dtype, self.width).line()
-        single, double = (x.line(), _DOUBLE) if self._single else (_SINGLE, x.line())
+        single, double = (x.line(), _DOUBLE) if self._reads_float32 else (_SINGLE, x.line())
         call = Call(self._kernel, (single, double, *self._arguments, flat_out))
-        return (call, call_convert(flat_out, out.line())) if self._narrow else (call,)
+        return (call, call_convert(flat_out, out.line())) if self._is_float32 else (call,)
 
     def _fill_strided(self, x: Array, out: Array) -> int:
         for start in range(0, x.shape[0], COPIED_ROWS):
             stop = start + COPIED_ROWS
             block, reader = x[start:stop], self
             if self._columns_read is not None:  # copy only the columns that are read
-                chosen, reader = self._columns_read
-                block = block[:, chosen]
-            failed = reader.fill(np.ascontiguousarray(block), out[start:stop])
-            if failed >= 0:
-                return start + failed
+                columns, reader = self._columns_read
+                block = block[:, columns]
+            failed_row = reader.fill(np.ascontiguousarray(block), out[start:stop])
+            if failed_row >= 0:
+                return start + failed_row
         return -1
 
 

@@ -8,7 +8,7 @@ import pytest
 from sqlml.backends.native import NativeBackend
 from sqlml.backends.native.rows.distance_kernels import make_expanded_search
 from sqlml.backends.native.rows.linear_kernels import make_wide_linear
-from sqlml.backends.native.rows.matmul_tiles import FUSES, HIGH, WIDTH, make_panels, pad_rows
+from sqlml.backends.native.rows.matmul_tiles import FUSES, TILE_ROWS, WIDTH, make_panels, pad_rows
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
@@ -43,8 +43,8 @@ def test_factors_are_padded_to_whole_tiles() -> None:
     np.testing.assert_array_equal(held[0], right[:, :WIDTH])
     np.testing.assert_array_equal(held[1, :, 0], right[:, WIDTH])
     assert not held[1, :, 1:].any()
-    left = np.ones((HIGH + 1, 3))
-    assert pad_rows(left).shape == (2 * HIGH, 3) and pad_rows(left).sum() == left.size
+    left = np.ones((TILE_ROWS + 1, 3))
+    assert pad_rows(left).shape == (2 * TILE_ROWS, 3) and pad_rows(left).sum() == left.size
     assert pad_rows(left[:0]).shape == (0, 3)
 
 
@@ -54,7 +54,7 @@ def test_a_linear_model_has_the_bits_of_the_reference(width: int, outputs: int) 
     rng = np.random.default_rng(width)
     weights, bias = rng.normal(size=(width, outputs)), rng.normal(size=outputs)
     score = make_wide_linear(weights, bias)
-    for rows in (0, 1, HIGH - 1, HIGH, 3 * HIGH + 1):
+    for rows in (0, 1, TILE_ROWS - 1, TILE_ROWS, 3 * TILE_ROWS + 1):
         x = rng.normal(size=(rows, width)) * 10.0 ** rng.integers(-9, 9, (rows, width))
         want = reference.FUNCTIONS["linear"]([x], {"weights": weights, "bias": bias})
         np.testing.assert_array_equal(score(x), want)
@@ -62,11 +62,11 @@ def test_a_linear_model_has_the_bits_of_the_reference(width: int, outputs: int) 
 
 
 def test_infinity_and_nan_stay_in_their_row() -> None:
-    x = np.zeros((HIGH + 2, 3))
-    x[1, 0], x[HIGH + 1, 2] = np.inf, np.nan
+    x = np.zeros((TILE_ROWS + 2, 3))
+    x[1, 0], x[TILE_ROWS + 1, 2] = np.inf, np.nan
     made = make_wide_linear(np.ones((3, 5)), np.zeros(5))(x)
     assert np.isinf(made[1]).all() and np.isnan(made[-1]).all()
-    assert not np.delete(made, [1, HIGH + 1], axis=0).any()
+    assert not np.delete(made, [1, TILE_ROWS + 1], axis=0).any()
 
 
 @fused
@@ -77,7 +77,7 @@ def test_a_search_finds_the_points_of_the_reference(width: int, count: int) -> N
     rng = np.random.default_rng(count)
     for scale in (2.0, 10.0):
         points = rng.integers(-4, 5, (count, width)) / scale
-        x = rng.integers(-4, 5, (3 * HIGH + 1, width)) / scale
+        x = rng.integers(-4, 5, (3 * TILE_ROWS + 1, width)) / scale
         x[0] = points[-1]
         for k in (1, 4, count):
             program = search_program(points, k)
@@ -108,7 +108,7 @@ def test_more_points_than_the_cache_holds() -> None:
 @pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf, 1e200])
 def test_what_is_infinitely_far_is_never_taken(odd: float) -> None:
     points = np.random.default_rng(2).normal(size=(30, 4))
-    x = np.zeros((HIGH + 3, 4))
+    x = np.zeros((TILE_ROWS + 3, 4))
     x[2, 1] = odd
     program = search_program(points, 3)
     want = reference.run(program, {"x": x})["transform"]
@@ -154,7 +154,7 @@ def test_distances_have_the_bits_of_the_reference(metric: str) -> None:
         b = Builder()
         x = b.op("pairwise", b.input("x", "float64", width), points=points, metric=metric)
         program = b.build({"transform": x})
-        for rows in (0, 1, 3 * HIGH + 2):
+        for rows in (0, 1, 3 * TILE_ROWS + 2):
             batch = rng.normal(size=(rows, width))
             batch[rows // 2 :, 0] = np.inf
             with np.errstate(all="ignore"):
