@@ -44,8 +44,8 @@ _ERROR_CLASSES: Mapping[str, type[ScoringError]] = MappingProxyType(
 """Map the names that `backends.sql.printing.Printing.error` writes to the error classes."""
 _SQL_ERROR = re.compile(rf"Invalid Input Error: ({'|'.join(_ERROR_CLASSES)}): (.*)", re.DOTALL)
 _MAX_PARKED = 100
-_counter = itertools.count(1)
-_parked: OrderedDict[int, BaseException] = OrderedDict()
+_tokens = itertools.count(1)
+_parked_errors: OrderedDict[int, BaseException] = OrderedDict()
 _lock = threading.Lock()
 
 
@@ -71,11 +71,11 @@ def park_error(error: Exception) -> ParkedFailure:
     while chained_error is not None:
         chained_error.__traceback__ = None
         chained_error = chained_error.__cause__ or chained_error.__context__
-    token = next(_counter)
+    token = next(_tokens)
     with _lock:
-        _parked[token] = error
-        if len(_parked) > _MAX_PARKED:  # Bounds memory if a client never claims its errors.
-            _parked.popitem(last=False)
+        _parked_errors[token] = error
+        if len(_parked_errors) > _MAX_PARKED:  # Bounds memory if a client never claims its errors.
+            _parked_errors.popitem(last=False)
     return ParkedFailure(f"sqlml-failure-{token}: {error}")
 
 
@@ -86,7 +86,7 @@ def claim_error(message: str) -> BaseException | None:
         sql_error = _SQL_ERROR.match(message)
         return None if sql_error is None else _ERROR_CLASSES[sql_error[1]](sql_error[2])
     with _lock:
-        return _parked.pop(int(token_match[1]), None)
+        return _parked_errors.pop(int(token_match[1]), None)
 
 
 @dataclass(frozen=True, slots=True)

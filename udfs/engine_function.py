@@ -116,10 +116,10 @@ def score_by_name(
         results.append(pa.nulls(len(rows), result_type) if scores is None else scores)
         positions.append(rows)
     order = np.concatenate(positions)
-    inverse = np.empty_like(order)
-    inverse[order] = np.arange(len(order))
-    joined = pa.concat_arrays(results) if results else pa.nulls(0, result_type)
-    return joined.take(to_arrow(inverse, pa.int64()))
+    positions_in_order = np.empty_like(order)
+    positions_in_order[order] = np.arange(len(order))
+    scores_by_group = pa.concat_arrays(results) if results else pa.nulls(0, result_type)
+    return scores_by_group.take(to_arrow(positions_in_order, pa.int64()))
 
 
 def _group_rows(names: pa.Array | pa.ChunkedArray) -> Iterator[tuple[str | None, Array]]:

@@ -79,10 +79,10 @@ def name_refused_value(
         return make_unknown_category_error(error.feature, error.step, format_value(value[0]))
     if encoders is None or error.feature not in encoders.inputs:
         return error
-    missing: Array = np.array([[None]], object)
-    selected = _select_feature_outputs(encoders, error.feature)
-    codes = reference.run(selected, {error.feature: missing})
-    refuses_null = any(c.min() < 0 for c in codes.values())
+    null_column: Array = np.array([[None]], object)
+    feature_encoders = _select_feature_outputs(encoders, error.feature)
+    codes = reference.run(feature_encoders, {error.feature: null_column})
+    refuses_null = any(column.min() < 0 for column in codes.values())
     category = "a category (or NULL)" if refuses_null else "a category"
     query = _build_unknown_values_sql(encoders, error.feature, refuses_null, dialect)
     return make_unknown_category_error(error.feature, error.step, category, query)
@@ -162,7 +162,7 @@ _NULL_CODE, _FIRST_CODE, _CODE_COUNT = -2, -3, 1 << 23
 # The most strings to remember per batch (an error names only the first refused string), the most
 # strings to remember in all, and the most characters to keep of each string.
 _MAX_BATCH_TEXTS, _MAX_TEXTS, _MAX_TEXT_LENGTH = 256, 1 << 14, 1000
-_counter = itertools.count()
+_code_counter = itertools.count()
 _remembered_texts: OrderedDict[int, str] = OrderedDict()
 _lock = threading.Lock()
 
@@ -181,7 +181,7 @@ def _remember_texts(texts: list[str | None]) -> Iterator[int]:
         if text is None:
             yield _NULL_CODE
             continue
-        code = _FIRST_CODE - next(_counter) % _CODE_COUNT
+        code = _FIRST_CODE - next(_code_counter) % _CODE_COUNT
         _remembered_texts.pop(code, None)
         _remembered_texts[code] = text[:_MAX_TEXT_LENGTH]
         if len(_remembered_texts) > _MAX_TEXTS:
@@ -249,10 +249,10 @@ def make_engine_function(
     is_integer = part.output == "label" and bool(labels)
     has_groups = part.output == "proba" and not program.has_one_probability_per_target
     groups = tuple(map(len, labels)) if len(labels) > 1 and has_groups else ()
-    shifts = find_first_positions(labels) if len(labels) > 1 and is_integer else ()
+    class_offsets = find_first_positions(labels) if len(labels) > 1 and is_integer else ()
     is_listed = is_list(part, output_type.width)
     fields = struct_fields(program, spec.parts, spec.by_column)
-    batch = BatchFunction(
+    scorer = BatchFunction(
         compiled=compiled,
         input_name=PACKED,
         output=part.output,
@@ -262,7 +262,7 @@ def make_engine_function(
         columns=output_type.width,
         is_listed=is_listed,
         groups=groups,
-        class_offsets=shifts,
+        class_offsets=class_offsets,
         explain=_make_explainer(prepared, dialect),
         last_rows=_share_last_rows(spec) if spec.remembers_rows else None,
         nbytes=core.nbytes,
@@ -273,20 +273,20 @@ def make_engine_function(
         fields=fields,
     )
     if spec.by_column:
-        argument_types = (sql_type,) * batch.packed + ("VARCHAR",) * batch.texts
+        argument_types = (sql_type,) * scorer.packed + ("VARCHAR",) * scorer.texts
     else:
-        argument_types = (f"{sql_type}[{batch.packed}]",) + ("BLOB[]",) * bool(batch.texts)
+        argument_types = (f"{sql_type}[{scorer.packed}]",) + ("BLOB[]",) * bool(scorer.texts)
     result_type = ("INTEGER" if is_integer else "DOUBLE") + "[]" * (is_listed + bool(groups))
     if fields:
         result_type = spell_struct(fields)
-    return EngineFunction(spec.name, batch, argument_types, result_type, spec.once, spec.by_column)
+    return EngineFunction(spec.name, scorer, argument_types, result_type, spec.once, spec.by_column)
 
 
 def _share_last_rows(spec: FunctionSpec) -> LastRows:
     """Return the last rows of the function `spec`; its volatile variant in WHERE shares them."""
     last_rows = LastRows()
-    shared = _shared_last_rows.setdefault(replace(spec, once=False).name, last_rows)
-    return last_rows if shared is last_rows else shared.twin()
+    shared_rows = _shared_last_rows.setdefault(replace(spec, once=False).name, last_rows)
+    return last_rows if shared_rows is last_rows else shared_rows.twin()
 
 
 _shared_last_rows: WeakValueDictionary[str, LastRows] = WeakValueDictionary()
@@ -301,9 +301,9 @@ def _build_lookup(prepared: Prepared, dtype: str, on_use: bool) -> Lookup | None
         CompiledOnUse(split.lookup, choice) if on_use else compile_core(split.lookup, choice),
         len(split.texts),
         tuple(split.lookup.inputs),
-        tuple(c.name for c in split.columns if c.is_looked_up),
-        tuple(k for k, c in enumerate(split.columns) if not c.is_looked_up),
-        tuple(k for k, c in enumerate(split.columns) if c.is_looked_up),
+        tuple(column.name for column in split.columns if column.is_looked_up),
+        tuple(position for position, column in enumerate(split.columns) if not column.is_looked_up),
+        tuple(position for position, column in enumerate(split.columns) if column.is_looked_up),
         dtype,
     )
 
@@ -326,8 +326,8 @@ def _make_explainer(prepared: Prepared, dialect: Dialect) -> Explain:
             if split.encoders is None:
                 return None
             names = [name for name in outputs_of_feature(split.encoders, feature) if name in codes]
-            refused = (find_refused_text(inputs[PACKED][row, codes[name]]) for name in names)
-            return next((text for text in refused if text is not None), None)
+            refused_texts = (find_refused_text(inputs[PACKED][row, codes[name]]) for name in names)
+            return next((text for text in refused_texts if text is not None), None)
 
         return name_refused_value(error, split.core, inputs, read_value, split.encoders, dialect)
 

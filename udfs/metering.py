@@ -53,7 +53,7 @@ class Meter:
         """The seconds during which at least one thread was inside a function."""
         return self._busy_nanoseconds * 1e-9
 
-    def measurement_of(self, name: str) -> FunctionMeasurement:
+    def get_measurement(self, name: str) -> FunctionMeasurement:
         with self._lock:
             batches, rows, nanoseconds = self._totals.get(name, (0, 0, 0))
         return FunctionMeasurement(rows, batches, nanoseconds * 1e-9)
@@ -103,7 +103,7 @@ class Twin:
         assert self._analysis is not None
         meter, function = self._analysis
         recalled_rows = 0 if function.last_rows is None else function.last_rows.found_rows
-        return replace(meter.measurement_of(self.name), again=recalled_rows)
+        return replace(meter.get_measurement(self.name), again=recalled_rows)
 
     def end_analysis(self) -> None:
         self._analysis = None
@@ -118,7 +118,7 @@ def _start_twin(name: str, make_function: Callable[[], EngineFunction], meter: M
     function = make_function()  # Outside of the lock, since this may compile.
     with _lock:
         twins = _twins.setdefault(name, [])
-        twin = next((t for t in twins if t._analysis is None), None)
+        twin = next((candidate for candidate in twins if candidate._analysis is None), None)
         if twin is None:
             twin = Twin(function, len(twins) + 1)
             twins.append(twin)

@@ -39,19 +39,19 @@ class Additive:
     ) -> None:
         self._program, self._b, self._values, self._background = program, b, values, background
         self._owners = find_owners(program)
-        self._players = max(len(program.inputs), 1)
-        self._cache: dict[int, Value | None] = {}
+        self._num_players = max(len(program.inputs), 1)
+        self._contributions: dict[int, Value | None] = {}
         self.lacks_cover = self.is_too_wide = False
 
     @property
     def block(self) -> int:
-        return self._players + 1
+        return self._num_players + 1
 
     def get_contributions(self, i: int) -> Value | None:
         """Return the contributions to node i, float64 (n, width * block); None if not additive."""
-        if i not in self._cache:
-            self._cache[i] = self._compute_contributions(i)
-        return self._cache[i]
+        if i not in self._contributions:
+            self._contributions[i] = self._compute_contributions(i)
+        return self._contributions[i]
 
     def _compute_contributions(self, i: int) -> Value | None:
         node = self._program.nodes[i]
@@ -103,21 +103,21 @@ class Additive:
     def _append_linear(self, x: Value, weights: Array, bias: Array) -> Value:
         return self._b.linear(self._b.cast(x, "float64"), weights, bias)
 
-    def explain_columns(self, i: int, chosen: Array) -> Value | None:
-        """Return the contributions to only the columns `chosen` of node i, or None if unknown."""
+    def explain_columns(self, i: int, columns: Array) -> Value | None:
+        """Return the contributions to only `columns` of node i, or None if unknown."""
         node = self._program.nodes[i]
         if node.op == "tree_ensemble" and not node.attrs["target"].any():
             attrs = dict(node.attrs)
-            attrs["leaf_values"] = np.ascontiguousarray(node.attrs["leaf_values"][:, chosen])
-            attrs["base"] = np.ascontiguousarray(node.attrs["base"][chosen])
+            attrs["leaf_values"] = np.ascontiguousarray(node.attrs["leaf_values"][:, columns])
+            attrs["base"] = np.ascontiguousarray(node.attrs["base"][columns])
             return self.explain_trees(node.inputs[0], attrs)
         scaling = self._match_constant_factor(node) if node.op in ("mul", "div") else None
         if scaling is None:
             blocks = self.get_contributions(i)
-            return None if blocks is None else self._select_columns(blocks, chosen)
-        value, factors = scaling
-        blocks = self.explain_columns(value, chosen)
-        return None if blocks is None else self._scale_blocks(node.op, blocks, factors[chosen])
+            return None if blocks is None else self._select_columns(blocks, columns)
+        value_index, factors = scaling
+        blocks = self.explain_columns(value_index, columns)
+        return None if blocks is None else self._scale_blocks(node.op, blocks, factors[columns])
 
     def _select_columns(self, blocks: Value, columns: Array) -> Value:
         starts = columns.astype(np.int64)[:, None] * self.block
@@ -141,48 +141,48 @@ class Additive:
                 return None
             # Inputs that share columns form one additional player, and divide its contribution.
             shared_sets = list(dict.fromkeys(inputs for inputs in known_sets if len(inputs) > 1))
-            extra_players = {inputs: self._players + k for k, inputs in enumerate(shared_sets)}
+            extra_players = {inputs: self._num_players + k for k, inputs in enumerate(shared_sets)}
             players = [extra_players.get(s, max(s, default=NONE)) for s in known_sets]
             owner = np.array(players, np.int32)
         if not used_columns.size:
             used_columns, owner = np.zeros(1, np.int64), np.zeros(1, np.int32)
         x = self._b.op("select", self._values[source], indices=used_columns)
-        op_attrs = {n: v for n, v in attrs.items() if n not in _UNUSED_STATISTICS}
-        op_attrs["feature"] = np.searchsorted(used_columns, attrs["feature"]).astype(np.int32)
+        new_attrs = {name: value for name, value in attrs.items() if name not in _UNUSED_STATISTICS}
+        new_attrs["feature"] = np.searchsorted(used_columns, attrs["feature"]).astype(np.int32)
         player = np.maximum(owner, 0).astype(np.int32)
         if self._exceeds_limit(min(used_columns.size, Ensemble.of(attrs).depth), _MAX_PATH_COLUMNS):
             return None
         if self._background is not None:
-            background = op_attrs["background"] = self._score_background(x)
-            if background.shape[0] * op_attrs["feature"].size > _MAX_NODE_ROWS:
+            background = new_attrs["background"] = self._score_background(x)
+            if background.shape[0] * new_attrs["feature"].size > _MAX_NODE_ROWS:
                 raise ConfigError(
                     f"{background.shape[0]:,} background rows are too many for "
-                    f"{op_attrs['feature'].size:,} nodes of trees; take a smaller sample"
+                    f"{new_attrs['feature'].size:,} nodes of trees; take a smaller sample"
                 )
-        op_attrs |= {"player": player, "players": self._players + len(shared_sets)}
-        contributions = self._b.op("tree_contributions", x, **op_attrs)
+        new_attrs |= {"player": player, "players": self._num_players + len(shared_sets)}
+        contributions = self._b.op("tree_contributions", x, **new_attrs)
         return self._divide_shared(contributions, shared_sets) if shared_sets else contributions
 
     def _divide_shared(self, blocks: Value, shared_sets: list[frozenset[int]]) -> Value | None:
         """Divide the contribution of each set of inputs equally among the inputs in the set."""
         wide_block_size = self.block + len(shared_sets)
         share_matrix = np.zeros((wide_block_size, self.block))
-        share_matrix[: self._players, : self._players] = np.eye(self._players)
+        share_matrix[: self._num_players, : self._num_players] = np.eye(self._num_players)
         share_matrix[-1, -1] = 1
         for k, inputs in enumerate(shared_sets):
-            share_matrix[self._players + k, sorted(inputs)] = 1 / len(inputs)
-        outputs = blocks.type.width // wide_block_size
-        if self._exceeds_limit(outputs * outputs * share_matrix.size, _MAX_WEIGHTS):
+            share_matrix[self._num_players + k, sorted(inputs)] = 1 / len(inputs)
+        num_outputs = blocks.type.width // wide_block_size
+        if self._exceeds_limit(num_outputs * num_outputs * share_matrix.size, _MAX_WEIGHTS):
             return None
-        weights = np.kron(np.eye(outputs), share_matrix)
-        return self._append_linear(blocks, weights, np.zeros(outputs * self.block))
+        weights = np.kron(np.eye(num_outputs), share_matrix)
+        return self._append_linear(blocks, weights, np.zeros(num_outputs * self.block))
 
     def explain_linear(self, node: Node) -> Value | None:
         """Return the contributions to a weighted sum of columns with one owner each, or of sums."""
         weights: Array = np.asarray(node.attrs["weights"], np.float64)
-        source, (columns, outputs) = node.inputs[0], weights.shape
+        source, (num_columns, num_outputs) = node.inputs[0], weights.shape
         owner = self._owners[source]
-        bias = np.zeros((outputs, self.block))
+        bias = np.zeros((num_outputs, self.block))
         bias[:, -1] = np.asarray(node.attrs["bias"], np.float64)
         if (owner < NONE).any():
             blocks = self.get_contributions(source)
@@ -194,23 +194,23 @@ class Additive:
             return self._subtract_background_mean(terms)
         if self._exceeds_limit(weights.size * self.block, _MAX_WEIGHTS):
             return None
-        positions = np.where(owner == NONE, self._players, owner)
-        column_weights = np.zeros((columns, outputs, self.block))
-        column_weights[np.arange(columns), :, positions] = weights
-        flat_weights = column_weights.reshape(columns, -1)
+        positions = np.where(owner == NONE, self._num_players, owner)
+        column_weights = np.zeros((num_columns, num_outputs, self.block))
+        column_weights[np.arange(num_columns), :, positions] = weights
+        flat_weights = column_weights.reshape(num_columns, -1)
         contributions = self._append_linear(self._values[source], flat_weights, bias.ravel())
         return self._subtract_background_mean(contributions)
 
     def _multiply_terms(self, x: Value, owner: Array, weights: Array, bias: Array) -> Value:
         """Compute the contributions by products, since a weight matrix would be mostly zeros."""
-        outputs = bias.shape[0]
-        column_of = np.zeros(self.block, np.int64)
-        weights_of = np.zeros((self.block, outputs))
-        positions = np.where(owner == NONE, self._players, owner)
-        column_of[positions], weights_of[positions] = np.arange(owner.size), weights
-        indices = np.tile(column_of, outputs)
-        spread = self._b.op("select", self._b.cast(x, "float64"), indices=indices)
-        return self._b.op("add", self._b.op("mul", spread, weights_of.T.ravel()), bias.ravel())
+        num_outputs = bias.shape[0]
+        column_indices = np.zeros(self.block, np.int64)
+        player_weights = np.zeros((self.block, num_outputs))
+        positions = np.where(owner == NONE, self._num_players, owner)
+        column_indices[positions], player_weights[positions] = np.arange(owner.size), weights
+        indices = np.tile(column_indices, num_outputs)
+        terms = self._b.op("select", self._b.cast(x, "float64"), indices=indices)
+        return self._b.op("add", self._b.op("mul", terms, player_weights.T.ravel()), bias.ravel())
 
     def explain_addition(self, node: Node) -> Value | None:
         left, right = (self._explain_operand(j, node.type.width) for j in node.inputs)
@@ -240,12 +240,12 @@ class Additive:
         is_constant = [self._program.nodes[j].op == "constant" for j in node.inputs]
         if sum(is_constant) != 1 or (node.op == "div" and is_constant[0]):
             return None
-        factor, value = (node.inputs[is_constant.index(flag)] for flag in (True, False))
-        factors = np.asarray(self._program.nodes[factor].attrs["value"], np.float64).ravel()
+        factor_index, value_index = (node.inputs[is_constant.index(flag)] for flag in (True, False))
+        factors = np.asarray(self._program.nodes[factor_index].attrs["value"], np.float64).ravel()
         width = node.type.width
-        if self._program.nodes[value].type.width != width or factors.size not in (1, width):
+        if self._program.nodes[value_index].type.width != width or factors.size not in (1, width):
             return None
-        return value, np.broadcast_to(factors, width)
+        return value_index, np.broadcast_to(factors, width)
 
     def _scale_blocks(self, op: str, blocks: Value, factors: Array) -> Value:
         return self._b.op(op, blocks, np.repeat(factors, self.block))

@@ -54,13 +54,13 @@ def estimate_blocks(
     num_rows = len(next(iter(background.values())))
     numbers, strings = np.zeros((num_rows, num_inputs)), np.full((num_rows, num_inputs), "", object)
     missing = np.zeros((num_rows, num_inputs), bool)
-    for k, (input_name, dtype) in enumerate(zip(program.inputs, dtypes, strict=True)):
+    for column, (input_name, dtype) in enumerate(zip(program.inputs, dtypes, strict=True)):
         values = np.asarray(background[input_name]).reshape(num_rows)
         if dtype == "string":
-            missing[:, k] = [value is None for value in values]
-            strings[:, k] = ["" if value is None else str(value) for value in values]
+            missing[:, column] = [value is None for value in values]
+            strings[:, column] = ["" if value is None else str(value) for value in values]
         else:
-            numbers[:, k] = values.astype(np.float64)
+            numbers[:, column] = values.astype(np.float64)
     if pairs is None:  # at least 64 pairs in all, and at least 2 per background row
         pairs = max(2, -(-64 // num_rows))
     return b.op(
@@ -80,10 +80,10 @@ def _isolate_output(program: Program, name: str) -> Program:
     """Return an optimized Program that has output `name` as `y`, and inputs `x0`, `x1`, ..."""
     optimized = run(select_outputs(program, [name]))
     b, values = Builder(), list[Value]()
-    new_names = {input_name: f"x{k}" for k, input_name in enumerate(program.inputs)}
+    name_by_input = {input_name: f"x{k}" for k, input_name in enumerate(program.inputs)}
     for node in optimized.nodes:
         if node.op == "input":
-            values.append(b.input_of(node, new_names[str(node.attrs["name"])]))
+            values.append(b.input_of(node, name_by_input[str(node.attrs["name"])]))
         else:
             values.append(copy_retyped(b, node, [values[i] for i in node.inputs]))
     return b.build({"y": values[optimized.outputs[name]]})
@@ -111,18 +111,18 @@ class ClassContributions:
 
     def outputs(self, blocks: Value) -> dict[str, Value]:
         """Return OWN and BY_CLASS from the blocks of the explained output."""
-        sizes = [len(labels) for labels in self.program.labels]
+        class_counts = [len(labels) for labels in self.program.labels]
         block_count = blocks.type.width // self.block
-        if len(sizes) > 1:
-            return {OWN: self._select_blocks_of_targets(blocks, sizes, block_count)}
-        (classes,) = sizes
-        if block_count == 1 and classes == 1:
+        if len(class_counts) > 1:
+            return {OWN: self._select_blocks_of_targets(blocks, class_counts, block_count)}
+        (num_classes,) = class_counts
+        if block_count == 1 and num_classes == 1:
             return {OWN: blocks, BY_CLASS: blocks}
-        if block_count == 1 and classes == 2:
+        if block_count == 1 and num_classes == 2:
             return {OWN: blocks, BY_CLASS: self.b.op("concat", self._complement(blocks), blocks)}
-        if block_count != classes or not self._has_score_per_class():
+        if block_count != num_classes or not self._has_score_per_class():
             raise UnsupportedModelError(_NO_CLASS_MATCH)
-        return {OWN: self._select_own_block(blocks, classes, 0), BY_CLASS: blocks}
+        return {OWN: self._select_own_block(blocks, num_classes, 0), BY_CLASS: blocks}
 
     def _select_blocks_of_targets(self, blocks: Value, sizes: list[int], block_count: int) -> Value:
         if block_count == len(sizes) and self.program.has_one_probability_per_target:
@@ -130,41 +130,41 @@ class ClassContributions:
         if block_count != sum(sizes):
             raise UnsupportedModelError(_NO_CLASS_MATCH)
         own_blocks, first_class = list[Value](), 0
-        for target, size in enumerate(sizes):
-            target_blocks = self._select_blocks(blocks, first_class, size)
-            own_blocks.append(self._select_own_block(target_blocks, size, target))
-            first_class += size
+        for target, num_classes in enumerate(sizes):
+            target_blocks = self._select_blocks(blocks, first_class, num_classes)
+            own_blocks.append(self._select_own_block(target_blocks, num_classes, target))
+            first_class += num_classes
         return self.b.concat(own_blocks)
 
-    def _select_own_block(self, blocks: Value, classes: int, target: int) -> Value:
+    def _select_own_block(self, blocks: Value, num_classes: int, target: int) -> Value:
         """Return the block of the second of two classes, or of the predicted class."""
-        if classes == 2:
+        if num_classes == 2:
             return self._select_blocks(blocks, 1, 1)
-        return self._select_predicted_block(blocks, classes, target)
+        return self._select_predicted_block(blocks, num_classes, target)
 
-    def _select_blocks(self, blocks: Value, first: int, count: int) -> Value:
-        columns = np.arange(first * self.block, (first + count) * self.block)
+    def _select_blocks(self, blocks: Value, first_block: int, count: int) -> Value:
+        columns = np.arange(first_block * self.block, (first_block + count) * self.block)
         return self.b.op("select", blocks, indices=columns)
 
     def _complement(self, blocks: Value) -> Value:
         """Return the blocks of the first of two classes, given `blocks` of the second class."""
-        inputs = len(self.program.inputs)
+        num_inputs = len(self.program.inputs)
         offset, sign = np.zeros(self.block), np.ones(self.block)
-        sign[: inputs + 1] = -1
-        offset[inputs] = 1 if find_explained_output(self.program) == "proba" else 0
+        sign[: num_inputs + 1] = -1
+        offset[num_inputs] = 1 if find_explained_output(self.program) == "proba" else 0
         return self.b.op("add", offset, self.b.op("mul", blocks, sign))
 
-    def _select_predicted_block(self, blocks: Value, classes: int, target: int) -> Value:
+    def _select_predicted_block(self, blocks: Value, num_classes: int, target: int) -> Value:
         """Return the block of each row's predicted class, by a sum with zero for other blocks."""
         if "label" not in self.program.outputs:
             raise UnsupportedModelError(_NO_CLASS_MATCH)
         label = self.values[self.program.outputs["label"]]
         if label.type.width > 1:
             label = self.b.op("select", label, indices=np.array([target]))
-        is_predicted = self.b.op("one_hot", label, width=classes, dtype="float64")
-        mask = self.b.linear(is_predicted, np.repeat(np.eye(classes), self.block, axis=1))
+        is_predicted = self.b.op("one_hot", label, width=num_classes, dtype="float64")
+        mask = self.b.linear(is_predicted, np.repeat(np.eye(num_classes), self.block, axis=1))
         product = self.b.op("mul", mask, blocks)
-        return self.b.linear(product, np.tile(np.eye(self.block), (classes, 1)))
+        return self.b.linear(product, np.tile(np.eye(self.block), (num_classes, 1)))
 
     def _has_score_per_class(self) -> bool:
         """Return whether there is one explained column per class, with the label as argmax."""
@@ -229,8 +229,8 @@ def _build_explained(program: Program, background: Background, pairs: int | None
 
 
 def find_block_size(program: Program) -> int:
-    estimated = any(node.op == "sampled_contributions" for node in program.nodes)
-    return (2 if estimated else 1) * len(program.inputs) + 1
+    is_estimated = any(node.op == "sampled_contributions" for node in program.nodes)
+    return (2 if is_estimated else 1) * len(program.inputs) + 1
 
 
 def ensure_explained(program: Program, output: str) -> Program:

@@ -37,11 +37,11 @@ def find_feature_facts(program: Program) -> list[FeatureFacts]:
     """Return what encoders, StandardScalers and LightGBM's bounds reveal about each input."""
     kinds = {feature.name: feature.kind for feature in program.features}
     facts = [FeatureFacts(name, kinds.get(name, "number")) for name in program.inputs]
-    owner = find_owners(program)
+    owners = find_owners(program)
     for node in program.nodes:
         for name, values, columns in _find_facts_of_node(program, node):
-            for node_and_column, value in zip(columns, values, strict=True):
-                input_index = int(owner[node_and_column[0]][node_and_column[1]])
+            for source, value in zip(columns, values, strict=True):
+                input_index = int(owners[source[0]][source[1]])
                 if input_index >= 0 and getattr(facts[input_index], name) is None:
                     facts[input_index] = replace(facts[input_index], **{name: value})
     return facts
@@ -92,7 +92,7 @@ def _has_original_features(program: Program, index: int) -> bool:
 
 
 def _to_numbers(values: Array) -> list[float | None]:
-    return [None if np.isnan(v) else float(v) for v in values]
+    return [None if np.isnan(value) else float(value) for value in values]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +157,8 @@ def _compute_library_importances(
     ((ensemble, owner),) = forests
     assert ensemble.gain is not None
     gain_by_tree = np.zeros((ensemble.trees, gain.size))
-    cells = (ensemble.node_roots(), owner[ensemble.feature])
-    np.add.at(gain_by_tree, cells, ensemble.gain.astype(np.float64))
+    tree_and_input = (ensemble.node_roots(), owner[ensemble.feature])
+    np.add.at(gain_by_tree, tree_and_input, ensemble.gain.astype(np.float64))
     if "GradientBoosting" in source:  # `_gb.py`: shares of the total decrease
         if ensemble.cover is not None:
             has_root = ensemble.roots >= 0
@@ -245,7 +245,7 @@ def find_column_names(program: Program, i: int) -> list[str | None]:
         return _name_one_hot_columns(program, node)
     if node.op in ("count_tokens", "has_items"):
         text, ends = node.attrs["words"].tobytes(), node.attrs["ends"].tolist()
-        return [text[a:b].decode("utf-8", "replace") for a, b in pairwise([0, *ends])]
+        return [text[start:stop].decode("utf-8", "replace") for start, stop in pairwise([0, *ends])]
     if node.op == "isnan":
         return [MISSING] * node.type.width
     if node.inputs:
@@ -313,8 +313,8 @@ def _list_tree_nodes(program: Program, i: int, ensemble: Ensemble, tree: int) ->
     """List the nodes of a tree that reads node `i` of the Program."""
     owner, names = find_owners(program)[i], find_column_names(program, i)
     inputs, nodes = list(program.inputs), list[TreeNode]()
-    queue, numbers = [(int(ensemble.roots[tree]), 0)], {int(ensemble.roots[tree]): 0}
-    for index, depth in queue:
+    pending, numbers = [(int(ensemble.roots[tree]), 0)], {int(ensemble.roots[tree]): 0}
+    for index, depth in pending:
         common_fields: dict[str, Any] = {"depth": depth, "output": int(ensemble.target[tree])}
         if index < 0:
             values = tuple(ensemble.leaf_values[~index].astype(np.float64).tolist())
@@ -323,7 +323,7 @@ def _list_tree_nodes(program: Program, i: int, ensemble: Ensemble, tree: int) ->
             continue
         for child in (int(ensemble.left[index]), int(ensemble.right[index])):
             numbers[child] = len(numbers)
-            queue.append((child, depth + 1))
+            pending.append((child, depth + 1))
         column = int(ensemble.feature[index])
         is_set = ensemble.categorical is not None and bool(ensemble.categorical[index])
         members = map(str, ensemble.set_members(index).tolist()) if is_set else ()

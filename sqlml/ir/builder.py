@@ -38,8 +38,8 @@ class Builder:
         """Begin with the nodes `start`, which are the first nodes of another Program."""
         self._nodes: list[Node] = list(start)
         self._first_columns: dict[int, Array] = {}
-        named = [(i, node) for i, node in enumerate(start) if node.op == "input"]
-        self._inputs: dict[str, int] = {str(node.attrs["name"]): i for i, node in named}
+        input_nodes = [(i, node) for i, node in enumerate(start) if node.op == "input"]
+        self._inputs: dict[str, int] = {str(node.attrs["name"]): i for i, node in input_nodes}
 
     def input(self, name: str, dtype: DType, width: int = 1, kind: str | None = None) -> Value:
         """Return the input `name`, (n, width) of `dtype`; the first call adds it.
@@ -85,9 +85,9 @@ class Builder:
         Value(index=4, type=float64[n,2])
         """
         frozen = freeze(attrs)
-        values = [v if isinstance(v, Value) else self.constant(v) for v in inputs]
-        result_type = ops.infer(name, [v.type for v in values], frozen)
-        self._nodes.append(Node(name, tuple(v.index for v in values), frozen, result_type))
+        values = [value if isinstance(value, Value) else self.constant(value) for value in inputs]
+        result_type = ops.infer(name, [value.type for value in values], frozen)
+        self._nodes.append(Node(name, tuple(value.index for value in values), frozen, result_type))
         return Value(len(self._nodes) - 1, result_type)
 
     def concat(self, values: Sequence[Value]) -> Value:
@@ -117,7 +117,7 @@ class Builder:
             if name in self._inputs:
                 return self.input_of(node)
             self._inputs[name] = len(self._nodes)
-        self._nodes.append(_with_inputs(node, tuple([v.index for v in inputs])))
+        self._nodes.append(_with_inputs(node, tuple([value.index for value in inputs])))
         return Value(len(self._nodes) - 1, node.type)
 
     def node(self, value: Value) -> Node:
@@ -140,7 +140,7 @@ class Builder:
         names = tuple(self._inputs) if order is None else order
         is_live = [False] * len(self._nodes)
         roots = [] if order is None else [self._inputs[n] for n in names]
-        for i in (*(v.index for v in outputs.values()), *roots):
+        for i in (*(value.index for value in outputs.values()), *roots):
             is_live[i] = True
         for i in range(len(is_live) - 1, -1, -1):
             if is_live[i]:
@@ -156,7 +156,7 @@ class Builder:
         return Program(
             tuple(nodes),
             MappingProxyType(inputs),
-            MappingProxyType({n: new_index[v.index] for n, v in outputs.items()}),
+            MappingProxyType({n: new_index[value.index] for n, value in outputs.items()}),
             label_sets(labels),
         )
 

@@ -58,18 +58,18 @@ def check_content(content: bytes) -> None:
         raise UnsupportedModelError("the model is in onnxruntime's own format; keep the ONNX file")
     pending, node_count = [("ModelProto", 0, len(content), 0)], 0
     while pending:
-        message, offset, end, depth = pending.pop()
-        message_fields = MESSAGES[message]
+        message_type, offset, end, depth = pending.pop()
+        message_fields = MESSAGES[message_type]
         while offset < end:
-            is_attribute = message == "AttributeProto"
-            if is_attribute and (entries := _LIST_ENTRIES.match(content, offset, end)):
-                offset = entries.end()
+            is_attribute = message_type == "AttributeProto"
+            if is_attribute and (match := _LIST_ENTRIES.match(content, offset, end)):
+                offset = match.end()
                 continue
             key, offset = _read_varint(content, offset, end)
             field, wire_type = key >> 3, key & 7
             if wire_type == _VARINT:
                 value, offset = _read_varint(content, offset, end)
-                if message == "TensorProto" and field == _DATA_LOCATION and value:
+                if message_type == "TensorProto" and field == _DATA_LOCATION and value:
                     raise _make_external_data_error()
             elif wire_type == _LENGTH:
                 size, start = _read_varint(content, offset, end)
@@ -77,15 +77,15 @@ def check_content(content: bytes) -> None:
                 if offset > end:
                     raise _make_damage_error("a field is longer than its message")
                 if field in message_fields:
-                    _check_message(message, message_fields[field])
+                    _check_message(message_type, message_fields[field])
                     inner_depth = depth + (message_fields[field] == "GraphProto")
                     if inner_depth > MAX_DEPTH:
                         raise ArtifactError("the ONNX graph is nested too deeply")
                     node_count += message_fields[field] == "NodeProto"
                     pending.append((message_fields[field], start, offset, inner_depth))
-                elif message == "NodeProto" and field in (_OP_TYPE, _DOMAIN):
+                elif message_type == "NodeProto" and field in (_OP_TYPE, _DOMAIN):
                     _check_operator(field, content[start:offset])
-                elif message == "TensorProto" and field == _EXTERNAL_DATA:
+                elif message_type == "TensorProto" and field == _EXTERNAL_DATA:
                     raise _make_external_data_error()
             elif wire_type in _FIXED_BYTES:
                 offset += _FIXED_BYTES[wire_type]
@@ -119,8 +119,8 @@ def _check_message(parent_type: str, message_type: str) -> None:
         raise UnsupportedModelError("the ONNX model has sparse weights; store them dense")
 
 
-def _check_operator(field: int, text: bytes) -> None:
-    name = text.decode("utf-8", "replace")
+def _check_operator(field: int, content: bytes) -> None:
+    name = content.decode("utf-8", "replace")
     if field == _DOMAIN and name not in DOMAINS:
         raise UnsupportedModelError(
             f"the ONNX model has operators of domain {name!r}, which only its vendor's runtime "

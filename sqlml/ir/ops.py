@@ -81,24 +81,24 @@ OPS: Mapping[str, Op] = {op.name: op for op in TABLE}
 
 def infer(op: str, types: Types, attrs: Attrs) -> TensorType:
     """Return the result type of `op`; raise ProgramError if types or attributes do not fit."""
-    row = OPS.get(op)
-    if row is None:
+    operator = OPS.get(op)
+    if operator is None:
         raise ProgramError(f"unknown operator {op!r}")
-    min_inputs, max_inputs = row.arity
+    min_inputs, max_inputs = operator.arity
     if len(types) < min_inputs or (max_inputs is not None and len(types) > max_inputs):
         raise ProgramError(f"{op} takes {min_inputs} to {max_inputs} inputs, not {len(types)}")
-    _check_attrs(row, attrs)
-    if not row.sparse and any(t.sparse for t in types):
+    _check_attrs(operator, attrs)
+    if not operator.sparse and any(t.sparse for t in types):
         raise ProgramError(f"{op} does not take sparse rows; densify them first")
-    if not row.nested and any(t.dtype in NESTED for t in types):
+    if not operator.nested and any(t.dtype in NESTED for t in types):
         raise ProgramError(f"{op} does not take lists or maps")
-    result_type = row.rule(types, attrs)
+    result_type = operator.rule(types, attrs)
     # An axis of length 0 counts as 1, because numpy limits the product of the others anyway.
-    count = math.prod(max(d, 1) for d in result_type.shape[1 if result_type.rowwise else 0 :])
+    num_values = math.prod(max(d, 1) for d in result_type.shape[1 if result_type.rowwise else 0 :])
     is_dense = result_type.rowwise and not result_type.sparse
     max_values = MAX_ROW_VALUES if is_dense else MAX_CONSTANT_VALUES
-    if count > max_values:
-        raise ProgramError(f"{op} makes {count} numbers, too many: the limit is {max_values}")
+    if num_values > max_values:
+        raise ProgramError(f"{op} makes {num_values} numbers, too many: the limit is {max_values}")
     return result_type
 
 

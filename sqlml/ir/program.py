@@ -104,9 +104,9 @@ class Program:
     @property
     def has_one_probability_per_target(self) -> bool:
         """Whether `proba` has one column per target instead of one per class."""
-        targets, classes = len(self.labels), sum(map(len, self.labels))
-        has_targets = targets > 1 and "proba" in self.outputs
-        return has_targets and self.output_type("proba").width == targets != classes
+        num_targets, num_classes = len(self.labels), sum(map(len, self.labels))
+        has_several_targets = num_targets > 1 and "proba" in self.outputs
+        return has_several_targets and self.output_type("proba").width == num_targets != num_classes
 
     @property
     def features(self) -> tuple[Feature, ...]:
@@ -156,8 +156,8 @@ class Program:
 def _restore_program(
     nodes: Any, inputs: dict[str, int], outputs: dict[str, int], labels: tuple[Labels, ...]
 ) -> Program:
-    frozen = tuple(Node(op, reads, freeze(attrs), type) for op, reads, attrs, type in nodes)
-    return Program(frozen, MappingProxyType(inputs), MappingProxyType(outputs), labels)
+    frozen_nodes = tuple(Node(op, reads, freeze(attrs), type) for op, reads, attrs, type in nodes)
+    return Program(frozen_nodes, MappingProxyType(inputs), MappingProxyType(outputs), labels)
 
 
 MAX_PRINTED_NODES, MAX_PRINTED_TARGETS, MAX_PRINTED_CHARACTERS = 6, 4, 80
@@ -182,7 +182,7 @@ def render(program: Program) -> str:
         if node.op in ("tree_ensemble", "tree_contributions"):
             hidden = Ensemble.__dataclass_fields__.keys() & node.attrs.keys()
             args.append(_summarize_trees(Ensemble.of({k: node.attrs[k] for k in hidden})))
-        args += [f"{k}={_abbreviate(v)}" for k, v in node.attrs.items() if k not in hidden]
+        args += [f"{k}={_abbreviate(value)}" for k, value in node.attrs.items() if k not in hidden]
         lines.append(" ".join([f"%{i} {node.type!r} =", node.op, *args]))
     return_clause = " ".join(f"{name}=%{i}" for name, i in program.outputs.items())
     if program.labels:
@@ -197,8 +197,8 @@ def _summarize_trees(ensemble: Ensemble) -> str:
     categorical = " categorical" if ensemble.has_categories else ""
     has_few_nodes = 0 < ensemble.nodes <= MAX_PRINTED_NODES
     tests = f" threshold={_abbreviate(ensemble.threshold)}" if has_few_nodes else ""
-    sides = {"left" if left else "right" for left in np.unique(ensemble.default_left)}
-    missing = f" missing={'/'.join(sorted(sides))}" if sides else ""
+    directions = {"left" if left else "right" for left in np.unique(ensemble.default_left)}
+    missing = f" missing={'/'.join(sorted(directions))}" if directions else ""
     recorded = [name for name in ("cover", "gain") if getattr(ensemble, name) is not None]
     statistics = f" statistics={'/'.join(recorded)}" if recorded else ""
     return (

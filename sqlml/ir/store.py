@@ -83,20 +83,20 @@ def unpack_array(
     count = math.prod(shape)
     if count * np_dtype.itemsize > len(stored):
         raise ValueError(f"an array of {dtype} {shape} reaches beyond the payload")
-    content = stored[: count * np_dtype.itemsize]
+    stored_bytes = stored[: count * np_dtype.itemsize]
     if shuffled:
-        byte_ranks = np.frombuffer(content, np.uint8).reshape(np_dtype.itemsize, count)
+        byte_ranks = np.frombuffer(stored_bytes, np.uint8).reshape(np_dtype.itemsize, count)
         flat = np.ascontiguousarray(byte_ranks.T).reshape(-1).view(np_dtype)
     else:
-        flat = np.frombuffer(content, np_dtype)
+        flat = np.frombuffer(stored_bytes, np_dtype)
     array = flat.astype(dtype, copy=False).reshape(shape)
     array.setflags(write=False)
     return array
 
 
 def _narrow_array(array: Array) -> Array:
-    names = STORABLE_DTYPES[array.dtype.name]
-    if not array.size or not names:
+    narrower_dtypes = STORABLE_DTYPES[array.dtype.name]
+    if not array.size or not narrower_dtypes:
         return array
     if array.dtype.kind == "f":
         with np.errstate(all="ignore"):
@@ -104,7 +104,7 @@ def _narrow_array(array: Array) -> Array:
         bits = narrowed.astype(np.float64).view(np.uint64)
         return narrowed if np.array_equal(bits, array.view(np.uint64)) else array
     low, high = int(array.min()), int(array.max())
-    fitting = (n for n in names if np.iinfo(n).min <= low and high <= np.iinfo(n).max)
+    fitting = (n for n in narrower_dtypes if np.iinfo(n).min <= low and high <= np.iinfo(n).max)
     return array.astype(next(fitting, array.dtype), copy=False)
 
 
@@ -154,12 +154,12 @@ def dumps(program: Program, about: Mapping[str, Any] | None = None) -> bytes:
                 payload.extend(stored)
             return {"array": [value.dtype.name, list(value.shape), start, stored_dtype, shuffled]}
         if isinstance(value, tuple):
-            return {"tuple": [pack_value(v) for v in value]}
+            return {"tuple": [pack_value(element) for element in value]}
         return {"float": value.hex()} if isinstance(value, float) else value
 
     def pack_node(node: Node) -> list[Any]:
         flags = ["sparse"] if node.type.sparse else []
-        attrs = {k: pack_value(v) for k, v in node.attrs.items()}
+        attrs = {key: pack_value(value) for key, value in node.attrs.items()}
         return [node.op, list(node.inputs), attrs, [node.type.dtype, list(node.type.shape), *flags]]
 
     header = {
@@ -254,17 +254,17 @@ def _parse_program(blob: bytes) -> Program:
         raise ArtifactError(f"the stored model has more than {MAX_NODES} operators")
     reader = _PayloadReader(payload)
     nodes = []
-    for op, inputs, attrs, (dtype, shape, *flags) in header["nodes"]:
+    for op_name, inputs, attrs, (dtype, shape, *flags) in header["nodes"]:
         if dtype not in DTYPES or not all(type(i) is int for i in [*inputs, *shape]):
-            raise ValueError(f"node {op!r} has type {dtype!r} {shape!r}")
-        frozen = freeze({k: reader.unpack(v) for k, v in attrs.items()})
+            raise ValueError(f"node {op_name!r} has type {dtype!r} {shape!r}")
+        frozen = freeze({key: reader.unpack(value) for key, value in attrs.items()})
         result_type = TensorType(dtype, tuple(shape), "sparse" in flags)
-        nodes.append(Node(op, tuple(inputs), frozen, result_type))
+        nodes.append(Node(op_name, tuple(inputs), frozen, result_type))
     return Program(
         tuple(nodes),
-        MappingProxyType({str(k): int(i) for k, i in header["inputs"]}),
-        MappingProxyType({str(k): int(i) for k, i in header["outputs"]}),
-        tuple(_read_labels(reader, *entry) for entry in header["labels"]),
+        MappingProxyType({str(key): int(i) for key, i in header["inputs"]}),
+        MappingProxyType({str(key): int(i) for key, i in header["outputs"]}),
+        tuple(_read_labels(reader, *labels) for labels in header["labels"]),
     )
 
 
@@ -308,13 +308,13 @@ class _PayloadReader:
             case "array":
                 return self._unpack_array(*content)
             case "strings":
-                if not all(isinstance(s, str) for s in content):
+                if not all(isinstance(string, str) for string in content):
                     raise ValueError("a string array holds other values")
                 strings = np.empty(len(content), object)
                 strings[:] = content
                 return strings
             case "tuple":
-                return tuple(self.unpack(v) for v in content)
+                return tuple(self.unpack(element) for element in content)
             case "float":
                 return float.fromhex(content)
         raise ValueError(f"unknown value {kind!r}")
@@ -322,7 +322,7 @@ class _PayloadReader:
     def _unpack_array(
         self, name: str, shape: Any, offset: Any, stored_dtype: str, shuffled: Any
     ) -> Array:
-        if any(type(d) is not int or d < 0 for d in [*shape, offset]):
+        if any(type(number) is not int or number < 0 for number in [*shape, offset]):
             raise ValueError(f"array of {name} {shape} at {offset!r}")
         if type(shuffled) is not bool:
             raise ValueError(f"the shuffled flag {shuffled!r} of an array")
@@ -336,11 +336,11 @@ class _PayloadReader:
 
 
 def _read_labels(reader: _PayloadReader, kind: Any, values: Any, *sql_type: Any) -> Labels:
-    labels = Labels(kind, tuple(reader.unpack(v) for v in values), *sql_type)
+    labels = Labels(kind, tuple(reader.unpack(value) for value in values), *sql_type)
     python_type = {"string": str, "int64": int, "float64": float, "bool": bool}[kind]
-    if not all(type(v) is python_type for v in labels.values):
+    if not all(type(value) is python_type for value in labels.values):
         raise ValueError("the labels have mixed types")
-    if kind == "int64" and not all(-(2**63) <= v < 2**63 for v in labels.values):
+    if kind == "int64" and not all(-(2**63) <= value < 2**63 for value in labels.values):
         raise ValueError("a label exceeds 64 bits")
     return labels
 
@@ -364,7 +364,7 @@ def embed_program(proto: Any, stored: bytes) -> None:
 
 def read_embedded_program(proto: Any) -> Program | None:
     """Return the Program in an onnx.ModelProto; None if it is missing or the graph has changed."""
-    metadata = {entry.key: entry.value for entry in proto.metadata_props}
+    metadata = {prop.key: prop.value for prop in proto.metadata_props}
     if PROGRAM_KEY not in metadata or metadata.get(GRAPH_DIGEST_KEY) != _hash_graph(proto):
         return None
     try:
@@ -377,6 +377,6 @@ def read_embedded_program(proto: Any) -> Program | None:
 def _hash_graph(proto: Any) -> str:
     """Return the sha256 of the graph and of the operator sets that it uses."""
     digest = hashlib.sha256(proto.graph.SerializeToString(deterministic=True))
-    for domain, version in sorted((o.domain, o.version) for o in proto.opset_import):
+    for domain, version in sorted((opset.domain, opset.version) for opset in proto.opset_import):
         digest.update(f"\n{domain} {version}".encode())
     return digest.hexdigest()

@@ -200,14 +200,14 @@ class _ArchiveReader:
         inputs: list[Input] = []
         constants: dict[str, Array] = {}
         for spec in specs:
-            ((kind, about),) = spec.items()
+            ((kind, content),) = spec.items()
             if kind == "user_input":
-                name = about["arg"]["as_tensor"]["name"]
+                name = content["arg"]["as_tensor"]["name"]
                 dtype, shape = _read_dtype_and_shape(types_of_tensors[name])
                 inputs.append(Input(name, dtype, _check_rowwise(shape, "an input")))
             elif kind in sources:
                 field, payload = sources[kind]
-                constants[about["arg"]["name"]] = self.read_tensor(payload[about[field]])
+                constants[content["arg"]["name"]] = self.read_tensor(payload[content[field]])
             else:
                 raise UnsupportedModelError(f"the module takes a {kind}; only tensors work")
         return tuple(inputs), constants
@@ -219,12 +219,12 @@ class _ArchiveReader:
         """Map the name of each tensor in a folder to (file in the archive, metadata)."""
         prefix = f"data/{folder}/"
         configs = self.find_names(prefix + file_prefix, ".json")
-        metadata_of = json.loads(self.read_bytes(configs[0]))["config"] if configs else {}
-        return {name: (prefix + about["path_name"], about) for name, about in metadata_of.items()}
+        metadata = json.loads(self.read_bytes(configs[0]))["config"] if configs else {}
+        return {name: (prefix + meta["path_name"], meta) for name, meta in metadata.items()}
 
-    def read_tensor(self, entry: tuple[str, Any]) -> Array:
+    def read_tensor(self, file_and_metadata: tuple[str, Any]) -> Array:
         """Read a tensor by its offset and strides, after a check that these stay in its file."""
-        name, metadata = entry
+        file_name, metadata = file_and_metadata
         if metadata["use_pickle"] is not False:
             raise UnsupportedModelError(
                 "a weight of the archive is pickled, and reading it would execute code; export a "
@@ -232,12 +232,12 @@ class _ArchiveReader:
             )
         tensor_meta = metadata["tensor_meta"]
         dtype, shape = _read_dtype_and_shape(tensor_meta)
-        if any(d < 0 for d in shape):
+        if any(size < 0 for size in shape):
             raise ArtifactError("a weight of the archive has no fixed shape")
-        flat = np.frombuffer(self.read_bytes(name), dtype)
+        flat = np.frombuffer(self.read_bytes(file_name), dtype)
         strides = [_read_integer(s["as_int"]) for s in tensor_meta["strides"]]
         start = _read_integer(tensor_meta["storage_offset"]["as_int"])
-        last_offset = start + sum((d - 1) * s for d, s in zip(shape, strides, strict=True))
+        last_offset = start + sum((size - 1) * s for size, s in zip(shape, strides, strict=True))
         is_negative = start < 0 or min(strides, default=0) < 0
         if math.prod(shape) and (is_negative or last_offset >= flat.size):
             raise ArtifactError("a weight of the archive is shorter than stated")
@@ -257,8 +257,8 @@ def _check_names(defined: set[Any], calls: tuple[Call, ...], output: str) -> Non
 
     def check_defined(value: Any) -> None:
         if isinstance(value, list):
-            for item in value:
-                check_defined(item)
+            for element in value:
+                check_defined(element)
         elif isinstance(value, Ref) and value.name not in defined:
             raise ArtifactError(f"the graph reads {value.name!r} before it is defined")
 
@@ -287,7 +287,7 @@ def _check_rowwise(shape: tuple[int, ...], subject: str) -> tuple[int, ...]:
             f"{subject} of the module has the fixed shape {shape}; export it for any number of "
             "rows: dynamic_shapes=({0: torch.export.Dim('rows')},)"
         )
-    if len(shape) > 2 and subject == "an input" or any(d < 0 for d in shape[1:]):
+    if len(shape) > 2 and subject == "an input" or any(size < 0 for size in shape[1:]):
         problem = f"has shape {shape}, not (rows, columns)"
         raise UnsupportedModelError(f"{subject} of the module {problem}")
     return shape
@@ -309,7 +309,7 @@ def _read_call(node: Mapping[str, Any]) -> Call:
         if kind == "as_tensors":
             if len(node["outputs"]) != 1:
                 raise UnsupportedModelError(f"{target} returns several lists, not one")
-            results += [str(v["name"]) for v in value]
+            results += [str(tensor["name"]) for tensor in value]
         elif kind == "as_none":
             results.append("")
         else:

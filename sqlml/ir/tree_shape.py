@@ -47,7 +47,7 @@ class TreeShape:
 
 def measure_tree_shape(ensemble: Ensemble) -> TreeShape:
     """Return the shape of `ensemble`, cached while its arrays are alive."""
-    arrays = [a for a in ensemble.attrs().values() if not isinstance(a, str)]
+    arrays = [value for value in ensemble.attrs().values() if not isinstance(value, str)]
     return cache_by_arrays("shape", arrays, lambda: _measure_tree_shape(ensemble))
 
 
@@ -57,8 +57,8 @@ def _measure_tree_shape(ensemble: Ensemble) -> TreeShape:
     level_count = min(ensemble.depth, 64)  # Deeper levels count as the last.
 
     def count_by_level(trees: Array, depth: Array) -> Array:
-        cell = trees * level_count + np.minimum(depth, level_count - 1)
-        counts = np.bincount(cell, minlength=ensemble.trees * level_count)
+        cell_index = trees * level_count + np.minimum(depth, level_count - 1)
+        counts = np.bincount(cell_index, minlength=ensemble.trees * level_count)
         return counts.reshape(ensemble.trees, level_count)
 
     is_leaf = np.concatenate([ensemble.left, ensemble.right]) < 0
@@ -81,11 +81,11 @@ def _measure_tree_shape(ensemble: Ensemble) -> TreeShape:
 
 def _count_thresholds(ensemble: Ensemble) -> Array:
     counts = np.bincount(ensemble.feature, minlength=1)
-    values = ensemble.threshold[np.argsort(ensemble.feature, kind="stable")]
+    sorted_thresholds = ensemble.threshold[np.argsort(ensemble.feature, kind="stable")]
     distinct_counts = np.zeros_like(counts)
     start = 0
     for column, count in enumerate(counts.tolist()):
-        distinct_counts[column] = np.unique(values[start : start + count]).size
+        distinct_counts[column] = np.unique(sorted_thresholds[start : start + count]).size
         start += count
     return distinct_counts
 

@@ -69,7 +69,7 @@ class Ensemble:
 
     def attrs(self) -> dict[str, Any]:
         names = self.__dataclass_fields__
-        return {n: getattr(self, n) for n in names if getattr(self, n) is not None}
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
     @property
     def trees(self) -> int:
@@ -153,9 +153,9 @@ class Ensemble:
         _require(has_parents, "every inner node needs exactly one parent")
         has_parents = _occur_once([~r[r < 0] for r in children], num_leaves)
         _require(has_parents, "every leaf needs exactly one parent")
-        numbers = np.arange(num_nodes, dtype=np.int32)
+        node_numbers = np.arange(num_nodes, dtype=np.int32)
         for child in (self.left, self.right):
-            _require(((child < 0) | (child > numbers)).all(), "a child precedes its parent")
+            _require(((child < 0) | (child > node_numbers)).all(), "a child precedes its parent")
         _require(num_nodes <= MAX_TREE_DEPTH or self.depth <= MAX_TREE_DEPTH, _TOO_DEEP)
         self._check_sets()
         are_consistent = (self.cover is None) == (self.leaf_cover is None)
@@ -173,8 +173,8 @@ class Ensemble:
 
     def _check_array(self, name: str, dtype: str, size: int) -> None:
         array: Array = getattr(self, name)
-        fits = array.dtype.name == dtype and array.shape == (size,)
-        _require(fits, f"{name} must be {dtype}({size},), not {array.dtype}{array.shape}")
+        is_valid = array.dtype.name == dtype and array.shape == (size,)
+        _require(is_valid, f"{name} must be {dtype}({size},), not {array.dtype}{array.shape}")
 
     def _check_sets(self) -> None:
         are_present = [a is not None for a in (self.categorical, self.set_offsets, self.set_words)]
@@ -184,10 +184,10 @@ class Ensemble:
         self._check_array("categorical", "bool", self.feature.size)
         self._check_array("set_offsets", "int32", self.feature.size + 1)
         self._check_array("set_words", "uint32", self.set_words.size)
-        steps, ends = np.diff(self.set_offsets), self.set_offsets[[0, -1]].tolist()
-        fits = ends == [0, self.set_words.size] and (steps >= 0).all()
-        fits = fits and (steps[~self.categorical] == 0).all()
-        _require(fits, "set_offsets do not fit set_words")
+        set_sizes, ends = np.diff(self.set_offsets), self.set_offsets[[0, -1]].tolist()
+        is_valid = ends == [0, self.set_words.size] and (set_sizes >= 0).all()
+        is_valid = is_valid and (set_sizes[~self.categorical] == 0).all()
+        _require(is_valid, "set_offsets do not fit set_words")
 
 
 def _require(condition: object, message: str) -> None:
@@ -262,13 +262,13 @@ class TreeCollector:
         nodes = _reorder(nodes, inner_number[nodes])
         leaves = _reorder(leaves, leaf_number[leaves])
         inner_number += self._inner_count
-        reference = np.where(is_leaf, ~(leaf_number + self._leaf_count), inner_number)
+        new_numbers = np.where(is_leaf, ~(leaf_number + self._leaf_count), inner_number)
         for name, array in (
-            ("roots", reference[roots]),
+            ("roots", new_numbers[roots]),
             ("feature", raw.feature[nodes].astype(np.int32, copy=False)),
             ("threshold", raw.threshold[nodes]),
-            ("left", reference[left[nodes]]),
-            ("right", reference[right[nodes]]),
+            ("left", new_numbers[left[nodes]]),
+            ("right", new_numbers[right[nodes]]),
             ("default_left", raw.default_left[nodes].astype(bool, copy=False)),
             ("leaf_values", raw.value[leaves].astype(self._leaf_dtype, copy=False)),
         ):
@@ -320,32 +320,32 @@ class TreeCollector:
 
 def _split_into_batches(raw: RawTrees) -> Iterator[RawTrees]:
     """Yield `raw` in batches of complete trees; yield it unchanged if its trees are interleaved."""
-    roots, n = np.asarray(raw.roots, np.int64), raw.feature.size
-    if n <= BATCH_NODES or not roots.size or roots[0] < 0 or (np.diff(roots) <= 0).any():
+    roots, num_nodes = np.asarray(raw.roots, np.int64), raw.feature.size
+    if num_nodes <= BATCH_NODES or not roots.size or roots[0] < 0 or (np.diff(roots) <= 0).any():
         yield raw
         return
-    cuts = np.unique(np.searchsorted(roots, np.arange(0, n, BATCH_NODES)))
-    cuts = np.append(cuts[cuts < roots.size], roots.size)
-    tree_ranges = list(zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True))
-    starts = np.append(roots, n).tolist()
+    tree_bounds = np.unique(np.searchsorted(roots, np.arange(0, num_nodes, BATCH_NODES)))
+    tree_bounds = np.append(tree_bounds[tree_bounds < roots.size], roots.size)
+    tree_ranges = list(zip(tree_bounds[:-1].tolist(), tree_bounds[1:].tolist(), strict=True))
+    starts = np.append(roots, num_nodes).tolist()
     spans = [(first, end, starts[first], starts[end]) for first, end in tree_ranges]
     for _, _, begin, end in spans:
-        inner = ~np.asarray(raw.leaf[begin:end], bool)
+        is_inner = ~np.asarray(raw.leaf[begin:end], bool)
         for child in (raw.left[begin:end], raw.right[begin:end]):
-            if (inner & ((child < begin) | (child >= end))).any():
+            if (is_inner & ((child < begin) | (child >= end))).any():
                 yield raw
                 return
-    keys = np.array(sorted(raw.sets or ()), np.int64)
+    nodes = np.array(sorted(raw.sets or ()), np.int64)
     names = ("feature", "threshold", "leaf", "default_left", "value", "cover", "gain")
     for first_tree, end_tree, begin, end in spans:
-        batch_keys = keys[np.searchsorted(keys, begin) : np.searchsorted(keys, end)].tolist()
+        batch_nodes = nodes[np.searchsorted(nodes, begin) : np.searchsorted(nodes, end)].tolist()
         arrays = {name: getattr(raw, name) for name in names}
         yield RawTrees(
             roots=roots[first_tree:end_tree] - begin,
             left=raw.left[begin:end] - begin,
             right=raw.right[begin:end] - begin,
-            sets={key - begin: raw.sets[key] for key in batch_keys} if raw.sets else None,
-            **{name: a[begin:end] for name, a in arrays.items() if a is not None},
+            sets={node - begin: raw.sets[node] for node in batch_nodes} if raw.sets else None,
+            **{name: array[begin:end] for name, array in arrays.items() if array is not None},
         )
 
 
@@ -387,14 +387,14 @@ def _clean_children(child_numbers: Array, is_leaf: Array) -> Array:
 
 def _find_levels(roots: Array, left: Array, right: Array, is_leaf: Array) -> list[Array]:
     """Return the nodes of each level, int32, from the roots down; reject anything but trees."""
-    n = is_leaf.size
-    visited = np.zeros(n, bool)
+    num_nodes = is_leaf.size
+    visited = np.zeros(num_nodes, bool)
     levels: list[Array] = []
     level = roots
     while level.size:
         if len(levels) > MAX_TREE_DEPTH:
             raise ProgramError(_TOO_DEEP)
-        if level.min() < 0 or level.max() >= n:
+        if level.min() < 0 or level.max() >= num_nodes:
             raise ProgramError("trees: a child index is out of range")
         level = level.astype(np.int32, copy=False)
         if visited[level].any() or np.unique(level).size != level.size:
@@ -406,27 +406,27 @@ def _find_levels(roots: Array, left: Array, right: Array, is_leaf: Array) -> lis
     return levels
 
 
-def _reorder(items: Array, positions: Array) -> Array:
-    ordered = np.empty_like(items)
-    ordered[positions] = items
+def _reorder(values: Array, positions: Array) -> Array:
+    ordered = np.empty_like(values)
+    ordered[positions] = values
     return ordered
 
 
-def _build_bitsets(sets: Mapping[int, Array], nodes: int) -> dict[str, Array]:
+def _build_bitsets(sets: Mapping[int, Array], num_nodes: int) -> dict[str, Array]:
     """Return an Ensemble's categorical attributes from the categories that go left at each node."""
-    categorical = np.zeros(nodes, bool)
-    counts = np.zeros(nodes + 1, np.int32)
+    categorical = np.zeros(num_nodes, bool)
+    word_counts = np.zeros(num_nodes + 1, np.int32)
     words: list[Array] = []
-    for i in sorted(sets):
-        categorical[i] = True
-        if len(sets[i]):
-            members = np.asarray(sets[i], np.int64)
+    for node in sorted(sets):
+        categorical[node] = True
+        if len(sets[node]):
+            members = np.asarray(sets[node], np.int64)
             bits = np.zeros(int(members.max()) // 32 + 1, np.uint32)
             np.bitwise_or.at(bits, members // 32, np.uint32(1) << (members % 32).astype(np.uint32))
             words.append(bits)
-            counts[i + 1] = bits.size
+            word_counts[node + 1] = bits.size
     joined = np.concatenate(words) if words else np.zeros(0, np.uint32)
-    offsets = np.cumsum(counts, dtype=np.int32)
+    offsets = np.cumsum(word_counts, dtype=np.int32)
     return {"categorical": categorical, "set_offsets": offsets, "set_words": joined}
 
 

@@ -36,10 +36,10 @@ class TextColumn:
             return cls._from_arrow(values)
         flat = np.asarray(values, object).ravel()
         encoded = [v.encode("utf-8", CODEC) if isinstance(v, str) else None for v in flat]
-        sizes = np.array([0 if e is None else len(e) for e in encoded], np.int64)
+        sizes = np.array([0 if string is None else len(string) for string in encoded], np.int64)
         stop = np.cumsum(sizes)
-        data = np.frombuffer(b"".join(e for e in encoded if e), np.uint8)
-        missing = np.array([e is None for e in encoded], bool)
+        data = np.frombuffer(b"".join(string for string in encoded if string), np.uint8)
+        missing = np.array([string is None for string in encoded], bool)
         return cls(data, stop - sizes, stop, missing)
 
     @classmethod
@@ -99,7 +99,7 @@ _OFFSET_TYPES = (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
 
 def pack_words(words: Iterable[str]) -> tuple[Array, Array]:
     """Return the UTF-8 bytes of all words as one uint8 array, and the end of each word, int64."""
-    encoded = [w.encode("utf-8", CODEC) for w in words]
+    encoded = [word.encode("utf-8", CODEC) for word in words]
     data = np.frombuffer(b"".join(encoded), np.uint8)
     return data, np.cumsum([len(e) for e in encoded], dtype=np.int64)
 

@@ -50,12 +50,12 @@ def find_last_true(
         floats = _get_floats_at(np.clip(middle, -max_position, max_position), dtype)
         is_true = holds(floats) | (middle == low)
         low, high = np.where(is_true, middle, low), np.where(is_true, high, middle)
-    last, following = (
+    last_true, following = (
         _get_floats_at(np.clip(p, -max_position, max_position), dtype) for p in (low, high)
     )
-    last[low == -max_position - 1] = np.nan
+    last_true[low == -max_position - 1] = np.nan
     following[high == max_position + 1] = np.nan
-    return last, following
+    return last_true, following
 
 
 def find_turning_point(
@@ -125,8 +125,8 @@ def find_margin_threshold(
         return None
 
     def holds(x: Array) -> Array:
-        p: Any = compute_node(program, {score: x.reshape(-1, 1)}, proba)
-        return np.asarray(COMPARISONS[comparison](p[:, column].astype(np.float64), bound))
+        probability: Any = compute_node(program, {score: x.reshape(-1, 1)}, proba)
+        return np.asarray(COMPARISONS[comparison](probability[:, column].astype(np.float64), bound))
 
     neighbours = find_turning_point(holds, dtype)
     if neighbours is None:
@@ -144,8 +144,8 @@ def _find_score(program: Program) -> int | None:
     while node.op == "cast" and program.nodes[node.inputs[0]].type.dtype == "float32":
         index = node.inputs[0]
         node = program.nodes[index]
-    fits = node.type.dtype in FLOATS and node.type.rowwise and node.type.width == 1
-    return index if fits else None
+    is_valid = node.type.dtype in FLOATS and node.type.rowwise and node.type.width == 1
+    return index if is_valid else None
 
 
 @dataclass(frozen=True, slots=True)

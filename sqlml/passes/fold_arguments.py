@@ -38,15 +38,15 @@ def fold_arguments(program: Program, arguments: Arguments, sums: bool = True) ->
         raise ConfigError(f"the model has no input {unknown[0]!r}")
     if any(node.type.sparse for node in program.nodes):
         return program  # Sparse rows have no array of values to follow.
-    known_columns_of = _find_known_columns(program, arguments)
-    values_of = _compute_values(program, arguments)
-    index_of = {id(node): i for i, node in enumerate(program.nodes)}
+    known_columns = _find_known_columns(program, arguments)
+    node_values = _compute_values(program, arguments)
+    index_by_id = {id(node): i for i, node in enumerate(program.nodes)}
 
     def rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
         if node.op not in ("tree_ensemble", "linear"):
             return None
-        input_index = program.nodes[index_of[id(node)]].inputs[0]
-        is_known, row_values = known_columns_of[input_index], values_of[input_index][0]
+        input_index = program.nodes[index_by_id[id(node)]].inputs[0]
+        is_known, row_values = known_columns[input_index], node_values[input_index][0]
         if not is_known.any():
             return None
         if node.op == "tree_ensemble":
@@ -65,13 +65,13 @@ def fold_arguments(program: Program, arguments: Arguments, sums: bool = True) ->
 
 def rejects_arguments(program: Program, arguments: Arguments) -> bool:
     """Return whether a check of `program` rejects one of the arguments."""
-    known_columns_of = _find_known_columns(program, arguments)
-    values_of = _compute_values(program, arguments)
+    known_columns = _find_known_columns(program, arguments)
+    node_values = _compute_values(program, arguments)
 
     def rejects(node: Node) -> bool:
-        x = values_of[node.inputs[0]][0]
-        is_bad = x < 0 if node.op == "require_known" else find_out_of_bounds(x, node.attrs)
-        return bool((is_bad & known_columns_of[node.inputs[0]]).any())
+        x = node_values[node.inputs[0]][0]
+        is_rejected = x < 0 if node.op == "require_known" else find_out_of_bounds(x, node.attrs)
+        return bool((is_rejected & known_columns[node.inputs[0]]).any())
 
     return any(rejects(node) for node in program.nodes if node.op in _CHECKS)
 
@@ -98,10 +98,10 @@ def _compute_values(program: Program, arguments: Arguments) -> list[Array]:
 
 def _find_known_columns(program: Program, arguments: Arguments) -> list[Array]:
     """Return, for every node, which of its columns the arguments determine, bool (width,)."""
-    known_columns_of: list[Array] = []
+    known_columns: list[Array] = []
     for node in program.nodes:
         width = node.type.width if len(node.type.shape) == 2 else 1
-        inputs = [known_columns_of[j] for j in node.inputs]
+        inputs = [known_columns[j] for j in node.inputs]
         if node.op == "input":
             is_known = np.full(width, node.attrs["name"] in arguments)
         elif node.op == "concat":
@@ -113,8 +113,8 @@ def _find_known_columns(program: Program, arguments: Arguments) -> list[Array]:
             is_known = np.full(width, True)
             for columns in inputs:
                 is_known &= columns if by_column and columns.size == width else columns.all()
-        known_columns_of.append(is_known)
-    return known_columns_of
+        known_columns.append(is_known)
+    return known_columns
 
 
 def specialize_trees(ensemble: Ensemble, is_known: Array, row_values: Array) -> Ensemble:

@@ -62,7 +62,7 @@ def _fold_steps(
     if ensemble.has_categories or not ensemble.nodes:
         return None
     chain = _find_chain(b, inputs[0])
-    has_only_casts = all(isinstance(s, Step) and s.op == "cast" for s in chain.steps)
+    has_only_casts = all(isinstance(step, Step) and step.op == "cast" for step in chain.steps)
     if has_only_casts and not (fold_casts and chain.steps):
         return None
     threshold = _fold_thresholds(ensemble, chain)

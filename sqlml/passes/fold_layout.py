@@ -90,14 +90,14 @@ def select_from_concat(
     """Select columns of the concat `x`; `select_from` is called per run of columns of an input."""
     input_indices, first_columns = b.node(x).inputs, b.first_columns(x)
     input_of_column = np.searchsorted(first_columns, indices, "right") - 1
-    cuts = np.flatnonzero(np.diff(input_of_column)) + 1
-    runs = zip(np.split(indices, cuts), input_of_column[[0, *cuts]].tolist(), strict=True)
+    starts = np.flatnonzero(np.diff(input_of_column)) + 1
+    runs = zip(np.split(indices, starts), input_of_column[[0, *starts]].tolist(), strict=True)
     selected = [select_from(b.value(input_indices[k]), run - first_columns[k]) for run, k in runs]
-    return [_cast_or_fold(b, piece, x.type.dtype) for piece in selected]
+    return [_cast_or_fold(b, value, x.type.dtype) for value in selected]
 
 
 def _merge_neighbours(b: Builder, values: Sequence[Value]) -> list[Value]:
-    values = [v for v in values if v.type.width] or list(values[:1])
+    values = [value for value in values if value.type.width] or list(values[:1])
     return [_merge_run(b, list(run)) for _, run in groupby(values, partial(_find_merge_key, b))]
 
 
@@ -116,9 +116,9 @@ def _merge_run(b: Builder, run: Sequence[Value]) -> Value:
         return run[0]
     node = b.node(run[0])
     if node.op == "cast":
-        inner = _merge_run(b, [b.value(b.node(v).inputs[0]) for v in run])
+        inner = _merge_run(b, [b.value(b.node(value).inputs[0]) for value in run])
         return _cast_or_fold(b, inner, run[0].type.dtype)
-    sources = [_split_selection(b, v) for v in run]
+    sources = [_split_selection(b, value) for value in run]
     return fold_select(b, sources[0][0], np.concatenate([indices for _, indices in sources]))
 
 

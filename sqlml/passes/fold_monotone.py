@@ -93,7 +93,7 @@ def compare_margins(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | 
     The sigmoid never decreases, so bisection finds the float from which on sigmoid(x) > p holds. If
     rounding makes it decrease near this float, nothing is changed.
     """
-    left, right = (b.node(v) for v in inputs)
+    left, right = (b.node(value) for value in inputs)
     if left.op != "sigmoid" or right.op != "constant" or right.attrs["value"].size != 1:
         return None
     margin = b.value(left.inputs[0])

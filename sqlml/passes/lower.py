@@ -24,14 +24,16 @@ def lower_linear_leaves(b: Builder, leaves: Value, x: Value, attrs: Attrs) -> Va
     All trees are computed at once, term by term: tables have the weight and the feature of each
     leaf's k-th term. Terms are added in the order of the reference, so the results are equal.
     """
-    value, weights = attrs["value"], attrs["weights"]
+    missing_values, weights = attrs["value"], attrs["weights"]
     begin, feature = (attrs[name].astype(np.int64) for name in ("begin", "feature"))
     term_counts = np.diff(begin)
-    last_leaf = b.constant(np.array([value.size - 1], np.int64))
-    leaf = b.op("minimum", b.op("maximum", leaves, b.constant(np.zeros(1, np.int64))), last_leaf)
+    last_leaf = b.constant(np.array([missing_values.size - 1], np.int64))
+    leaf_index = b.op(
+        "minimum", b.op("maximum", leaves, b.constant(np.zeros(1, np.int64))), last_leaf
+    )
 
     def look_up(table: Array) -> Value:
-        return b.op("take", b.constant(table), leaf)
+        return b.op("take", b.constant(table), leaf_index)
 
     total = look_up(attrs["const"])
     is_missing: Value | None = None
@@ -45,7 +47,7 @@ def lower_linear_leaves(b: Builder, leaves: Value, x: Value, attrs: Attrs) -> Va
         sum_with_term = b.op("add", total, b.op("mul", look_up(weights[position]), term))
         total = b.op("where", has_term, sum_with_term, total)
     if is_missing is not None:
-        total = b.op("where", is_missing, look_up(value), total)
+        total = b.op("where", is_missing, look_up(missing_values), total)
     total = b.op("reshape", total, shape=(leaves.type.width, 1))
     return b.op("accumulate", total, base=attrs["base"], target=attrs["target"])
 
@@ -89,14 +91,14 @@ def _lower_encode(b: Builder, x: Value, attrs: Attrs) -> Value | None:
     if x.type.dtype == "string" or not 0 < categories.size <= MAX_CATEGORIES:
         return None
     # The maximum of float32 codes is fast and exact; it selects the last of equal categories.
-    codes = b.constant(np.arange(categories.size, dtype=np.float32))
+    category_codes = b.constant(np.arange(categories.size, dtype=np.float32))
     unknown_code = b.constant(np.array([-1], np.float32))
-    code = b.op("where", b.op("eq", x, b.constant(categories)), codes, unknown_code)
-    code = b.op("cast", b.op("max", code, axis=1), dtype="int64")
+    codes = b.op("where", b.op("eq", x, b.constant(categories)), category_codes, unknown_code)
+    codes = b.op("cast", b.op("max", codes, axis=1), dtype="int64")
     if x.type.dtype not in FLOATS:
-        return code
-    missing = b.constant(np.array([attrs["missing"]], np.int64))
-    return b.op("where", b.op("isnan", x), missing, code)
+        return codes
+    missing_code = b.constant(np.array([attrs["missing"]], np.int64))
+    return b.op("where", b.op("isnan", x), missing_code, codes)
 
 
 LOWERINGS: Mapping[str, Callable[..., Value | None]] = {
@@ -116,8 +118,8 @@ def explain_refusal(program: Program, strategy: str) -> str | None:
     """Return the reason why `strategy` does not suit the trees of `program`, or None if it does."""
     if strategy not in REFUSALS:
         return None
-    trees = (Ensemble.of(n.attrs) for n in program.nodes if n.op == "tree_ensemble")
-    reasons = (REFUSALS[strategy](measure_structure(e)) for e in trees)
+    ensembles = (Ensemble.of(node.attrs) for node in program.nodes if node.op == "tree_ensemble")
+    reasons = (REFUSALS[strategy](measure_structure(ensemble)) for ensemble in ensembles)
     return next((reason for reason in reasons if reason is not None), None)
 
 

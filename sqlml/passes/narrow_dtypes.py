@@ -37,8 +37,8 @@ def infer_ranges(program: Program) -> list[Range | None]:
     for node in program.nodes:
         candidate = _infer_range(program, node, [ranges[i] for i in node.inputs])
         limit = EXACT.get(node.type.dtype, MAX_BOUND)
-        fits = candidate is not None and max(-candidate[0], candidate[1]) <= limit
-        ranges.append(candidate if fits else None)
+        is_exact = candidate is not None and max(-candidate[0], candidate[1]) <= limit
+        ranges.append(candidate if is_exact else None)
     return ranges
 
 
@@ -94,8 +94,8 @@ def _join_ranges(*ranges: Range) -> Range:
     return (min(low for low, _ in ranges), max(high for _, high in ranges))
 
 
-def _multiply(x: Range, y: Range) -> Range:
-    products = [a * b for a in x for b in y]
+def _multiply(left: Range, right: Range) -> Range:
+    products = [x * y for x in left for y in right]
     return (min(products), max(products))
 
 
@@ -119,8 +119,8 @@ INDEX_OPERATORS = SELECTING_OPERATORS | {"cast", "take", "add", "sub", "mul", "m
 
 def narrow_dtypes(program: Program) -> Program:
     """Return `program` with its index arithmetic in int32."""
-    chosen = _find_narrow_nodes(program)
-    if not any(program.nodes[i].inputs for i in chosen):
+    narrow_nodes = _find_narrow_nodes(program)
+    if not any(program.nodes[i].inputs for i in narrow_nodes):
         return program
     narrowed: dict[int, Value] = {}  # Keys are indices of nodes in `program`.
     index = -1
@@ -128,12 +128,12 @@ def narrow_dtypes(program: Program) -> Program:
     def rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
         nonlocal index
         index += 1
-        is_reader = index in chosen or node.op == "take" or _is_integer_cast(program, index)
+        is_reader = index in narrow_nodes or node.op == "take" or _is_integer_cast(program, index)
         operands = [
             narrowed[j] if is_reader and j in narrowed and not _is_condition(node, position) else v
             for position, (j, v) in enumerate(zip(node.inputs, inputs, strict=True))
         ]
-        if index not in chosen:
+        if index not in narrow_nodes:
             if node.op == "take" and node.inputs[0] in narrowed:
                 operands[0] = inputs[0]  # Readers need the table in the original dtype.
             return copy_retyped(b, node, operands) if operands != list(inputs) else None
@@ -157,39 +157,39 @@ def _find_narrow_nodes(program: Program) -> set[int]:
 
     def may_be_narrow(i: int) -> bool:
         node, (low, high) = program.nodes[i], ranges[i] or (0, limit.max + 1)
-        fits = limit.min <= low and high <= limit.max
-        return fits and node.op in operators.get(node.type.dtype, ())
+        is_in_range = limit.min <= low and high <= limit.max
+        return is_in_range and node.op in operators.get(node.type.dtype, ())
 
-    chosen = set(filter(may_be_narrow, range(len(ranges)))) - set(program.outputs.values())
+    narrow_nodes = set(filter(may_be_narrow, range(len(ranges)))) - set(program.outputs.values())
     readers: dict[int, list[int]] = {}
     for i, node in enumerate(program.nodes):
         for j in node.inputs:
             readers.setdefault(j, []).append(i)
-    pending = set(chosen)
+    pending = set(narrow_nodes)
     while pending:
         i = pending.pop()
-        if i not in chosen or _can_be_narrow(program, i, chosen, readers.get(i, [])):
+        if i not in narrow_nodes or _can_be_narrow(program, i, narrow_nodes, readers.get(i, [])):
             continue
-        chosen.discard(i)
-        pending |= chosen & {*program.nodes[i].inputs, *readers.get(i, [])}
-    return chosen
+        narrow_nodes.discard(i)
+        pending |= narrow_nodes & {*program.nodes[i].inputs, *readers.get(i, [])}
+    return narrow_nodes
 
 
-def _can_be_narrow(program: Program, i: int, chosen: set[int], readers: Sequence[int]) -> bool:
-    """Return whether node i can be int32 if exactly the nodes `chosen` are."""
+def _can_be_narrow(program: Program, i: int, narrow: set[int], readers: Sequence[int]) -> bool:
+    """Return whether node i can be int32 if exactly the nodes `narrow` are."""
     node = program.nodes[i]
     if node.op == "constant":
-        return True  # Readers that are not chosen read the original constant.
+        return True  # Readers that are not narrow read the original constant.
     for position, j in enumerate(node.inputs):
         is_index = node.op == "take" and position == 1
         if node.op == "cast" or is_index or _is_condition(node, position):
             continue  # This input need not be narrowed.
-        if j not in chosen:
+        if j not in narrow:
             return False
     for reader_index in readers:
         reader = program.nodes[reader_index]
         is_index = reader.op == "take" and reader.inputs[0] != i
-        if not (is_index or reader_index in chosen or _is_integer_cast(program, reader_index)):
+        if not (is_index or reader_index in narrow or _is_integer_cast(program, reader_index)):
             return False
     return True
 

@@ -197,9 +197,9 @@ class _PathReader:
                 raise _NotOneTree
             imputed = path.map_missing()
             accepts_missing = allows_nan if imputed != imputed else low <= imputed <= high
-            current = ranges[path.source]
-            low, high = max(current.low, lowest), min(current.high, highest)
-            ranges[path.source] = Range(low, high, current.missing and accepts_missing)
+            column_range = ranges[path.source]
+            low, high = max(column_range.low, lowest), min(column_range.high, highest)
+            ranges[path.source] = Range(low, high, column_range.missing and accepts_missing)
         return tuple(ranges)
 
 
@@ -213,12 +213,12 @@ def _fold_tests(ensemble: Ensemble, paths: Sequence[_Path]) -> list[tuple[int, f
             is_strict = ensemble.compare == "lt"
             return np.asarray(value < threshold if is_strict else value <= threshold)
 
-        last, _ = path.find_last_true(goes_left)
+        folded_threshold, _ = path.find_last_true(goes_left)
         imputed = np.array(path.map_missing())
         missing_left = ensemble.default_left[k] if np.isnan(imputed) else goes_left(imputed)
-        if last == -np.inf:
+        if folded_threshold == -np.inf:
             raise _NotOneTree
-        tests.append((path.source, last, bool(missing_left)))
+        tests.append((path.source, folded_threshold, bool(missing_left)))
     return tests
 
 
@@ -230,37 +230,37 @@ _PathRanges = Mapping[int, Range]
 class _TreeGrower:
     """Grows the one tree, whose leaves number the entries of `sums`, the sums of all trees."""
 
-    e: Ensemble
+    ensemble: Ensemble
     tests: list[tuple[int, float, bool]]
     ranges: tuple[Range, ...]
     max_tests: int
     test_count: int = 0
     sums: list[Array] = field(default_factory=list)
 
-    def grow(self, t: int, node: int, total: Array, ranges: _PathRanges) -> Tree:
-        """Grow from `node` of tree `t` for rows in `ranges`; earlier trees add up to `total`."""
-        e = self.e
-        if t == e.trees:
+    def grow(self, tree: int, node: int, total: Array, ranges: _PathRanges) -> Tree:
+        """Grow from `node` of `tree` for rows in `ranges`; earlier trees add up to `total`."""
+        ensemble = self.ensemble
+        if tree == ensemble.trees:
             self.sums.append(total)
             return Leaf(np.array([len(self.sums) - 1]))
         if node < 0:
-            values, start = e.leaf_values[~node], int(e.target[t])
+            values, start = ensemble.leaf_values[~node], int(ensemble.target[tree])
             total = total.copy()
             total[start : start + values.size] += values
-            next_root = int(e.roots[t + 1]) if t + 1 < e.trees else 0
-            return self.grow(t + 1, next_root, total, ranges)
+            next_root = int(ensemble.roots[tree + 1]) if tree + 1 < ensemble.trees else 0
+            return self.grow(tree + 1, next_root, total, ranges)
         column, threshold, missing_left = self.tests[node]
-        current = ranges.get(column) or self._open_lower_end(column)
-        sides = [int(e.left[node]), int(e.right[node])]
-        missing_goes_left = current.missing and missing_left
-        missing_goes_right = current.missing and not missing_left
-        left = replace(current, high=min(current.high, threshold), missing=missing_goes_left)
-        right = replace(current, low=max(current.low, threshold), missing=missing_goes_right)
+        limits = ranges.get(column) or self._open_lower_end(column)
+        children = [int(ensemble.left[node]), int(ensemble.right[node])]
+        missing_goes_left = limits.missing and missing_left
+        missing_goes_right = limits.missing and not missing_left
+        left = replace(limits, high=min(limits.high, threshold), missing=missing_goes_left)
+        right = replace(limits, low=max(limits.low, threshold), missing=missing_goes_right)
         if threshold != threshold:
-            left, right = (replace(left, high=-np.inf, low=np.inf), replace(right, low=current.low))
-        for side, other, other_child in ((left, right, sides[1]), (right, left, sides[0])):
-            if not side.low < side.high and not side.missing:  # No row takes this side.
-                return self.grow(t, other_child, total, {**ranges, column: other})
+            left, right = (replace(left, high=-np.inf, low=np.inf), replace(right, low=limits.low))
+        for branch, other, other_child in ((left, right, children[1]), (right, left, children[0])):
+            if not branch.low < branch.high and not branch.missing:  # No row takes this side.
+                return self.grow(tree, other_child, total, {**ranges, column: other})
         self.test_count += 1
         if self.test_count > self.max_tests:
             raise _NotOneTree
@@ -268,8 +268,8 @@ class _TreeGrower:
             column,
             threshold,
             missing_left,
-            self.grow(t, sides[0], total, {**ranges, column: left}),
-            self.grow(t, sides[1], total, {**ranges, column: right}),
+            self.grow(tree, children[0], total, {**ranges, column: left}),
+            self.grow(tree, children[1], total, {**ranges, column: right}),
         )
 
     def _open_lower_end(self, column: int) -> Range:

@@ -89,9 +89,9 @@ def _push_impute(b: Builder, node: Node, indices: Array) -> Value:
 def _push_require_finite(b: Builder, node: Node, indices: Array) -> Value:
     x = _push(b, b.value(node.inputs[0]), indices)
     features: tuple[str, ...] = node.attrs["features"]
-    names = {"features": tuple(features[i] for i in indices)}
+    selected_features = {"features": tuple(features[i] for i in indices)}
     bounds = {key: node.attrs[key][indices] for key in ("low", "high") if key in node.attrs}
-    return b.op("require_finite", x, **{**node.attrs, **names, **bounds})
+    return b.op("require_finite", x, **{**node.attrs, **selected_features, **bounds})
 
 
 def _push_one_hot(b: Builder, node: Node, indices: Array) -> Value:
@@ -143,8 +143,8 @@ def _push_piecewise(b: Builder, node: Node, indices: Array) -> Value:
     ranges = [np.arange(offsets[i], offsets[i + 1]) for i in indices]
     names = node.attrs.keys() & {"edges", "points", "values"}
     narrowed = {name: node.attrs[name][np.concatenate(ranges)] for name in names}
-    cuts = np.cumsum([0, *map(len, ranges)]).astype(np.int64)
-    return b.op(node.op, x, **{**node.attrs, **narrowed, "offsets": cuts})
+    new_offsets = np.cumsum([0, *map(len, ranges)]).astype(np.int64)
+    return b.op(node.op, x, **{**node.attrs, **narrowed, "offsets": new_offsets})
 
 
 def _push_bspline(b: Builder, node: Node, indices: Array) -> Value:

@@ -20,15 +20,15 @@ from sqlml.ir.program import Node, Program
 
 def share_work(program: Program) -> Program:
     """Return `program` with equal nodes replaced by a single node."""
-    value_of: dict[Hashable, Value] = {}
+    value_by_key: dict[Hashable, Value] = {}
 
     def rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value:
         # Equal nodes have equal types, so the types of a node's inputs do not change.
         attrs = tuple((key, _make_key(node.attrs[key])) for key in sorted(node.attrs))
-        key = (node.op, tuple(v.index for v in inputs), attrs)
-        if key not in value_of:
-            value_of[key] = b.copy_node(node, inputs)
-        return value_of[key]
+        key = (node.op, tuple(value.index for value in inputs), attrs)
+        if key not in value_by_key:
+            value_by_key[key] = b.copy_node(node, inputs)
+        return value_by_key[key]
 
     return rewrite(program, rule)
 
@@ -43,7 +43,7 @@ def _make_key(value: object) -> Hashable:
     if isinstance(value, float):
         return ("float", value.hex())
     if isinstance(value, tuple):
-        return ("tuple", tuple(_make_key(item) for item in value))
+        return ("tuple", tuple(_make_key(element) for element in value))
     return (type(value).__name__, value)
 
 

@@ -73,8 +73,8 @@ def _can_sink(b: Builder, x: Value) -> bool:
     node = b.node(x)
     if node.op == "concat":
         sources = [b.value(i) for i in node.inputs]
-        have_same_dtype = {s.type.dtype for s in sources} & FLOATS <= {x.type.dtype}
-        return have_same_dtype and not x.type.sparse and any(_can_sink(b, s) for s in sources)
+        same_dtype = {s.type.dtype for s in sources} & FLOATS <= {x.type.dtype}
+        return same_dtype and not x.type.sparse and any(_can_sink(b, s) for s in sources)
     if node.op == "cast":
         source = _get_source(b, node)
         return not x.type.sparse and (source.type.dtype not in FLOATS or _can_sink(b, source))

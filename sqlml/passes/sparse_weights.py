@@ -27,14 +27,14 @@ MIN_COLUMNS = 5
 
 def sparse_weights(program: Program) -> Program:
     """Return `program` with lookups instead of products of one-hot columns."""
-    uses = np.zeros(len(program.nodes), np.int64)
+    use_counts = np.zeros(len(program.nodes), np.int64)
     for node in program.nodes:
-        np.add.at(uses, list(node.inputs), 1)
-    np.add.at(uses, list(program.outputs.values()), 1)
-    range_of = infer_ranges(program)
+        np.add.at(use_counts, list(node.inputs), 1)
+    np.add.at(use_counts, list(program.outputs.values()), 1)
+    ranges = infer_ranges(program)
 
     def rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
-        if node.op != "matmul" or uses[node.inputs[0]] > 1:
+        if node.op != "matmul" or use_counts[node.inputs[0]] > 1:
             return None
         weights = program.nodes[node.inputs[1]]
         if weights.op != "constant" or node.type.dtype not in FLOATS:
@@ -43,18 +43,18 @@ def sparse_weights(program: Program) -> Program:
         indices, values = node.inputs[:1], [inputs[0]]
         if left_side.op == "concat":
             indices, values = left_side.inputs, [b.value(i) for i in b.node(inputs[0]).inputs]
-        parts = []
+        operands = []
         for i, value in zip(indices, values, strict=True):
-            codes = _find_codes(program, i) if uses[i] == 1 else None
-            code_range = None if codes is None else range_of[codes]
-            parts.append(_Part(value, codes is not None, code_range))
-        return _multiply_parts(b, parts, weights.attrs["value"])
+            codes = _find_codes(program, i) if use_counts[i] == 1 else None
+            code_range = None if codes is None else ranges[codes]
+            operands.append(_Operand(value, codes is not None, code_range))
+        return _multiply_operands(b, operands, weights.attrs["value"])
 
     return rewrite(program, rule, keep_inputs=True)
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _Operand:
     """Some columns of a product's left side; `codes` is the range of their codes if `one_hot`."""
 
     value: Value
@@ -78,46 +78,46 @@ def _find_codes(program: Program, i: int) -> int | None:
     return comparison.inputs[0] if is_column and counts_up else None
 
 
-def _multiply_parts(b: Builder, parts: Sequence[_Part], weights: Array) -> Value | None:
-    """Multiply `parts` with `weights`, by lookups where they pay off; None if they never do."""
-    dense_parts: list[tuple[Value, Array]] = []
+def _multiply_operands(b: Builder, operands: Sequence[_Operand], weights: Array) -> Value | None:
+    """Multiply `operands` with `weights`, by lookups where they pay off; None if they never do."""
+    dense_operands: list[tuple[Value, Array]] = []
     terms: list[Value] = []
-    blocks = np.split(weights, np.cumsum([part.value.type.width for part in parts])[:-1])
-    for part, block in zip(parts, blocks, strict=True):
-        if part.one_hot and _lookup_pays_off(block) and np.isfinite(block).all():
-            terms.append(_look_up(b, part, block))
+    blocks = np.split(weights, np.cumsum([operand.value.type.width for operand in operands])[:-1])
+    for operand, block in zip(operands, blocks, strict=True):
+        if operand.one_hot and _lookup_pays_off(block) and np.isfinite(block).all():
+            terms.append(_look_up(b, operand, block))
         else:
-            dense_parts.append((part.value, block))
+            dense_operands.append((operand.value, block))
     if not terms:
         return None
-    if dense_parts:
-        dense_values, dense_blocks = zip(*dense_parts, strict=True)
+    if dense_operands:
+        dense_values, dense_blocks = zip(*dense_operands, strict=True)
         x = b.cast(b.concat(dense_values), dtype_of(weights))
         terms.insert(0, b.op("matmul", x, b.constant(np.concatenate(dense_blocks))))
     return reduce(partial(b.op, "add"), terms)
 
 
 def _lookup_pays_off(block: Array) -> bool:
-    width, outputs = block.shape
-    return bool(width >= max(MIN_COLUMNS, outputs // 2))
+    width, num_outputs = block.shape
+    return bool(width >= max(MIN_COLUMNS, num_outputs // 2))
 
 
-def _look_up(b: Builder, part: _Part, block: Array) -> Value:
+def _look_up(b: Builder, operand: _Operand, block: Array) -> Value:
     """Look up the row of `block` (K, m) for each code, zeros for unknown codes: (n, m)."""
-    codes = b.value(b.node(b.value(b.node(part.value).inputs[0])).inputs[0])
+    codes = b.value(b.node(b.value(b.node(operand.value).inputs[0])).inputs[0])
     if codes.type.dtype in ("int8", "int16"):
         codes = b.op("cast", codes, dtype="int32")
-    size, outputs = block.shape
+    num_codes, num_outputs = block.shape
 
     def make_constant(value: int) -> Value:
         return b.constant(np.array([value], codes.type.dtype))
 
-    if part.codes is None or part.codes[0] < -1 or part.codes[1] > size:
-        codes = b.op("minimum", b.op("maximum", codes, make_constant(-1)), make_constant(size))
-    zeros = np.zeros((1, outputs), block.dtype)
+    if operand.codes is None or operand.codes[0] < -1 or operand.codes[1] > num_codes:
+        codes = b.op("minimum", b.op("maximum", codes, make_constant(-1)), make_constant(num_codes))
+    zeros = np.zeros((1, num_outputs), block.dtype)
     table = b.constant(np.concatenate([zeros, block, zeros]))
     index = b.op("add", codes, make_constant(1))
-    return b.op("reshape", b.op("take", table, index), shape=(outputs,))
+    return b.op("reshape", b.op("take", table, index), shape=(num_outputs,))
 
 
 MIN_CATEGORIES = 64
@@ -128,37 +128,37 @@ MIN_CATEGORIES = 64
 def take_categories(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
     """Look up rows of a table instead of multiplying wide one-hot columns with weights."""
     weights: Array = node.attrs["weights"]
-    (x,), outputs = inputs, weights.shape[1]
+    (x,), num_outputs = inputs, weights.shape[1]
     if x.type.sparse or not np.isfinite(weights).all():
         return None
-    parts = flatten_concat(b, x)
-    blocks = np.split(weights, np.cumsum([part.type.width for part in parts])[:-1])
+    values = flatten_concat(b, x)
+    blocks = np.split(weights, np.cumsum([value.type.width for value in values])[:-1])
     has_changed = False
-    for i, (part, block) in enumerate(zip(parts, blocks, strict=True)):
-        match = _match_one_hot(b, part)
-        if match is None or part.type.width < max(MIN_CATEGORIES, 4 * outputs):
+    for i, (value, block) in enumerate(zip(values, blocks, strict=True)):
+        match = _match_one_hot(b, value)
+        if match is None or value.type.width < max(MIN_CATEGORIES, 4 * num_outputs):
             continue
         codes, width, columns = match
-        table = np.zeros((width + 1, outputs), weights.dtype)
+        table = np.zeros((width + 1, num_outputs), weights.dtype)
         table[columns] = block
-        parts[i], blocks[i] = _take_rows(b, codes, table), np.eye(outputs, dtype=weights.dtype)
+        values[i], blocks[i] = _take_rows(b, codes, table), np.eye(num_outputs, dtype=weights.dtype)
         has_changed = True
     if not has_changed:
         return None
     weights = np.concatenate(blocks)
-    return b.op("linear", b.concat(parts), weights=weights, bias=node.attrs["bias"])
+    return b.op("linear", b.concat(values), weights=weights, bias=node.attrs["bias"])
 
 
-def _match_one_hot(b: Builder, part: Value) -> tuple[Value, int, Array] | None:
-    """If `part` is one-hot, return its codes, their number and the selected columns; else None."""
-    node = b.node(part)
+def _match_one_hot(b: Builder, value: Value) -> tuple[Value, int, Array] | None:
+    """If `value` is one-hot, return its codes, their number and the selected columns; else None."""
+    node = b.node(value)
     columns = None
     if node.op == "select":
         columns = np.asarray(node.attrs["indices"])
         node = b.node(b.value(node.inputs[0]))
         if np.unique(columns).size != columns.size:
             return None
-    if node.op != "one_hot" or node.type.dtype != part.type.dtype:
+    if node.op != "one_hot" or node.type.dtype != value.type.dtype:
         return None
     width = int(node.attrs["width"])
     return b.value(node.inputs[0]), width, np.arange(width) if columns is None else columns

@@ -66,7 +66,7 @@ class Split:
     @property
     def packed_columns(self) -> tuple[PackedColumn, ...]:
         """The columns that the engine packs; the function looks up the others."""
-        return tuple(c for c in self.columns if not c.is_looked_up)
+        return tuple(column for column in self.columns if not column.is_looked_up)
 
     @property
     def text_inputs(self) -> tuple[str, ...]:
@@ -112,12 +112,12 @@ def split(program: Program, layout: Layout = "f64", max_categories: int | None =
 
 def _find_strict_encoders(program: Program) -> frozenset[int]:
     """Return the encoders whose codes are only read by a check that rejects codes below 0."""
-    readers: dict[int, set[str]] = {i: {"output"} for i in program.outputs.values()}
+    reader_ops: dict[int, set[str]] = {i: {"output"} for i in program.outputs.values()}
     for node in program.nodes:
         for j in node.inputs:
-            readers.setdefault(j, set()).add(node.op)
+            reader_ops.setdefault(j, set()).add(node.op)
     encoders = (i for i, node in enumerate(program.nodes) if node.op == "encode")
-    return frozenset(i for i in encoders if readers.get(i) == {"require_known"})
+    return frozenset(i for i in encoders if reader_ops.get(i) == {"require_known"})
 
 
 _LOOKUP_OPERATORS = frozenset({"input", "fill", "encode"})
@@ -181,11 +181,11 @@ def _build_core(
     """Rebuild `program` so that it reads numbers and codes from the columns of a packed matrix."""
     b = Builder()
     packed = b.input(PACKED, _DTYPE[layout], max(1, len(columns)))
-    position_of = {(column.name, column.is_encoded): k for k, column in enumerate(columns)}
+    position_by_column = {(column.name, column.is_encoded): k for k, column in enumerate(columns)}
     values: dict[int, Value] = {}
 
-    def read_column(column: tuple[str, bool], dtype: DType) -> Value:
-        indices = np.array([position_of[column]], np.int64)
+    def read_column(key: tuple[str, bool], dtype: DType) -> Value:
+        indices = np.array([position_by_column[key]], np.int64)
         return b.cast(b.op("select", packed, indices=indices), dtype)
 
     for i, node in enumerate(program.nodes):
@@ -193,7 +193,7 @@ def _build_core(
         if i in text_nodes and node.op == "input":
             values[i] = b.input(text_input_name(texts.index(name)), node.type.dtype)
         elif is_textual[i] and i not in text_nodes:
-            if code_column in position_of:
+            if code_column in position_by_column:
                 values[i] = read_column(code_column, node.type.dtype)
         elif node.op == "input":
             values[i] = read_column((name, False), node.type.dtype)

@@ -166,14 +166,14 @@ def _find_exit_leaves(
     structure = measure_structure(ensemble)
     exponents = np.ceil(np.log2(np.maximum(measure_trees(structure), 1))).astype(np.int64)
     group_of_tree = np.where(ensemble.roots < 0, -1, exponents)
-    members = [np.flatnonzero(group_of_tree == number) for number in np.unique(group_of_tree)]
+    tree_groups = [np.flatnonzero(group_of_tree == number) for number in np.unique(group_of_tree)]
     leaves_of_groups: list[Value] = []
     if group_of_tree.min() < 0:
-        leaves_of_groups.append(_repeat_leaves(builder, x, ~ensemble.roots[members[0]]))
+        leaves_of_groups.append(_repeat_leaves(builder, x, ~ensemble.roots[tree_groups[0]]))
     find_leaves = strategy(NodeTests(builder, x, ensemble), structure)
-    leaves_of_groups += [find_leaves(trees) for trees in members[len(leaves_of_groups) :]]
+    leaves_of_groups += [find_leaves(trees) for trees in tree_groups[len(leaves_of_groups) :]]
     leaves = builder.concat(leaves_of_groups)
-    order = np.argsort(np.concatenate(members))
+    order = np.argsort(np.concatenate(tree_groups))
     is_in_order = np.array_equal(order, np.arange(order.size))
     return leaves if is_in_order else builder.op("select", leaves, indices=order)
 
@@ -241,8 +241,8 @@ def _plan_gemm(tests: NodeTests, structure: TreeStructure) -> Find:
         nodes[node_rows, node_position[group_nodes]] = group_nodes
         leaves = np.flatnonzero(row_of_tree[structure.leaf_tree] >= 0)
         tree, position = row_of_tree[structure.leaf_tree[leaves]], leaf_position[leaves]
-        leaf_number = np.zeros((num_trees, max_leaves), np.int64)
-        leaf_number[tree, position] = leaves
+        leaf_table = np.zeros((num_trees, max_leaves), np.int64)
+        leaf_table[tree, position] = leaves
         paths = np.zeros((num_trees, max_nodes, max_leaves), np.float32)
         # No count reaches this number, so padding is never the exit leaf.
         expected = np.full((num_trees, max_leaves), max_nodes + 1, np.float32)
@@ -262,18 +262,18 @@ def _plan_gemm(tests: NodeTests, structure: TreeStructure) -> Find:
         counts = b.op("batch_matmul", holds_by_node, b.constant(paths))
         # A product is 1.2 to 1.4 times as fast as `where` with 0.
         is_exit = b.op("cast", b.op("eq", counts, b.constant(expected)), dtype="int64")
-        leaf_numbers = b.op("mul", is_exit, b.constant(leaf_number))
+        leaf_numbers = b.op("mul", is_exit, b.constant(leaf_table))
         return b.op("reshape", b.op("max", leaf_numbers, axis=2), shape=(num_trees,))
 
     return find_leaves
 
 
-def _number_within_trees(tree: Array) -> Array:
+def _number_within_trees(trees: Array) -> Array:
     """Return, for each entry, how many earlier entries belong to the same tree."""
-    order = np.argsort(tree, kind="stable")
-    start = np.searchsorted(tree[order], np.arange(int(tree.max(initial=-1)) + 1))
-    positions = np.empty(tree.size, np.int64)
-    positions[order] = np.arange(tree.size) - start[tree[order]]
+    order = np.argsort(trees, kind="stable")
+    first_positions = np.searchsorted(trees[order], np.arange(int(trees.max(initial=-1)) + 1))
+    positions = np.empty(trees.size, np.int64)
+    positions[order] = np.arange(trees.size) - first_positions[trees[order]]
     return positions
 
 
@@ -284,19 +284,19 @@ def lower_tt(program: Program) -> Program:
     is padded; leaves are their own children. Both children of a node are in one table: one lookup
     is faster than the paper's two (N_L and N_R) and a choice between them.
     """
-    return lower_trees(program, _plan_traversal, lambda shape: shape.depth)
+    return lower_trees(program, _plan_traversal, lambda structure: structure.depth)
 
 
 def _plan_traversal(tests: NodeTests, structure: TreeStructure) -> Find:
     b, ensemble = tests.builder, tests.ensemble
-    nodes, leaves = ensemble.nodes, ensemble.leaf_values.shape[0]
+    num_nodes, num_leaves = ensemble.nodes, ensemble.leaf_values.shape[0]
 
     def number_children(child: Array) -> Array:
-        inner = np.where(child >= 0, child, nodes + ~child)[:nodes]
-        return np.concatenate([inner, np.arange(nodes, nodes + leaves)])
+        inner = np.where(child >= 0, child, num_nodes + ~child)[:num_nodes]
+        return np.concatenate([inner, np.arange(num_nodes, num_nodes + num_leaves)])
 
     children = np.stack([number_children(tests.otherwise), number_children(tests.then)], axis=1)
-    table = tests.make_tables(np.minimum(np.arange(nodes + leaves), nodes))
+    table = tests.make_tables(np.minimum(np.arange(num_nodes + num_leaves), num_nodes))
     child_table, two = b.constant(children.ravel()), b.constant(np.array([2], np.int64))
 
     def find_leaves(trees: Array) -> Value:
@@ -308,7 +308,7 @@ def _plan_traversal(tests: NodeTests, structure: TreeStructure) -> Find:
             holds = tests.look_up(table, position)
             step = b.op("cast", holds, dtype="int64")
             position = b.op("take", child_table, b.op("add", b.op("mul", position, two), step))
-        return b.op("sub", position, b.constant(np.array([nodes], np.int64)))
+        return b.op("sub", position, b.constant(np.array([num_nodes], np.int64)))
 
     return find_leaves
 
@@ -325,7 +325,7 @@ def lower_ptt(program: Program) -> Program:
     leaves are that leaf. Node i of a level has the children 2i and 2i + 1 in the next level. A row
     that passes the test goes to 2i + 1, so the test itself is the step.
     """
-    return lower_trees(program, _plan_perfect_traversal, lambda shape: shape.depth)
+    return lower_trees(program, _plan_perfect_traversal, lambda structure: structure.depth)
 
 
 def explain_ptt_refusal(structure: TreeStructure) -> str | None:
@@ -357,8 +357,8 @@ def _plan_perfect_traversal(tests: NodeTests, structure: TreeStructure) -> Find:
                 holds = tests.look_up(tests.make_tables(nodes), index)
                 step = b.op("cast", holds, dtype="int64")
                 index = b.op("add", b.op("mul", index, two), step)
-            sides = (tests.otherwise[nodes], tests.then[nodes])
-            children = np.stack([np.where(level >= 0, side, level) for side in sides], axis=1)
+            child_pair = (tests.otherwise[nodes], tests.then[nodes])
+            children = np.stack([np.where(level >= 0, side, level) for side in child_pair], axis=1)
             level = children.ravel()
         assert index is not None  # No tree is a single leaf.
         return b.op("take", b.constant(~level), index)

@@ -36,7 +36,7 @@ class PredictionRequest:
 
     @classmethod
     def for_program(cls, program: Program) -> PredictionRequest:
-        kinds = {f.name: f.kind for f in program.features}
+        kinds = {feature.name: feature.kind for feature in program.features}
         return cls(
             tuple(program.outputs),
             bool(program.labels),
@@ -75,7 +75,7 @@ def predict_with_library(
 
 def find_family(model: Any) -> str | None:
     """Return the package in `FAMILIES` to which a model belongs, or None."""
-    packages = (c.__module__.split(".")[0] for c in type(model).__mro__)
+    packages = (cls.__module__.split(".")[0] for cls in type(model).__mro__)
     return next((package for package in packages if package in FAMILIES), None)
 
 
@@ -97,7 +97,7 @@ METHODS: Mapping[str, str] = {
 
 
 def _predict_sklearn(model: Any, frame: pd.DataFrame, request: PredictionRequest) -> Predictions:
-    methods = {o: getattr(model, m, None) for o, m in METHODS.items() if o in request.outputs}
+    methods = {o: getattr(model, name, None) for o, name in METHODS.items() if o in request.outputs}
 
     def call_methods(rows: Any) -> Predictions:
         return {output: method(rows) for output, method in methods.items() if method is not None}
@@ -133,10 +133,10 @@ def _predict_xgboost(model: Any, frame: pd.DataFrame, request: PredictionRequest
     frame = frame.astype(dict.fromkeys(request.text_columns, "category"))
     if isinstance(model, xgboost.Booster):
         x: Any = frame if model.feature_names else frame.set_axis(range(frame.shape[1]), axis=1)
-        data = xgboost.DMatrix(x, enable_categorical=True)
-        data.feature_names = model.feature_names
-        predictions = model.predict(data)
-        margins = model.predict(data, output_margin=True)
+        dmatrix = xgboost.DMatrix(x, enable_categorical=True)
+        dmatrix.feature_names = model.feature_names
+        predictions = model.predict(dmatrix)
+        margins = model.predict(dmatrix, output_margin=True)
         return {**_read_booster_predictions(np.asarray(predictions), request), "score": margins}
     has_names = getattr(model, "feature_names_in_", None) is not None
     x = frame if has_names else frame.to_numpy(np.float64)
@@ -183,15 +183,15 @@ def _predict_catboost(model: Any, frame: pd.DataFrame, request: PredictionReques
 def _predict_statsmodels(
     model: Any, frame: pd.DataFrame, request: PredictionRequest
 ) -> Predictions:
-    definition = model.model
+    statsmodel = model.model
     # These arguments select the linear predictor; least squares has no such argument.
-    is_linear = type(definition).__module__.startswith("statsmodels.regression")
+    is_linear = type(statsmodel).__module__.startswith("statsmodels.regression")
     predictor_arguments = {} if is_linear else {"which": "linear"}
-    if getattr(definition, "formula", None) is not None:
+    if getattr(statsmodel, "formula", None) is not None:
         return {"label": model.predict(frame), "score": model.predict(frame, **predictor_arguments)}
     names = iter(frame.columns)
     columns = []
-    for name, weight in zip(definition.exog_names, np.asarray(model.params), strict=True):
+    for name, weight in zip(statsmodel.exog_names, np.asarray(model.params), strict=True):
         column = 1.0 if name in ("const", "Intercept") else frame[next(names)].to_numpy(float)
         # Columns with weight 0 are not read, because 0 times NaN would be NaN.
         columns.append(np.broadcast_to(column if weight else 0.0, len(frame)))
@@ -246,18 +246,18 @@ def _assign_onnx_outputs(
 def _run_onnx_batch(session: Any, frame: pd.DataFrame, request: PredictionRequest) -> list[Array]:
     feed, first_column = {}, 0
     inputs = session.get_inputs()
-    widths = [math.prod(d for d in i.shape[1:] if isinstance(d, int)) for i in inputs]
+    widths = [math.prod(size for size in i.shape[1:] if isinstance(size, int)) for i in inputs]
     for graph_input, width in zip(inputs, widths, strict=True):
-        if not all(isinstance(d, int) for d in graph_input.shape[1:]):
+        if not all(isinstance(size, int) for size in graph_input.shape[1:]):
             width += frame.shape[1] - sum(widths)  # This input gets the remaining columns.
         dtype = _ONNX_TYPES[graph_input.type]
         columns = frame.iloc[:, first_column : first_column + width]
         array = columns.to_numpy(object if dtype == "object" else np.float64).astype(dtype)
-        shape = [d if isinstance(d, int) else -1 for d in graph_input.shape[1:]]
+        shape = [size if isinstance(size, int) else -1 for size in graph_input.shape[1:]]
         feed[graph_input.name] = array.reshape(len(frame), *shape)
         first_column += width
-    outputs = [_order_by_label(m, request.labels) for m in session.run(None, feed)]
-    return [m.reshape(len(frame), -1) if m.size else m for m in outputs]
+    outputs = [_order_by_label(output, request.labels) for output in session.run(None, feed)]
+    return [output.reshape(len(frame), -1) if output.size else output for output in outputs]
 
 
 def _order_by_label(output: Any, labels: Sequence[Any]) -> Array:
@@ -280,7 +280,7 @@ def _predict_torch(model: Any, frame: pd.DataFrame, request: PredictionRequest) 
     import torch
 
     module = model.module() if isinstance(model, torch.export.ExportedProgram) else model
-    dtype = next((p.dtype for p in module.parameters()), torch.float32)
+    dtype = next((parameter.dtype for parameter in module.parameters()), torch.float32)
     x = torch.from_numpy(frame.to_numpy(np.float64)).to(dtype)
     was_training = getattr(module, "training", False)
     try:

@@ -73,8 +73,8 @@ def _compare_numbers(name: str, ours: Array, theirs: Array, tolerance: float) ->
         distances = np.abs(a - b)
         distances[(a == b) | (np.isnan(a) & np.isnan(b))] = 0.0
         distances[np.isnan(distances)] = np.inf
-        share = 1.0 if theirs.dtype == np.float32 else NEAR_ZERO
-        scale = np.maximum(np.abs(b), share * np.abs(b[np.isfinite(b)]).max(initial=0.0))
+        scale_share = 1.0 if theirs.dtype == np.float32 else NEAR_ZERO
+        scale = np.maximum(np.abs(b), scale_share * np.abs(b[np.isfinite(b)]).max(initial=0.0))
         relative = np.where(distances == 0.0, 0.0, distances / scale)
     relative[np.isnan(relative)] = np.inf
     max_absolute, max_relative = (float(x.max(initial=0.0)) for x in (distances, relative))

@@ -81,10 +81,10 @@ def _load_model(file_format: str, content: bytes, is_classifier: bool) -> Any:
             model = catboost.CatBoostClassifier() if is_classifier else catboost.CatBoost()
             format_name = "cbm" if content.startswith(MAGIC) else "json"
             # CatBoost reads JSON from files only.
-            with NamedTemporaryFile(suffix=f".{format_name}") as copy:
-                copy.write(content)
-                copy.flush()
-                return model.load_model(copy.name, format=format_name)
+            with NamedTemporaryFile(suffix=f".{format_name}") as temp_file:
+                temp_file.write(content)
+                temp_file.flush()
+                return model.load_model(temp_file.name, format=format_name)
         case "ONNX":
             import onnx
 
@@ -105,11 +105,15 @@ ROWS_PER_SECOND = 1000
 class FileSource:
     """A model file that its own library scores in a child process, until the context is left."""
 
-    def __init__(self, kind: str, path: str, content: bytes, request: PredictionRequest) -> None:
+    def __init__(
+        self, file_format: str, path: str, content: bytes, request: PredictionRequest
+    ) -> None:
         self._path = path
-        self._library = LIBRARIES[kind]
-        about = json.dumps({"kind": kind, "path": path, "request": asdict(request)}).encode()
-        self._child = Child(f"{__name__}:serve_file", about, content)
+        self._library = LIBRARIES[file_format]
+        config = json.dumps(
+            {"kind": file_format, "path": path, "request": asdict(request)}
+        ).encode()
+        self._child = Child(f"{__name__}:serve_file", config, content)
         self.tolerance: float = get_tolerance(self._library)
         self.knows_null_texts: bool = self._library != "onnx"
 
@@ -146,12 +150,12 @@ class FileSource:
         )
 
 
-def serve_file(about: bytes, content: bytes) -> Generator[bytes, bytes, None]:
+def serve_file(settings_json: bytes, content: bytes) -> Generator[bytes, bytes, None]:
     """Run the child: load the file, report success, then score one frame after another."""
-    settings = json.loads(about)
+    settings = json.loads(settings_json)
     request = PredictionRequest(**settings["request"])
-    kind, path = settings["kind"], settings["path"]
-    model = load_original(kind, path, content, is_classifier=request.has_classes)
+    file_format, path = settings["kind"], settings["path"]
+    model = load_original(file_format, path, content, is_classifier=request.has_classes)
     frame_bytes = yield b""
     while True:
         frame = pickle.loads(frame_bytes)  # sent by the parent
@@ -169,7 +173,7 @@ def _pack_predictions(predictions: Predictions) -> bytes:
     for name, array in predictions.items():
         headers[name] = {"shape": array.shape}
         if array.dtype == object:
-            headers[name]["values"] = [_to_json_value(v) for v in array.ravel().tolist()]
+            headers[name]["values"] = [_to_json_value(value) for value in array.ravel().tolist()]
         else:
             headers[name]["dtype"] = array.dtype.str
             number_arrays.append(array.tobytes())

@@ -45,7 +45,7 @@ def find_rounding_ties(
     if not len(rows):
         return frozenset()
     try:
-        variants = [predict(other) for other in perturb_sums(program)]
+        variants = [predict(variant) for variant in perturb_sums(program)]
     except ScoringError:  # a variant rejects a row, so nothing can be concluded
         return frozenset()
 

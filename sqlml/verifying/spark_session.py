@@ -76,18 +76,20 @@ def _to_spark_rows(
         schema.add(name, StringType() if is_text else DoubleType())
         column = frame[name].astype(object)
         column = column.where(column.notna(), None).tolist()
-        columns.append([v if v is None or is_text else float(v) for v in column])
+        columns.append([value if value is None or is_text else float(value) for value in column])
     return list(zip(*columns, strict=True)), schema
 
 
 def _find_output_columns(pipeline: Plan, request: PredictionRequest) -> dict[str, tuple[str, ...]]:
     if pipeline.predictor is None:
         return {"transform": pipeline.outputs}
-    stage, naming = pipeline.predictor, pipeline.label_stage
+    predictor, label_stage = pipeline.predictor, pipeline.label_stage
     candidates = {
-        "label": (naming or stage).text("predictionCol" if naming is None else "outputCol"),
-        "proba": stage.text("probabilityCol", ""),
-        "score": stage.text("rawPredictionCol", ""),
+        "label": (label_stage or predictor).text(
+            "predictionCol" if label_stage is None else "outputCol"
+        ),
+        "proba": predictor.text("probabilityCol", ""),
+        "score": predictor.text("rawPredictionCol", ""),
     }
     return {output: (column,) for output, column in candidates.items() if output in request.outputs}
 

@@ -44,7 +44,7 @@ class Verification:
 
     @property
     def agrees(self) -> bool:
-        return all(d.agrees for d in self.differences)
+        return all(difference.agrees for difference in self.differences)
 
     @property
     def complaint(self) -> str:
@@ -157,7 +157,7 @@ def _compare_frame(
     theirs = source.predict(frame)
     ours = ours or score_frame(scorer, frame, theirs)
     differences = compare_outputs(program, ours, theirs, tolerance)
-    if all(d.agrees for d in differences):
+    if all(difference.agrees for difference in differences):
         return differences
 
     def predict_variant(variant: Program) -> Predictions:
@@ -165,18 +165,18 @@ def _compare_frame(
 
     for variant in chain([frame], variants):
         with suppress(VerificationError):  # the library may score None but not NaN
-            others = source.predict(variant)
-            ties = find_rounding_ties(program, predict_variant, ours, others, tolerance)
+            their_variant = source.predict(variant)
+            ties = find_rounding_ties(program, predict_variant, ours, their_variant, tolerance)
             rows = [i for i in range(len(frame)) if i not in ties]
-            left, right = ({name: x[rows] for name, x in p.items()} for p in (ours, others))
+            left, right = ({name: x[rows] for name, x in p.items()} for p in (ours, their_variant))
             other_differences = compare_outputs(program, left, right, tolerance)
-            if all(d.agrees for d in other_differences):
+            if all(difference.agrees for difference in other_differences):
                 return other_differences
     if not skip_random:
         return differences
     repeated_differences = compare_outputs(program, source.predict(frame), theirs, tolerance)
-    deterministic = {d.output for d in repeated_differences if d.agrees}
-    return tuple(d for d in differences if d.output in deterministic)
+    deterministic = {difference.output for difference in repeated_differences if difference.agrees}
+    return tuple(difference for difference in differences if difference.output in deterministic)
 
 
 def _vary_missing_texts(frame: pd.DataFrame, names: Sequence[str]) -> Iterator[pd.DataFrame]:

@@ -32,7 +32,7 @@ from sqlml.planner.program.function_spec import FunctionSpec, NamedFunction
 from sqlml.types import fold
 from sqlml.udfs.duckdb.function_registry import Registry, create_function
 from sqlml.udfs.duckdb.functions_by_name import bind_by_name, count_batches, make_named_function
-from sqlml.udfs.duckdb.native.native_functions import needs_python
+from sqlml.udfs.duckdb.native.native_functions import explain_python
 from sqlml.udfs.duckdb.user_frame import call_from
 from sqlml.udfs.duckdb.view_query import expand_view, find_unique_keys
 from sqlml.udfs.engine_function import EngineFunction
@@ -87,8 +87,8 @@ class DuckDBEngine:
         self.uses_models = False
         self.is_result_read = False
         self._batches_before = 0
-        self._visible: set[str] = set()
-        self._twins: dict[str, str] = {}
+        self._visible_names: set[str] = set()
+        self._twin_names: dict[str, str] = {}
 
     def begin_statement(self, about_models: bool) -> None:
         self.uses_models, self.is_result_read = about_models, False
@@ -112,8 +112,8 @@ class DuckDBEngine:
             column_name=self.registry.column_name,
             type_of=self.type_of,
             dialect=DUCKDB,
-            why_no_columns=self.registry.no_columns,
-            why_python=needs_python,
+            why_no_columns=self.registry.explain_no_columns,
+            why_python=explain_python,
         )
 
     def bind(self, query: str) -> tuple[Column, ...]:
@@ -220,7 +220,7 @@ class DuckDBEngine:
         return relation
 
     def find_registered(self, name: str) -> str | None:
-        return name if name in self._visible else None
+        return name if name in self._visible_names else None
 
     def register(self, spec: FunctionSpec, program: Program) -> str:
         return self.make_callable(make_engine_function(spec, program))
@@ -242,15 +242,15 @@ class DuckDBEngine:
         registered in the transaction, with a random number in its name.
         """
         self.registry.add(function)
-        if function.name in self._visible or self._can_call(function.name, function):
-            self._visible.add(function.name)
+        if function.name in self._visible_names or self._can_call(function.name, function):
+            self._visible_names.add(function.name)
             return function.name
-        twin = self._twins.get(function.name)
-        if twin is None or not self._can_call(twin, function):
+        twin_name = self._twin_names.get(function.name)
+        if twin_name is None or not self._can_call(twin_name, function):
             twin_number = 1 + secrets.randbelow(_TWIN_NUMBER_LIMIT)
-            twin = self._twins[function.name] = f"{function.name}_t{twin_number}"
-            create_function(self.native, twin, function)
-        return twin
+            twin_name = self._twin_names[function.name] = f"{function.name}_t{twin_number}"
+            create_function(self.native, twin_name, function)
+        return twin_name
 
     def _can_call(self, name: str, function: EngineFunction) -> bool:
         try:

@@ -85,7 +85,7 @@ class Registry:
                     self._native_obstacle = str(error)
             return self._native_obstacle
 
-    def no_columns(self, wait: bool) -> str | None:
+    def explain_no_columns(self, wait: bool) -> str | None:
         """Return why a function of columns cannot run natively (yet); None if it can."""
         reason = self.explain_missing_native()
         return native_functions.explain_not_ready(wait) if reason is None else reason

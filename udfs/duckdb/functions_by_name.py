@@ -68,7 +68,7 @@ def find_stored_programs(hash_prefix: str) -> Iterator[bytes]:
                 yield serialized
 
 
-ANY, OLD_ANY_PREFIX = f"{STORED_PREFIX}any_", "sqlml_any_"
+ANY_PREFIX, OLD_ANY_PREFIX = f"{STORED_PREFIX}any_", "sqlml_any_"
 """Name prefixes of functions that can call many others, in this version and in earlier ones."""
 
 _SIGNATURE_PATTERN = re.compile(
@@ -95,12 +95,12 @@ def count_batches() -> int:
 
 def drop_functions(hashes: Collection[str]) -> None:
     """Demote the functions of Programs with these hashes; running queries may still call them."""
-    prefixes = product((FUNCTION_PREFIX, STORED_PREFIX), hashes)
-    names = tuple(f"{prefix}{digest[:HASH_DIGITS]}_" for prefix, digest in prefixes)
+    pairs = product((FUNCTION_PREFIX, STORED_PREFIX), hashes)
+    name_prefixes = tuple(f"{prefix}{digest[:HASH_DIGITS]}_" for prefix, digest in pairs)
     with _drop_lock:
-        for name, function, nbytes in _functions.take(lambda name: name.startswith(names)):
+        for name, function, nbytes in _functions.take(lambda name: name.startswith(name_prefixes)):
             _dropped.put(name, function, nbytes + _FUNCTION_OVERHEAD)
-        native_functions.drop_plans(names)
+        native_functions.drop_plans(name_prefixes)
 
 
 def find_function(name: str) -> BatchFunction:
@@ -168,7 +168,7 @@ def _score_as_named(
 
 
 def make_any_function(
-    argument_types: tuple[str, ...], result_type: str, prefix: str = ANY
+    argument_types: tuple[str, ...], result_type: str, prefix: str = ANY_PREFIX
 ) -> EngineFunction | None:
     """Make a function that calls any scoring function with these argument and result types.
 
@@ -184,10 +184,10 @@ def make_any_function(
     number_type, width, text_type, result_element, brackets = match.groups()
     suffix = f"{'_texts' if text_type else ''}_{result_element}{'l' * (len(brackets) // 2)}"
     name = f"{prefix}{number_type}{width}{suffix}"
-    all_types = ("VARCHAR", *argument_types)
-    call = add_signature(len(all_types), partial(_score_as_named, arrow_type(result_type)))
+    types = ("VARCHAR", *argument_types)
+    scorer = add_signature(len(types), partial(_score_as_named, arrow_type(result_type)))
     can_run_natively = number_type == "DOUBLE" and not text_type
-    return EngineFunction(name.lower(), call, all_types, result_type, named=can_run_natively)
+    return EngineFunction(name.lower(), scorer, types, result_type, named=can_run_natively)
 
 
 def bind_by_name(function: EngineFunction) -> EngineFunction:
@@ -196,8 +196,8 @@ def bind_by_name(function: EngineFunction) -> EngineFunction:
         cache_function(function.name, function.function)
     elif function.function is not None:
         return function
-    call = add_signature(len(function.argument_types), partial(_score_batch, function.name))
-    return replace(function, function=call)
+    scorer = add_signature(len(function.argument_types), partial(_score_batch, function.name))
+    return replace(function, function=scorer)
 
 
 class SqlmlFunctions:
@@ -248,14 +248,14 @@ class SqlmlFunctions:
 
 def make_functions_of_calls(calls: Iterable[tuple[Any, Any, Any]]) -> list[EngineFunction]:
     """Return the functions for catalog rows (function name, argument types, result type)."""
-    functions = (_make_function_of_call(*call) for call in calls if call[0] is not None)
-    return [*{f.name: f for f in functions if f is not None}.values()]
+    functions = (_make_function_of_call(*row) for row in calls if row[0] is not None)
+    return [*{function.name: function for function in functions if function is not None}.values()]
 
 
 def _make_function_of_call(name: Any, stored_types: Any, result_type: Any) -> EngineFunction | None:
     """Return the function for a row of the table `catalog_calls`; None if the row is damaged."""
     argument_types = tuple(map(str, stored_types or ()))
-    prefix = next((p for p in (ANY, OLD_ANY_PREFIX) if str(name).startswith(p)), None)
+    prefix = next((p for p in (ANY_PREFIX, OLD_ANY_PREFIX) if str(name).startswith(p)), None)
     if prefix is not None:
         function = make_any_function(argument_types[1:], str(result_type), prefix)
         return function if function is not None and function.name == name else None
@@ -284,9 +284,9 @@ def make_named_function(function: NamedFunction, example: EngineFunction | None)
     )
     result_type = example.result_type
     score_rows = partial(_score_named_rows, function, arrow_type(result_type))
-    call = add_signature(len(argument_types), score_rows)
-    types = argument_types, result_type
-    return EngineFunction(function.name, call, *types, example.volatile, models=models)
+    scorer = add_signature(len(argument_types), score_rows)
+    signature = argument_types, result_type
+    return EngineFunction(function.name, scorer, *signature, example.volatile, models=models)
 
 
 def _look_up_groups(function: NamedFunction, names: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -320,8 +320,8 @@ def _score_named_rows(
         try:
             batch_function = find_function(scorer.spec.name)
             numbers = matrix[rows][:, list(scorer.number_positions)].astype(batch_function.dtype)
-            columns = enumerate(scorer.string_positions)
-            selected = {text_input_name(k): texts[position][rows] for k, position in columns}
+            positions = enumerate(scorer.string_positions)
+            selected = {text_input_name(k): texts[position][rows] for k, position in positions}
             return batch_function.score_in_parts(np.ascontiguousarray(numbers), selected)
         except Exception as error:
             raise park_error(error) from None

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 _CODE = compile("__sqlml_call__()", "<sqlml>", "eval")
-_SNAPSHOTS = sys.version_info < (3, 13)
+_COPIES_LOCALS = sys.version_info < (3, 13)
 """Before 3.13, `frame.f_locals` leaves a copy in a function's frame, which keeps objects alive."""
 
 
@@ -27,10 +27,10 @@ class Wrapper:
     native: Any
 
     def __init__(self) -> None:
-        _alive.add(self)
+        _live_wrappers.add(self)
 
 
-_alive: weakref.WeakSet[Wrapper] = weakref.WeakSet()
+_live_wrappers: weakref.WeakSet[Wrapper] = weakref.WeakSet()
 
 
 def find_user_frame() -> FrameType | None:
@@ -45,19 +45,19 @@ def call_from(frame: FrameType | None, function: Callable[[], T]) -> T:
     """Call `function`, a method of DuckDB, so that it finds the Python variables of `frame`."""
     if frame is None:
         return function()
-    local_names = frame.f_locals
-    names = {} if local_names is frame.f_globals else dict(local_names)
-    if _SNAPSHOTS and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+    frame_locals = frame.f_locals
+    variables = {} if frame_locals is frame.f_globals else dict(frame_locals)
+    if _COPIES_LOCALS and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
         # Otherwise `del big` in the user's function would free nothing until it returns.
-        local_names.clear()
-    if _alive:
+        frame_locals.clear()
+    if _live_wrappers:
         # Local names hide global ones.
-        for name, value in [*frame.f_globals.items(), *names.items()]:
-            if isinstance(value, Wrapper) and names.get(name, value) is value:
-                names[name] = value.native
-    names["__sqlml_call__"] = function
+        for name, value in [*frame.f_globals.items(), *variables.items()]:
+            if isinstance(value, Wrapper) and variables.get(name, value) is value:
+                variables[name] = value.native
+    variables["__sqlml_call__"] = function
     code = _make_code_at(frame.f_code.co_filename, frame.f_lineno)
-    result: T = eval(code, frame.f_globals, names)
+    result: T = eval(code, frame.f_globals, variables)
     return result
 
 

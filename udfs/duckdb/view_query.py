@@ -77,15 +77,15 @@ def expand_view(read: Read, is_deterministic: Callable[[str], bool], table: str)
     Returns None if `table` is ambiguous or not a view, or if the view renames its columns, calls
     macros, models or functions that are not deterministic, or cannot be parsed.
     """
-    parts = split_name(table)
-    if not parts:
+    name_parts = split_name(table)
+    if not name_parts:
         return None
     views = {
         (str(database), str(schema), str(name)): str(view_sql)
         for database, schema, name, view_sql in read(
             "SELECT database_name, schema_name, view_name, sql FROM system.main.duckdb_views() "
             f"WHERE NOT internal AND {fold_in_sql('view_name')} = ?",
-            parts[-1:],
+            name_parts[-1:],
         )
     }
     view_name = find_table(read, table) if views else None
@@ -108,22 +108,22 @@ def expand_view(read: Read, is_deterministic: Callable[[str], bool], table: str)
 
 def _find_full_name(read: Read, table: NamedTable, database: str, schema: str) -> str | None:
     """Return the full SQL name of `table` as a view in `schema` reads it; None if ambiguous."""
-    *path, name = table.parts
-    if not path:
+    *qualifiers, name = table.parts
+    if not qualifiers:
         if fold(name).endswith(_FILE_SUFFIXES) and not list_tables(read, [fold(name)]):
             return DUCKDB.quote_name(name)
-        paths = [["temp", "main"], [database, schema]]  # DuckDB's own search order.
+        search_paths = [["temp", "main"], [database, schema]]  # DuckDB's own search order.
         tables = list_tables(read, [fold(name)])
         if database == "temp" and len(tables) == 1:  # A temporary view reads the current schema.
-            paths.append(list(tables[0][:2]))
-    elif len(path) == 1:
+            search_paths.append(list(tables[0][:2]))
+    elif len(qualifiers) == 1:
         if list_tables(read, ["temp", "main", fold(name)]):
             return None
-        paths = [[database, *path], [*path, "main"]]
+        search_paths = [[database, *qualifiers], [*qualifiers, "main"]]
     else:
-        paths = [path]
-    for prefix in paths:
-        parts = [*prefix, name]
-        if list_tables(read, list(map(fold, parts))):
-            return ".".join(map(DUCKDB.quote_name, parts))
+        search_paths = [qualifiers]
+    for prefix in search_paths:
+        full_name = [*prefix, name]
+        if list_tables(read, list(map(fold, full_name))):
+            return ".".join(map(DUCKDB.quote_name, full_name))
     return None

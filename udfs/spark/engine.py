@@ -60,8 +60,8 @@ def read_columns(schema: StructType) -> tuple[Column, ...]:
     columns = []
     for field in schema.fields:
         collation = getattr(field.dataType, "collation", "UTF8_BINARY")
-        suffix = "" if collation == "UTF8_BINARY" else f" COLLATE {collation}"
-        columns.append(Column(field.name, type_name(field.dataType) + suffix))
+        collation_sql = "" if collation == "UTF8_BINARY" else f" COLLATE {collation}"
+        columns.append(Column(field.name, type_name(field.dataType) + collation_sql))
     return tuple(columns)
 
 
@@ -73,8 +73,8 @@ def type_name(data_type: DataType) -> str:
     if isinstance(data_type, types.MapType):
         return f"MAP({type_name(data_type.keyType)}, {type_name(data_type.valueType)})"
     if isinstance(data_type, types.StructType):
-        pairs = [(DUCKDB.quote_name(f.name), type_name(f.dataType)) for f in data_type.fields]
-        return f"STRUCT({', '.join(map(' '.join, pairs))})"
+        fields = [(DUCKDB.quote_name(f.name), type_name(f.dataType)) for f in data_type.fields]
+        return f"STRUCT({', '.join(map(' '.join, fields))})"
     if isinstance(data_type, types.DecimalType):
         return f"DECIMAL({data_type.precision},{data_type.scale})"
     if isinstance(data_type, types.CharType | types.VarcharType):
@@ -154,11 +154,11 @@ class SparkEngine:
 
     def _find_owner(self, name: str) -> str | None:
         """Return the owner that a function's comment names, or ""; None for an unknown function."""
-        quoted = SPARK.quote_name(name)
-        if not self.spark.catalog.functionExists(quoted):
+        quoted_name = SPARK.quote_name(name)
+        if not self.spark.catalog.functionExists(quoted_name):
             return None
         try:
-            description = json.loads(self.spark.catalog.getFunction(quoted).description or "")
+            description = json.loads(self.spark.catalog.getFunction(quoted_name).description or "")
         except ValueError:
             return ""
         is_object = isinstance(description, dict)
@@ -198,11 +198,11 @@ class SparkEngine:
                 scorer.number_positions,
                 scorer.string_positions,
             )
-        named_scoring = scorers, dict(function.groups), function.num_numbers, result_type
+        scoring = scorers, dict(function.groups), function.num_numbers, result_type
         errors: dict[str, str | None] = dict.fromkeys(function.nulls)
         errors |= {name: error.message for name, error in function.errors.items()}
-        named_errors = errors, None if function.skips_unknown else UNKNOWN_MODEL
-        scorer = _make_scorer_by_name(named_scoring, named_errors, versions())
+        scoring_errors = errors, None if function.skips_unknown else UNKNOWN_MODEL
+        scorer = _make_scorer_by_name(scoring, scoring_errors, versions())
         return self._register_udf(function.name, scorer, result_type, once)
 
     def _register_udf(self, name: str, scorer: Any, sql_type: str, once: bool) -> str:
@@ -220,13 +220,13 @@ class SparkEngine:
         return self._programs[program.hash]
 
 
-def _make_scorer_by_name(rows: Any, errors: Any, driver_versions: Mapping[str, str]) -> Any:
+def _make_scorer_by_name(scoring: Any, errors: Any, driver_versions: Mapping[str, str]) -> Any:
     """Make the function that workers run for rows that name their models (see `_make_scorer`)."""
 
     def score_batch(*columns: pa.Array) -> pa.Array:
         from sqlml.udfs.spark.worker import score_named_rows
 
-        return score_named_rows(rows, errors, driver_versions, columns)
+        return score_named_rows(scoring, errors, driver_versions, columns)
 
     return score_batch
 

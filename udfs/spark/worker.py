@@ -34,15 +34,15 @@ _LIBRARIES = ("sqlml", "numpy", "numba", "pyarrow")
 
 _functions: Recent[str, BatchFunction] = Recent()
 _compile_lock = threading.Lock()
-_frozen_for: set[str] = set()
+_frozen_functions: set[str] = set()
 
 
 def versions() -> dict[str, str]:
-    versions = dict.fromkeys(_LIBRARIES, "none")
+    version_by_library = dict.fromkeys(_LIBRARIES, "none")
     for name in _LIBRARIES:
         with suppress(importlib.metadata.PackageNotFoundError):
-            versions[name] = importlib.metadata.version(name)
-    return versions
+            version_by_library[name] = importlib.metadata.version(name)
+    return version_by_library
 
 
 def score(
@@ -70,7 +70,7 @@ def score(
         values = score_rows(slice(None))
         errors = pa.nulls(len(values), pa.string())
     except SqlmlError:
-        values, errors = row_by_row(matrix, score_rows)
+        values, errors = score_each(matrix, score_rows)
     _freeze_garbage(name)
     return _make_result(values, errors)
 
@@ -95,13 +95,13 @@ def _freeze_garbage(name: str) -> None:
     Spark's daemon collects garbage after each task, and the objects of the compiler would add 25 ms
     to each collection.
     """
-    if name not in _frozen_for:
-        _frozen_for.add(name)
+    if name not in _frozen_functions:
+        _frozen_functions.add(name)
         gc.collect()
         gc.freeze()
 
 
-def row_by_row(matrix: Array, score_rows: Callable[[Array], pa.Array]) -> tuple[pa.Array, pa.Array]:
+def score_each(matrix: Array, score_rows: Callable[[Array], pa.Array]) -> tuple[pa.Array, pa.Array]:
     """Return the value of each row (NULL for a row that fails), and its error message or NULL.
 
     Rows with missing values in the same columns fail alike, so only one of them is tried. Other
@@ -130,7 +130,7 @@ def row_by_row(matrix: Array, score_rows: Callable[[Array], pa.Array]) -> tuple[
 
     non_finite = np.where(np.isnan(matrix), 1, np.where(np.isinf(matrix), 2, 0)).astype(np.int8)
     patterns, pattern_index = np.unique(non_finite, axis=0, return_inverse=True)
-    candidates: list[Array] = []
+    remaining_rows: list[Array] = []
     for k in range(len(patterns)):
         rows = np.flatnonzero(pattern_index.ravel() == k)
         if patterns[k].any():
@@ -141,8 +141,8 @@ def row_by_row(matrix: Array, score_rows: Callable[[Array], pa.Array]) -> tuple[
                 continue
             except SqlmlError:
                 pass
-        candidates.append(rows)
-    bisect(np.sort(np.concatenate(candidates)) if candidates else np.empty(0, np.int64))
+        remaining_rows.append(rows)
+    bisect(np.sort(np.concatenate(remaining_rows)) if remaining_rows else np.empty(0, np.int64))
     result_index = np.full(len(matrix), -1)
     if positions:
         result_index[np.concatenate(positions)] = np.arange(sum(map(len, positions)))
@@ -210,20 +210,20 @@ they are NULL; and the message for unknown names, or None if their rows are NULL
 
 
 def score_named_rows(
-    rows: Rows, errors: Errors, driver_versions: Mapping[str, str], columns: Sequence[pa.Array]
+    scoring: Rows, errors: Errors, driver_versions: Mapping[str, str], columns: Sequence[pa.Array]
 ) -> pa.Array:
     """Score each row with the model it names; `columns` are names, lists of numbers, strings."""
-    scorers, groups, width, sql_type = rows
+    scorers, groups, width, sql_type = scoring
     messages, message_for_unknown = errors
     names, *arguments = columns
     value_type = arrow_type(sql_type)
     matrix = np.empty((0, 0))
     if scorers:  # Rows of numbers, with NaN for the NULL rows that Spark adds.
         lists = arguments[0]
-        valid = lists.is_valid()
+        is_valid = lists.is_valid()
         matrix = np.full((len(lists), max(1, width)), np.nan)
-        unpacked = _unpack(lists.filter(valid), max(1, width), "float64")
-        matrix[valid.to_numpy(zero_copy_only=False)] = unpacked
+        unpacked = _unpack(lists.filter(is_valid), max(1, width), "float64")
+        matrix[is_valid.to_numpy(zero_copy_only=False)] = unpacked
 
     def score_group(name: str, positions: Array) -> pa.Array | None:
         count = len(positions)
@@ -231,12 +231,12 @@ def score_named_rows(
             values = to_arrow(np.full(count, groups[name], np.int32), value_type)
             return _make_result(values, pa.nulls(count, pa.string()))
         if name in scorers:
-            function, program, number_positions, texts = scorers[name]
+            spec_name, broadcast, number_positions, text_indices = scorers[name]
             selected = matrix[positions][:, list(number_positions)]
-            columns = [arguments[1 + k].take(to_arrow(positions, pa.int64())) for k in texts]
-            spec = parse_function_name(function)
+            columns = [arguments[1 + k].take(to_arrow(positions, pa.int64())) for k in text_indices]
+            spec = parse_function_name(spec_name)
             dtype = "float32" if spec is not None and spec.layout == "f32" else "float64"
-            return score(function, program, driver_versions, [_pack(selected, dtype), *columns])
+            return score(spec_name, broadcast, driver_versions, [_pack(selected, dtype), *columns])
         template = messages.get(name, message_for_unknown)
         if template is None:
             return None

@@ -151,11 +151,11 @@ def _hash_categories_type(types: Types, attrs: Attrs) -> TensorType:
 
 
 def _encode_hashed(args: Sequence[Any], attrs: Attrs) -> Array:
-    code_of = {h: code for code, h in enumerate(attrs["hashes"].tolist())}
+    code_by_hash = {h: code for code, h in enumerate(attrs["hashes"].tolist())}
     hashes = _hash_strings(args[0])
     is_missing = np.isnan(hashes)
     lower_bits = np.where(is_missing, 0, hashes).astype(np.int64) & _LOWER_32_BITS
-    codes = np.array([code_of.get(h, -1) for h in lower_bits.tolist()], np.int64)
+    codes = np.array([code_by_hash.get(h, -1) for h in lower_bits.tolist()], np.int64)
     return np.where(is_missing, attrs["missing"], codes).reshape(-1, 1)
 
 
@@ -179,10 +179,10 @@ def _hash_strings(column: Any) -> Array:
 def _hash_numbers(x: Array) -> Array:
     """Return the hash of each integer as float64 (n,), with NaN for other numbers."""
     is_integer = (np.abs(x) <= MAX_EXACT_INTEGER) & (np.trunc(x) == x)
-    distinct, positions = np.unique(x[is_integer].astype(np.int64), return_inverse=True)
+    distinct, inverse = np.unique(x[is_integer].astype(np.int64), return_inverse=True)
     hashes = np.array([_hash_category(str(n).encode()) for n in distinct.tolist()])
     hashes_of_rows = np.full(x.shape, np.nan)
-    hashes_of_rows[is_integer] = hashes[positions]
+    hashes_of_rows[is_integer] = hashes[inverse]
     return hashes_of_rows
 
 
@@ -230,12 +230,12 @@ def pack_combinations(tables: Sequence[Combination]) -> dict[str, Array]:
         return np.cumsum(sizes, dtype=np.int64)
 
     return {
-        "columns": np.concatenate([c.columns for c in tables]).astype(np.int32),
-        "column_ends": compute_ends([c.columns.size for c in tables]),
-        "keys": np.concatenate([c.keys for c in tables]),
-        "key_ends": compute_ends([c.keys.size for c in tables]),
-        "values": np.concatenate([c.values.ravel() for c in tables]),
-        "widths": np.array([c.values.shape[1] for c in tables], np.int64),
+        "columns": np.concatenate([table.columns for table in tables]).astype(np.int32),
+        "column_ends": compute_ends([table.columns.size for table in tables]),
+        "keys": np.concatenate([table.keys for table in tables]),
+        "key_ends": compute_ends([table.keys.size for table in tables]),
+        "values": np.concatenate([table.values.ravel() for table in tables]),
+        "widths": np.array([table.values.shape[1] for table in tables], np.int64),
     }
 
 
@@ -280,10 +280,10 @@ def _look_up(args: Sequence[Array], attrs: Attrs) -> Array:
     values = []
     for combination in unpack_combinations(attrs):
         row_hashes = hash_combinations(args[0], combination.columns)
-        positions = np.searchsorted(combination.keys, row_hashes)
-        is_known = positions < combination.keys.size
-        is_known[is_known] = combination.keys[positions[is_known]] == row_hashes[is_known]
-        values.append(combination.values[np.where(is_known, positions, combination.keys.size)])
+        key_index = np.searchsorted(combination.keys, row_hashes)
+        is_known = key_index < combination.keys.size
+        is_known[is_known] = combination.keys[key_index[is_known]] == row_hashes[is_known]
+        values.append(combination.values[np.where(is_known, key_index, combination.keys.size)])
     return np.concatenate(values, axis=1)
 
 

@@ -125,20 +125,20 @@ def _sum_all_sets(start: int, stop: int, num_players: int, attrs: Attrs, worth: 
     """Compute exact contributions by evaluating each set of inputs with each background row."""
     sets = np.array(list(itertools.product([False, True], repeat=num_players)), bool)
     rows = range(len(attrs["numbers"]))
-    total = sum(worth(start, stop, np.full(len(sets), b), sets) for b in rows)
+    total = sum(worth(start, stop, np.full(len(sets), row), sets) for row in rows)
     mean_worths = np.asarray(total) / len(rows)
-    index_of = {tuple(members): index for index, members in enumerate(sets.tolist())}
+    index_by_set = {tuple(members): index for index, members in enumerate(sets.tolist())}
     contributions = np.zeros((stop - start, mean_worths.shape[2], 2 * num_players + 1))
-    for members, index in index_of.items():
-        size = sum(members)
+    for members, index in index_by_set.items():
+        set_size = sum(members)
         for k in range(num_players):
             if members[k]:
                 continue
-            weight = math.factorial(size) * math.factorial(num_players - size - 1)
-            with_player = index_of[(*members[:k], True, *members[k + 1 :])]
+            weight = math.factorial(set_size) * math.factorial(num_players - set_size - 1)
+            with_player = index_by_set[(*members[:k], True, *members[k + 1 :])]
             change = mean_worths[with_player] - mean_worths[index]
             contributions[:, :, k] += weight / math.factorial(num_players) * change
-    contributions[:, :, num_players] = mean_worths[index_of[(False,) * num_players]]
+    contributions[:, :, num_players] = mean_worths[index_by_set[(False,) * num_players]]
     return contributions
 
 
@@ -152,7 +152,7 @@ def _sample_orders(start: int, stop: int, num_players: int, attrs: Attrs, worth:
     shape = (num_players, stop - start, int(attrs["width"]))
     means, variances, expected_scores = np.zeros(shape), np.zeros(shape), np.zeros(shape[1:])
     generator = np.random.default_rng(attrs["seed"])
-    for b in range(num_background):
+    for background_row in range(num_background):
         contributions_by_order = []
         for _ in range(num_orders):
             order = generator.permutation(num_players)
@@ -160,7 +160,7 @@ def _sample_orders(start: int, stop: int, num_players: int, attrs: Attrs, worth:
             # Set j of an order consists of its first j players.
             masks = positions[:, None] < np.arange(num_players + 1)[:, None]
             masks = masks.reshape(-1, num_players)
-            worths = worth(start, stop, np.full(len(masks), b), masks)
+            worths = worth(start, stop, np.full(len(masks), background_row), masks)
             changes = np.diff(worths.reshape(2, num_players + 1, *shape[1:]), axis=1)
             contributions = np.empty(shape)
             contributions[order] = changes[0] / 2
@@ -247,13 +247,13 @@ def _iterate_leaves(ensemble: Ensemble) -> Iterator[tuple[int, int, _Tests]]:
                 stack.append((int(ensemble.left[node]), (*tests, (node, True))))
 
 
-def _contributions(args: Sequence[Array], attrs: Attrs) -> Array:
+def _tree_contributions(args: Sequence[Array], attrs: Attrs) -> Array:
     """Return, for each output, the contribution of each player, followed by the expected score."""
     (x,) = args
     ensemble, num_players = make_ensemble(attrs), int(attrs["players"])
-    n, values_per_leaf = x.shape[0], ensemble.leaf_values.shape[1]
+    num_rows, values_per_leaf = x.shape[0], ensemble.leaf_values.shape[1]
     shares_by_background = compute_shares(ensemble, attrs.get("background"))
-    result = np.zeros((n, ensemble.outputs, num_players + 1))
+    result = np.zeros((num_rows, ensemble.outputs, num_players + 1))
     result[:, :, -1] = ensemble.base
     leaves = _iterate_leaves(ensemble)
     for (tree, leaf, tests), shares in itertools.product(leaves, shares_by_background):
@@ -263,7 +263,7 @@ def _contributions(args: Sequence[Array], attrs: Attrs) -> Array:
         for node, is_left in tests:
             column = int(ensemble.feature[node])
             k = int(attrs["player"][column])
-            is_passed = goes_left(ensemble, np.full(n, node), x[:, column]) == is_left
+            is_passed = goes_left(ensemble, np.full(num_rows, node), x[:, column]) == is_left
             passed[k] = passed.get(k, True) & is_passed
             share_of[k] = share_of.get(k, 1.0) * float(shares[node, 0 if is_left else 1])
         first_output = int(ensemble.target[tree])
@@ -271,19 +271,19 @@ def _contributions(args: Sequence[Array], attrs: Attrs) -> Array:
         value = ensemble.leaf_values[leaf].astype(np.float64) / len(shares_by_background)
         result[:, outputs, -1] += np.prod(list(share_of.values())) * value
         for k in share_of:
-            total = np.zeros(n)
+            total = np.zeros(num_rows)
             for t, weight in zip(*make_quadrature(len(share_of)), strict=True):
                 others = [share_of[i] * (1 - t) + passed[i] * t for i in share_of if i != k]
-                total += weight * np.prod([np.ones(n), *others], axis=0)
+                total += weight * np.prod([np.ones(num_rows), *others], axis=0)
             contribution = (passed[k] - share_of[k]) * total
             result[:, outputs, k] += contribution[:, None] * value
-    return result.reshape(n, ensemble.outputs * (num_players + 1))
+    return result.reshape(num_rows, ensemble.outputs * (num_players + 1))
 
 
 _TREE_GAME = f"{TREES}, player, players: int, background?"
 
 OPERATORS: tuple[Op, ...] = (
-    Op("tree_contributions", "opaque", _tree_game_type, _contributions, _TREE_GAME),
+    Op("tree_contributions", "opaque", _tree_game_type, _tree_contributions, _TREE_GAME),
     # It runs a Program; see `reference.FUNCTIONS`.
     Op(_SAMPLING, "opaque", _sampled_type, None, _SAMPLED, arity=(1, None)),
 )

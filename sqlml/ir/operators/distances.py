@@ -94,7 +94,7 @@ METRIC = "points, metric: str, p: float?, weights?, inverse?"
 """The attributes that describe a distance."""
 
 
-def check_metric(types: Types, attrs: Attrs) -> int:
+def count_points(types: Types, attrs: Attrs) -> int:
     """Return the number of points; raise ProgramError if the attributes are invalid."""
     x, metric = require_matrix(types[0]), attrs["metric"]
     require_float(x.dtype)
@@ -126,25 +126,25 @@ def compute_distances(
     scale: Any = None
     width = points.shape[1]
     for j in range(width):
-        a, b = x[:, j : j + 1], points[:, j]
+        left, right = x[:, j : j + 1], points[:, j]
         if metric == "dot":
-            term = a * b
+            term = left * right
         elif metric == "hamming":
-            term = xp.where(a != b, xp.ones_like(a), 0.0)
+            term = xp.where(left != right, xp.ones_like(left), 0.0)
         elif metric == "chi2":
-            magnitude = a + b
-            term = (a - b) * (a - b) / xp.where(magnitude == 0, 1.0, magnitude)
+            magnitude = left + right
+            term = (left - right) * (left - right) / xp.where(magnitude == 0, 1.0, magnitude)
             term = xp.where(magnitude == 0, 0.0, term)
         else:
-            term = a - b
+            term = left - right
             term = term * term if metric == "sqeuclidean" else xp.abs(term)
             if metric == "minkowski":
                 term = term**p
             elif metric == "canberra":
-                magnitude = xp.abs(a) + xp.abs(b)
+                magnitude = xp.abs(left) + xp.abs(right)
                 term = xp.where(magnitude > 0, term / xp.where(magnitude > 0, magnitude, 1.0), 0.0)
             elif metric == "braycurtis":
-                magnitude = xp.abs(a) + xp.abs(b)
+                magnitude = xp.abs(left) + xp.abs(right)
                 scale = magnitude if scale is None else scale + magnitude
         if weights is not None:
             term = term * weights[j]
@@ -199,7 +199,7 @@ def compute_like_source(x: Array, attrs: Attrs) -> Array:
 
 
 def _pairwise_type(types: Types, attrs: Attrs) -> TensorType:
-    num_points = check_metric(types, attrs)
+    num_points = count_points(types, attrs)
     if attrs.get("expanded", False):
         require(
             attrs["metric"] in EXPANDED and "weights" not in attrs and types[0].dtype == "float64",

@@ -178,7 +178,7 @@ def _sigmoid(args: Sequence[Array], attrs: Attrs) -> Array:
 def find_missing(x: Array) -> Array:
     """Return a bool array that is true where a number is NaN or a string is missing."""
     if x.dtype == object:
-        return np.array([is_missing(v) for v in x.ravel()], bool).reshape(x.shape)
+        return np.array([is_missing(value) for value in x.ravel()], bool).reshape(x.shape)
     return np.isnan(x)
 
 

@@ -30,11 +30,11 @@ def _accumulate_type(types: Types, attrs: Attrs) -> TensorType:
     return _sum_type(require_float(x.dtype), attrs, x.shape[1], x.shape[2])
 
 
-def _sum_type(dtype: DType, attrs: Attrs, trees: int, values: int) -> TensorType:
-    """Infer the type of the sum: each tree adds `values` numbers to `base` from its target on."""
+def _sum_type(dtype: DType, attrs: Attrs, num_trees: int, num_values: int) -> TensorType:
+    """Infer the type of the sum: each tree adds `num_values` to `base` from its target on."""
     base = array_attribute(attrs, "base", dtype, (None,))
-    target = array_attribute(attrs, "target", "int32", (trees,))
-    fits = target.size == 0 or (target.min() >= 0 and int(target.max()) + values <= base.size)
+    target = array_attribute(attrs, "target", "int32", (num_trees,))
+    fits = target.size == 0 or (target.min() >= 0 and int(target.max()) + num_values <= base.size)
     require(fits, "a target reaches outside base")
     return matrix(dtype, base.size)
 
@@ -49,8 +49,8 @@ def _linear_leaves_type(types: Types, attrs: Attrs) -> TensorType:
     feature = array_attribute(attrs, "feature", "int32", (None,))
     array_attribute(attrs, "weights", dtype, feature.shape)
     require(value.size > 0, "linear_leaves needs at least one leaf")
-    fits = begin[0] == 0 and begin[-1] == feature.size and (np.diff(begin) >= 0).all()
-    require(fits, "begin does not fit the weights")
+    is_valid = begin[0] == 0 and begin[-1] == feature.size and (np.diff(begin) >= 0).all()
+    require(is_valid, "begin does not fit the weights")
     is_column = feature.size == 0 or (feature.min() >= 0 and feature.max() < x.width)
     require(is_column, f"a feature reaches outside {x!r}")
     return _sum_type(dtype, attrs, leaves.width, 1)
@@ -58,9 +58,9 @@ def _linear_leaves_type(types: Types, attrs: Attrs) -> TensorType:
 
 def find_exit_leaves(ensemble: Ensemble, x: Array) -> Array:
     """Return the exit leaf of each row in each tree, int64 (n, trees)."""
-    n = x.shape[0]
-    position = np.broadcast_to(ensemble.roots.astype(np.int64), (n, ensemble.trees)).copy()
-    rows = np.arange(n)[:, None]
+    num_rows = x.shape[0]
+    position = np.broadcast_to(ensemble.roots.astype(np.int64), (num_rows, ensemble.trees)).copy()
+    rows = np.arange(num_rows)[:, None]
     while (position >= 0).any():
         node = np.maximum(position, 0)
         is_left = goes_left(ensemble, node, x[rows, ensemble.feature[node]])

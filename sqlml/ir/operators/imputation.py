@@ -52,9 +52,9 @@ def _require(args: Sequence[Array], attrs: Attrs) -> Array:
 
 def _require_finite(args: Sequence[Array], attrs: Attrs) -> Array:
     (x,) = args
-    is_bad = find_out_of_bounds(x, attrs)
-    if is_bad.any():
-        row, column = np.argwhere(is_bad)[0]
+    is_rejected = find_out_of_bounds(x, attrs)
+    if is_rejected.any():
+        row, column = np.argwhere(is_rejected)[0]
         is_missing = bool(np.isnan(x[row, column]))
         raise make_not_finite_error(attrs["features"][column], attrs["step"], is_missing)
     return x
@@ -62,12 +62,12 @@ def _require_finite(args: Sequence[Array], attrs: Attrs) -> Array:
 
 def find_out_of_bounds(x: Array, attrs: Attrs) -> Array:
     """Return a bool array that marks the numbers that `require_finite` rejects."""
-    is_bad = np.isinf(x) if attrs["allow_nan"] else ~np.isfinite(x)
+    is_rejected = np.isinf(x) if attrs["allow_nan"] else ~np.isfinite(x)
     if "low" in attrs:
-        is_bad |= x < attrs["low"]
+        is_rejected |= x < attrs["low"]
     if "high" in attrs:
-        is_bad |= x > attrs["high"]
-    return is_bad
+        is_rejected |= x > attrs["high"]
+    return is_rejected
 
 
 def make_not_finite_error(feature: str, step: str, missing: bool) -> MissingValueError:
@@ -175,8 +175,8 @@ def _multiply(x: Array, y: Array) -> Array:
 
 def _average_nearest(distances: Array, values: Array, attrs: Attrs) -> Array:
     """Return the mean of each row's nearest values, (n,); argpartition decides between ties."""
-    count = min(attrs["neighbours"], values.size)
-    nearest = np.argpartition(distances, count - 1, axis=1)[:, :count]
+    num_neighbours = min(attrs["neighbours"], values.size)
+    nearest = np.argpartition(distances, num_neighbours - 1, axis=1)[:, :num_neighbours]
     nearest_distances = np.take_along_axis(distances, nearest, axis=1)
     if attrs["weights"] == "distance":
         weights = 1 / nearest_distances

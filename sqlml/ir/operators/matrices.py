@@ -52,11 +52,11 @@ def _select_type(types: Types, attrs: Attrs) -> TensorType:
 
 def _reshape_type(types: Types, attrs: Attrs) -> TensorType:
     shape = attrs["shape"]
-    is_shape = isinstance(shape, tuple) and all(type(d) is int and d >= 0 for d in shape)
+    is_shape = isinstance(shape, tuple) and all(type(size) is int and size >= 0 for size in shape)
     require(is_shape, "shape must be a tuple of integers")
     require(types[0].rowwise, "reshape takes a row-wise value; shape is that of one row")
-    fits = math.prod(shape) == math.prod(types[0].shape[1:])
-    require(fits, f"{types[0]!r} does not reshape to {(ROWS, *shape)}")
+    same_size = math.prod(shape) == math.prod(types[0].shape[1:])
+    require(same_size, f"{types[0]!r} does not reshape to {(ROWS, *shape)}")
     return TensorType(types[0].dtype, (ROWS, *shape))
 
 
@@ -109,19 +109,19 @@ def _require_in_range(op: str, index: Array, length: int) -> None:
 
 
 def _matmul_type(types: Types, attrs: Attrs) -> TensorType:
-    a, b = types
+    x, y = types
     require_numeric(require_same_dtype(types))
-    require(len(a.shape) == 2 and len(b.shape) == 2 and not b.rowwise, "matmul takes (n,k) @ (k,m)")
-    require(a.shape[1] == b.shape[0], f"matmul: inner sizes differ: {a!r} and {b!r}")
-    return TensorType(a.dtype, (a.shape[0], b.shape[1]))
+    require(len(x.shape) == 2 and len(y.shape) == 2 and not y.rowwise, "matmul takes (n,k) @ (k,m)")
+    require(x.shape[1] == y.shape[0], f"matmul: inner sizes differ: {x!r} and {y!r}")
+    return TensorType(x.dtype, (x.shape[0], y.shape[1]))
 
 
 def _batch_matmul_type(types: Types, attrs: Attrs) -> TensorType:
-    a, b = types
+    x, y = types
     require_numeric(require_same_dtype(types))
-    fits = len(a.shape) == len(b.shape) == 3 and a.shape[1:] == b.shape[:2]
-    require(fits and not b.rowwise, f"batch_matmul cannot multiply {a!r} and {b!r}")
-    return TensorType(a.dtype, (a.shape[0], a.shape[1], b.shape[2]))
+    is_valid = len(x.shape) == len(y.shape) == 3 and x.shape[1:] == y.shape[:2]
+    require(is_valid and not y.rowwise, f"batch_matmul cannot multiply {x!r} and {y!r}")
+    return TensorType(x.dtype, (x.shape[0], x.shape[1], y.shape[2]))
 
 
 def _batch_matmul(args: Sequence[Array], attrs: Attrs) -> Array:
@@ -214,10 +214,10 @@ MAX_CLASSES = 1000
 
 
 def _couple_type(types: Types, attrs: Attrs) -> TensorType:
-    classes: int = attrs["classes"]
-    require(2 <= classes <= MAX_CLASSES, f"couple takes 2 to {MAX_CLASSES} classes")
-    require_matrix(types[0], "float64", classes * (classes - 1) // 2)
-    return matrix("float64", classes)
+    num_classes: int = attrs["classes"]
+    require(2 <= num_classes <= MAX_CLASSES, f"couple takes 2 to {MAX_CLASSES} classes")
+    require_matrix(types[0], "float64", num_classes * (num_classes - 1) // 2)
+    return matrix("float64", num_classes)
 
 
 def _couple(args: Sequence[Array], attrs: Attrs) -> Array:

@@ -21,9 +21,9 @@ from sqlml.ir.operators.distances import (
     METRIC,
     SQUARES,
     bound_rounding_error,
-    check_metric,
     compute_like_source,
     compute_square_norms,
+    count_points,
     expand_distances,
     reduce_distances,
 )
@@ -40,10 +40,10 @@ TIES = ("heap", "partition", *TREES)
 
 
 def _nearest_type(types: Types, attrs: Attrs) -> TensorType:
-    points, k = check_metric(types, attrs), attrs["k"]
+    num_points, k = count_points(types, attrs), attrs["k"]
     ties, metric = attrs["ties"], attrs["metric"]
     require(types[0].dtype == "float64", "nearest takes float64")
-    require(0 < k <= min(points, MAX_NEIGHBOURS), f"k is {k} for {points} points")
+    require(0 < k <= min(num_points, MAX_NEIGHBOURS), f"k is {k} for {num_points} points")
     require(ties in TIES, f"unknown rule for ties {ties!r}")
     require(metric not in ("dot", "chi2"), f"{metric} is not a distance")
     if attrs.get("expanded", False):
@@ -54,7 +54,7 @@ def _nearest_type(types: Types, attrs: Attrs) -> TensorType:
             "partition, are expanded",
         )
     if ties in TREES:
-        _check_tree(types, attrs, points)
+        _check_tree(types, attrs, num_points)
     else:
         require(not {"order", "leaves", "bounds"} & set(attrs), "only trees have nodes")
     return matrix("float64", 2 * k)
@@ -226,9 +226,9 @@ def _search_tree(distances: Array, node_lower_bounds: Array, attrs: Attrs) -> tu
 
 def select_with_heap(distances: Array, k: int) -> tuple[Array, Array]:
     """Return heaps (n, k) of each row's smallest distances and their columns, or inf and 0."""
-    n = distances.shape[0]
-    nearest = np.full((n, k), np.inf)
-    indices = np.zeros((n, k), np.int64)
+    num_rows = distances.shape[0]
+    nearest = np.full((num_rows, k), np.inf)
+    indices = np.zeros((num_rows, k), np.int64)
     for j in range(distances.shape[1]):
         rows = np.flatnonzero(distances[:, j] < nearest[:, 0])
         if rows.size:

@@ -62,11 +62,11 @@ def array_attribute(
     """
     value: Array = attrs[name]
     actual = "string" if value.dtype.kind in "OUT" else value.dtype.name
-    fits = shape is None or (
+    has_shape = shape is None or (
         len(shape) == value.ndim
         and all(d is None or d == axis for d, axis in zip(shape, value.shape, strict=True))
     )
-    if not fits or dtype not in (None, actual):
+    if not has_shape or dtype not in (None, actual):
         sizes = "" if shape is None else str(["any" if d is None else d for d in shape])
         expected = f"{dtype or 'an array of shape '}{sizes}"
         raise ProgramError(f"{name} must be {expected}, not {actual}{list(value.shape)}")
@@ -75,8 +75,8 @@ def array_attribute(
 
 def require_matrix(x: TensorType, dtype: str | None = None, width: int | None = None) -> TensorType:
     """Return `x`; raise ProgramError unless it is an (n, k) value of the given dtype and width."""
-    fits = x.rowwise and len(x.shape) == 2 and dtype in (None, x.dtype)
-    if not fits or width not in (None, x.width):
+    is_valid = x.rowwise and len(x.shape) == 2 and dtype in (None, x.dtype)
+    if not is_valid or width not in (None, x.width):
         raise ProgramError(f"needs {dtype or ''}[n,{width or 'k'}] values, not {x!r}")
     return x
 

@@ -87,10 +87,10 @@ def _bspline(args: Sequence[Array], attrs: Attrs) -> Array:
     num_functions = knots.shape[1] - degree - 1
     result = np.zeros((x.shape[0], x.shape[1], num_functions))
     rows = np.arange(x.shape[0])[:, None]
-    for j, t in enumerate(knots):
+    for j, knot_row in enumerate(knots):
         column = np.nan_to_num(x[:, j], nan=-np.inf)
-        span = degree + np.searchsorted(t[degree + 1 : num_functions], column, side="right")
-        values = _evaluate_basis(t, x[:, j], span, degree)
+        span = degree + np.searchsorted(knot_row[degree + 1 : num_functions], column, side="right")
+        values = _evaluate_basis(knot_row, x[:, j], span, degree)
         result[rows, j, span[:, None] - degree + np.arange(degree + 1)] = values
         result[np.isnan(x[:, j]), j] = np.nan
     return result.reshape(x.shape[0], x.shape[1] * num_functions)

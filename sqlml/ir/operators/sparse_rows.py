@@ -142,8 +142,8 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_Members)
 class _RowReader:
     """Reads the rows of one column, and makes the errors about them."""
 
-    def __init__(self, kind: str, attrs: Attrs) -> None:
-        self._expected_row, self._empty, self._filter_sql = _ROWS[kind]
+    def __init__(self, column_kind: str, attrs: Attrs) -> None:
+        self._expected_row, self._empty, self._filter_sql = _ROWS[column_kind]
         self._name: str = attrs["feature"]
         self._step: str = attrs["step"]
 
@@ -172,13 +172,13 @@ class _RowReader:
     def read_pairs(self, column: TextColumn, i: int) -> Iterable[Pair]:
         """Return the pairs (name, value) of row i, an array of arrays or objects of two values."""
         pairs: list[Pair] = []
-        for item in self.read_items(column, i):
-            if item is None:
+        for pair in self.read_items(column, i):
+            if pair is None:
                 raise self.make_null_item_error("among its pairs")
-            if not isinstance(item, list) or len(item) != 2:
-                raise self.type_error(item)
-            first, second = item
-            pairs.append((first[1], second[1]) if isinstance(item, _Members) else (first, second))
+            if not isinstance(pair, list) or len(pair) != 2:
+                raise self.type_error(pair)
+            name, value = pair
+            pairs.append((name[1], value[1]) if isinstance(pair, _Members) else (name, value))
         return pairs
 
     def read_members(self, column: TextColumn, i: int) -> Iterable[Pair]:
@@ -195,20 +195,20 @@ class _RowReader:
             if isinstance(value, int | float):
                 return float(value)
         except OverflowError:
-            entry = f"column {self._name!r} has a number under {key!r}"
-            raise InputTypeError(f"{entry} that is too large for a float") from None
+            problem = f"column {self._name!r} has a number under {key!r}"
+            raise InputTypeError(f"{problem} that is too large for a float") from None
         raise self.type_error(value)
 
     def encode_name(self, name: Any) -> bytes:
         if name is None:
             raise self.make_null_item_error("where a name is expected")
-        entry = f"column {self._name!r} has {name!r:.60}"
+        problem = f"column {self._name!r} has {name!r:.60}"
         if not isinstance(name, str):
-            raise InputTypeError(f"{entry} where {self._step} takes a string; cast it")
+            raise InputTypeError(f"{problem} where {self._step} takes a string; cast it")
         try:
             return name.encode()
         except UnicodeEncodeError:
-            raise InputTypeError(f"{entry}, not valid Unicode (a lone surrogate)") from None
+            raise InputTypeError(f"{problem}, not valid Unicode (a lone surrogate)") from None
 
     def make_null_row_error(self, value: str) -> MissingValueError:
         return MissingValueError(
@@ -223,10 +223,10 @@ class _RowReader:
         )
 
     def type_error(self, value: Any) -> InputTypeError:
-        kinds: dict[type, str] = {_Members: "an object", list: "a list", str: "a string"}
-        kind = "NULL" if value is None else kinds.get(type(value), "a number")
-        place = f"in a row where {self._step} takes {self._expected_row}"
-        return InputTypeError(f"column {self._name!r} has {kind} {place}")
+        type_names: dict[type, str] = {_Members: "an object", list: "a list", str: "a string"}
+        type_name = "NULL" if value is None else type_names.get(type(value), "a number")
+        context = f"in a row where {self._step} takes {self._expected_row}"
+        return InputTypeError(f"column {self._name!r} has {type_name} {context}")
 
 
 def _check_items(types: Types, attrs: Attrs, kinds: Iterable[str]) -> None:
@@ -255,20 +255,20 @@ def _hash_items_type(types: Types, attrs: Attrs) -> TensorType:
     return matrix(attrs["dtype"], attrs["width"], sparse=True)
 
 
-def _has_items(args: Sequence[Any], attrs: Attrs) -> Any:
+def _mark_items(args: Sequence[Any], attrs: Attrs) -> Any:
     """Return sparse rows with 1 in the column of each known item that occurs in the row."""
-    index_of = {item: k for k, item in enumerate(unpack_items(attrs["words"], attrs["ends"]))}
+    column_by_item = {item: k for k, item in enumerate(unpack_items(attrs["words"], attrs["ends"]))}
     texts, reader = TextColumn.from_values(args[0]), _RowReader(attrs["kind"], attrs)
     indptr, indices = [0], []
     for i in range(len(texts)):
         row = reader.read_items(texts, i)
         try:
-            indices += sorted({index_of[item] for item in row if item in index_of})
+            indices += sorted({column_by_item[item] for item in row if item in column_by_item})
         except TypeError:  # Lists and objects are not hashable.
             raise reader.type_error(next(item for item in row if isinstance(item, list))) from None
         indptr.append(len(indices))
-    data = np.ones(len(indices), str(attrs["dtype"]))
-    return Csr(data, np.array(indices, np.int32), np.array(indptr, np.int64), len(index_of))
+    ones = np.ones(len(indices), str(attrs["dtype"]))
+    return Csr(ones, np.array(indices, np.int32), np.array(indptr, np.int64), len(column_by_item))
 
 
 def _hash_items(args: Sequence[Any], attrs: Attrs) -> Any:
@@ -285,8 +285,8 @@ def _hash_items(args: Sequence[Any], attrs: Attrs) -> Any:
         "map": reader.read_members,
         "pairs": reader.read_pairs,
     }
-    hash_of: dict[Any, int] = {}
-    entries: list[tuple[int, int]] = []
+    hash_by_name: dict[Any, int] = {}
+    cells: list[tuple[int, int]] = []
     weights: list[float] = []
     for i in range(len(column)):
         for name, value in read_pairs[kind](column, i):
@@ -296,14 +296,14 @@ def _hash_items(args: Sequence[Any], attrs: Attrs) -> Any:
                 weight = reader.read_number(name, value)
             if weight == 0:
                 continue
-            hash_value = hash_of.get(name) if isinstance(name, str) else None
+            hash_value = hash_by_name.get(name) if isinstance(name, str) else None
             if hash_value is None:
-                hash_value = hash_of[name] = murmur3(reader.encode_name(name))
-            entries.append((i, abs(hash_value) % width))
+                hash_value = hash_by_name[name] = murmur3(reader.encode_name(name))
+            cells.append((i, abs(hash_value) % width))
             weights.append(-weight if is_signed and hash_value < 0 else weight)
     with np.errstate(over="ignore"):
         data = np.array(weights, np.float64).astype(str(attrs["dtype"]))
-    rows, columns = np.array(entries, np.int64).reshape(-1, 2).T
+    rows, columns = np.array(cells, np.int64).reshape(-1, 2).T
     return _sum_duplicates(rows, columns, data, len(column), width)
 
 
@@ -330,6 +330,6 @@ OPERATORS: tuple[Op, ...] = (
     Op("require_finite_stored", "injective", _stored_type, _require_finite, _CHECK, sparse=True),
     Op("densify", "injective", _densify_type, _densify, "fill: float", sparse=True),
     Op("sparsify", "injective", _sparsify_type, ignore_attributes(csr.from_dense)),
-    Op("has_items", "opaque", _has_items_type, _has_items, f"{_ITEMS}, words, ends", nested=True),
+    Op("has_items", "opaque", _has_items_type, _mark_items, f"{_ITEMS}, words, ends", nested=True),
     Op("hash_items", "opaque", _hash_items_type, _hash_items, _HASH_ITEMS, nested=True),
 )

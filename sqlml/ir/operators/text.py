@@ -99,12 +99,12 @@ class Analyzer:
 
     def tokens(self, text: str) -> list[str]:
         """Return the words of a normalized string, without the stop words."""
-        return [t for t in self._pattern.findall(text) if t not in self.stop_words]
+        return [token for token in self._pattern.findall(text) if token not in self.stop_words]
 
 
-def _join_ngrams(units: list[str], space: str, min_n: int, max_n: int) -> list[str]:
+def _join_ngrams(units: list[str], separator: str, min_n: int, max_n: int) -> list[str]:
     return [
-        space.join(units[i : i + n])
+        separator.join(units[i : i + n])
         for n in range(min_n, min(max_n, len(units)) + 1)
         for i in range(len(units) - n + 1)
     ]
@@ -170,8 +170,8 @@ def _hash_tokens_type(types: Types, attrs: Attrs) -> TensorType:
 
 def _count_tokens(args: Sequence[Any], attrs: Attrs) -> Any:
     words = unpack_words(attrs["words"], attrs["ends"])
-    column_and_sign = {word: (column, 1) for column, word in enumerate(words)}
-    return _count_features(args, attrs, column_and_sign.get, len(words))
+    column_and_sign_by_word = {word: (column, 1) for column, word in enumerate(words)}
+    return _count_features(args, attrs, column_and_sign_by_word.get, len(words))
 
 
 def _hash_tokens(args: Sequence[Any], attrs: Attrs) -> Any:
@@ -197,14 +197,14 @@ def _count_features(args: Sequence[Any], attrs: Attrs, look_up: LookUp, width: i
     require_no_missing_texts(columns, attrs)
     indptr, indices, data = [0], [], []
     for i in range(len(columns[0])):
-        sum_of_column: Counter[int] = Counter()
+        sums: Counter[int] = Counter()
         for strings in columns:
             for feature in analyzer.features(strings.text(i)):
                 column_and_sign = look_up(feature)
                 if column_and_sign is not None:
-                    sum_of_column[column_and_sign[0]] += column_and_sign[1]
-        indices += sorted(sum_of_column)
-        data += [sum_of_column[column] for column in sorted(sum_of_column)]
+                    sums[column_and_sign[0]] += column_and_sign[1]
+        indices += sorted(sums)
+        data += [sums[column] for column in sorted(sums)]
         indptr.append(len(indices))
     counts = np.array(data, str(attrs["dtype"]))
     return Csr(counts, np.array(indices, np.int32), np.array(indptr, np.int64), width)

@@ -44,10 +44,10 @@ REFUSED = frozenset(("as_strided", "empty", "empty_like", "empty_strided", "rand
 def _require_integers(function: Callable[[int, int], int]) -> Callable[[Any, Any], int]:
     """Wrap `function` so that it raises TypeError for arguments other than integers."""
 
-    def compute_size(a: Any, b: Any) -> int:
-        if type(a) is not int or type(b) is not int:
+    def compute_size(left: Any, right: Any) -> int:
+        if type(left) is not int or type(right) is not int:
             raise TypeError("a size is not an integer")
-        return function(a, b)
+        return function(left, right)
 
     return compute_size
 
@@ -94,28 +94,28 @@ def make_runner(content: bytes, attrs: Attrs, device: Any = None) -> Runner:
     steps = [(call, find_operator(torch, call)) for call in graph.calls]
 
     def run(*tensors: Any) -> Any:
-        count = int(tensors[0].shape[0])
-        if not count:
+        num_rows = int(tensors[0].shape[0])
+        if not num_rows:
             return torch.empty((0, width), dtype=dtype, device=target_device)
         try:
             result = run_graph(*tensors)
         except (RuntimeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise ScoringError(f"the torch module cannot score these rows: {error}") from error
-        if result.shape[0] != count or result.numel() != count * width:
-            problem = f"{tuple(result.shape)} for {count} rows, not {width} numbers per row"
+        if result.shape[0] != num_rows or result.numel() != num_rows * width:
+            problem = f"{tuple(result.shape)} for {num_rows} rows, not {width} numbers per row"
             raise ScoringError(f"the torch module returned {problem}")
-        return result.reshape(count, width).to(dtype)
+        return result.reshape(num_rows, width).to(dtype)
 
     def run_graph(*tensors: Any) -> Any:
         values: dict[str, Any] = dict(constants)
-        count = int(tensors[0].shape[0])
+        num_rows = int(tensors[0].shape[0])
         for graph_input, tensor in zip(graph.inputs, tensors, strict=True):
-            shape = (count,) if len(graph_input.shape) == 1 else tensor.shape
+            shape = (num_rows,) if len(graph_input.shape) == 1 else tensor.shape
             tensor = tensor.to(getattr(torch, graph_input.dtype))
             values[graph_input.name] = tensor.reshape(shape)
         for call, function in steps:
-            positional, named = _resolve_arguments(torch, call, values, target_device)
-            result = function(*positional, **named)
+            args, kwargs = _resolve_arguments(torch, call, values, target_device)
+            result = function(*args, **kwargs)
             results = result if isinstance(result, tuple | list) else (result,)
             values.update(zip(call.results, results, strict=False))
         return values[graph.output]
@@ -128,7 +128,7 @@ def find_operator(torch: Any, call: Call) -> Any:
     package, _, qualified_name = call.target.partition(".")
     name, _, overload = qualified_name.partition(".")
     if call.target in _ASSERTIONS:
-        return lambda *args, **keywords: None
+        return lambda *args, **kwargs: None
     functional_name = name.removesuffix("_")
     if package == "aten" and name.isidentifier() and overload.isidentifier():
         function = getattr(getattr(torch.ops.aten, name, None), overload, None)
@@ -164,22 +164,22 @@ def _resolve_arguments(
         if isinstance(value, Ref):
             return values[value.name]
         if isinstance(value, list):
-            return [resolve(v) for v in value]
+            return [resolve(element) for element in value]
         return getattr(torch, value.name) if isinstance(value, DTypeArg) else value
 
-    positional: list[Any] = []
-    named: dict[str, Any] = {}
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
     for name, value in call.arguments.items():
         if isinstance(value, Placement):
             if value.kind == "as_device":
-                named[name] = device
+                kwargs[name] = device
             elif value.kind == "as_memory_format":
-                named[name] = getattr(torch, _FORMATS[value.number])
+                kwargs[name] = getattr(torch, _FORMATS[value.number])
         elif name in call.positional:
-            positional.append(resolve(value))
+            args.append(resolve(value))
         else:
-            named[name] = resolve(value)
-    return positional, named
+            kwargs[name] = resolve(value)
+    return args, kwargs
 
 
 @lru_cache(maxsize=8)
@@ -191,7 +191,7 @@ def _torch_module(args: Sequence[Array], attrs: Attrs) -> Array:
     torch = _import_torch()
     run = _make_cached_runner(attrs["archive"].tobytes(), str(attrs["dtype"]), attrs["width"])
     with torch.inference_mode():
-        result: Array = run(*[torch.from_numpy(np.array(a)) for a in args]).numpy()
+        result: Array = run(*[torch.from_numpy(np.array(array)) for array in args]).numpy()
     return result
 
 

@@ -47,8 +47,8 @@ def this_platform() -> str | None:
     """Return DuckDB's name of this platform, or None if it is not supported."""
     processor = _PROCESSORS.get(platform.machine().lower())
     name = f"{_SYSTEMS.get(sys.platform)}_{processor}"
-    musl = "musl" in (sysconfig.get_config_var("HOST_GNU_TYPE") or "")
-    return name if name in TARGETS and not musl else None
+    has_musl = "musl" in (sysconfig.get_config_var("HOST_GNU_TYPE") or "")
+    return name if name in TARGETS and not has_musl else None
 
 
 def own_compiler(target: str) -> str | None:
@@ -95,10 +95,10 @@ def _sign(content: bytes) -> tuple[bytes, str]:
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import padding, rsa, utils
 
-    pieces = (content[offset : offset + 2**20] for offset in range(0, len(content), 2**20))
-    digest = hashlib.sha256(b"".join(hashlib.sha256(piece).digest() for piece in pieces)).digest()
+    chunks = (content[offset : offset + 2**20] for offset in range(0, len(content), 2**20))
+    digest = hashlib.sha256(b"".join(hashlib.sha256(chunk).digest() for chunk in chunks)).digest()
     private_key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     signature = private_key.sign(digest, padding.PKCS1v15(), utils.Prehashed(hashes.SHA256()))
-    form = serialization.PublicFormat.SubjectPublicKeyInfo
-    public_key = private_key.public_key().public_bytes(serialization.Encoding.DER, form)
+    key_format = serialization.PublicFormat.SubjectPublicKeyInfo
+    public_key = private_key.public_key().public_bytes(serialization.Encoding.DER, key_format)
     return signature, base64.b64encode(public_key).decode()

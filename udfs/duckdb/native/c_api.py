@@ -70,10 +70,10 @@ _TYPE_NUMBERS = {"FLOAT": 10, "DOUBLE": 11, "INTEGER": 4, "VARCHAR": 17}
 """Map SQL types to their numbers in the C enum `duckdb_type`."""
 
 
-def use_type(name: str, use: Callable[[ctypes.c_void_p], Any]) -> None:
+def use_type(name: str, callback: Callable[[ctypes.c_void_p], Any]) -> None:
     """Call `use` with a new logical type, such as DOUBLE[28] or STRUCT(a INTEGER), and free it."""
     logical_type = _create_type(name)
-    use(logical_type)
+    callback(logical_type)
     library().duckdb_destroy_logical_type(ctypes.byref(logical_type))
 
 
@@ -81,10 +81,10 @@ def _create_type(name: str) -> ctypes.c_void_p:
     api = library()
     if name.startswith("STRUCT("):
         return _create_struct(name.removeprefix("STRUCT(").removesuffix(")").split(", "))
-    element, bracket, size = name.removesuffix("]").rpartition("[")
+    element_name, bracket, size = name.removesuffix("]").rpartition("[")
     if not bracket:
         return ctypes.c_void_p(api.duckdb_create_logical_type(_TYPE_NUMBERS[name]))
-    inner = _create_type(element)
+    inner = _create_type(element_name)
     create_list = api.duckdb_create_list_type
     outer = api.duckdb_create_array_type(inner, int(size)) if size else create_list(inner)
     api.duckdb_destroy_logical_type(ctypes.byref(inner))
@@ -94,10 +94,10 @@ def _create_type(name: str) -> ctypes.c_void_p:
 def _create_struct(fields: list[str]) -> ctypes.c_void_p:
     api = library()
     names, type_names = zip(*(field.split(" ") for field in fields), strict=True)
-    types = [_create_type(kind) for kind in type_names]
+    types = [_create_type(type_name) for type_name in type_names]
     type_pointers = (ctypes.c_void_p * len(types))(*types)
     name_pointers = (ctypes.c_char_p * len(types))(*(name.encode() for name in names))
     struct_type = api.duckdb_create_struct_type(type_pointers, name_pointers, len(types))
-    for kind in types:
-        api.duckdb_destroy_logical_type(ctypes.byref(kind))
+    for type_name in types:
+        api.duckdb_destroy_logical_type(ctypes.byref(type_name))
     return ctypes.c_void_p(struct_type)

@@ -115,18 +115,18 @@ def uninstall() -> list[Path]:
 _OWN_REPOSITORY = re.compile(rf"{NAME}_[0-9a-f]{{16}}")
 
 
-def _install(connection: duckdb.DuckDBPyConnection, shim: Path, name: str) -> None:
+def _install(connection: duckdb.DuckDBPyConnection, shim: Path, repository_name: str) -> None:
     key = (shim.parent / PUBLIC_KEY).read_text().strip()
-    with tempfile.TemporaryDirectory() as prefix:
-        repository = Path(prefix) / _read_version(connection) / (this_platform() or "")
+    with tempfile.TemporaryDirectory() as folder:
+        repository = Path(folder) / _read_version(connection) / (this_platform() or "")
         repository.mkdir(parents=True)
         (repository / f"{EXTENSION}.gz").write_bytes(gzip.compress(shim.read_bytes()))
         connection.execute("SET allow_extension_repositories = 'allowed'")
         connection.execute(
-            f"CREATE OR REPLACE EXTENSION REPOSITORY {name} "
-            f"WITH PREFIX {DUCKDB.quote_string(prefix)} PUBLIC KEY {DUCKDB.quote_string(key)}"
+            f"CREATE OR REPLACE EXTENSION REPOSITORY {repository_name} "
+            f"WITH PREFIX {DUCKDB.quote_string(folder)} PUBLIC KEY {DUCKDB.quote_string(key)}"
         )
-        connection.execute(f"FORCE INSTALL {NAME} FROM {name}")
+        connection.execute(f"FORCE INSTALL {NAME} FROM {repository_name}")
 
 
 def _read_folder_settings(connection: duckdb.DuckDBPyConnection) -> dict[str, Any]:
@@ -161,7 +161,7 @@ MARKER = "sqlml_native_"
 _LOCK = threading.Lock()
 _open_connections: dict[int, NativeConnection] = {}
 _closed_uses: deque[NativeConnection] = deque()
-_numbers = itertools.count(1)
+_connection_numbers = itertools.count(1)
 
 # A forked child must not wait for a thread that it does not have.
 if hasattr(os, "register_at_fork"):
@@ -222,9 +222,9 @@ def open_native_connection(
     installed = ensure_installed(connection, built)
     try:
         with _LOCK:
-            native = _load(connection, installed)
-            native.users += 1
-            return native
+            native_connection = _load(connection, installed)
+            native_connection.users += 1
+            return native_connection
     finally:
         _release_closed_uses()
 
@@ -244,10 +244,10 @@ def _load(connection: duckdb.DuckDBPyConnection, installed: Installed) -> Native
         ) from None
     if opened_connection.value is None:
         return _find_marked_connection(connection)
-    native = NativeConnection(next(_numbers), opened_connection.value)
-    _open_connections[native.number] = native
-    register_marker(native.pointer, f"{MARKER}{native.number}")
-    return native
+    native_connection = NativeConnection(next(_connection_numbers), opened_connection.value)
+    _open_connections[native_connection.number] = native_connection
+    register_marker(native_connection.pointer, f"{MARKER}{native_connection.number}")
+    return native_connection
 
 
 def _find_marked_connection(connection: duckdb.DuckDBPyConnection) -> NativeConnection:

@@ -7,11 +7,11 @@ STATE = 12
     PLAN,
     USERS,
     BATCHES,
-    NUMBER,
+    INDEX,
     BUILD_PLAN,
-    ASK,
+    SCORE,
     MEASURE,
-    DIED,
+    REPORT,
     NO_MEMORY,
     ALL_BATCHES,
     ROW_FORMAT,
@@ -20,7 +20,7 @@ STATE = 12
 """A function's state, which is never freed.
 
 In order: the address of its plan or 0; the count of threads that may follow a plan; the count of
-its batches; its number; the addresses of the Python functions `native_functions._make_plan`,
+its batches; its index; the addresses of the Python functions `native_functions._make_plan`,
 `_score_in_python`, `_measure` (or 0) and `report_interrupt`; the address of the message for a lack
 of memory; the address of the count of all batches; how rows arrive (COLUMNS_ALONE, PACKED_ROWS or
 CALLS_BY_NAME); and the address of the message for a NULL row.

@@ -46,7 +46,7 @@ SIGNATURE: Signature = (COUNT, COUNT, COUNT)
 """Argument types of `route`: the addresses of the call, the chunk, and the result."""
 
 ROUTER = 8
-(SLOTS_AT, LAST_SLOT, MODELS_AT, MODELS, MOST_COLUMNS, REFUSE, DIES, OUT_OF_MEMORY) = range(ROUTER)
+(SLOTS_AT, LAST_SLOT, MODELS_AT, MODELS, MOST_COLUMNS, REFUSE, REPORT, NO_MEMORY) = range(ROUTER)
 """The state of a function whose rows name their models, which is never freed.
 
 In order: the address of the slots of its names, the index of the last slot, the address and count
@@ -60,22 +60,22 @@ SLOT = 4
 its rows are NULL."""
 
 MODEL_WORDS = 4
-(STATE_AT, KIND, COLUMNS_AT, COLUMN_COUNT) = range(MODEL_WORDS)
-"""A model: the address of its function's state, or 0 if each of its rows has the result KIND; and
+(STATE_AT, RESULT, COLUMNS_AT, COLUMN_COUNT) = range(MODEL_WORDS)
+"""A model: the address of its function's state, or 0 if the score of its rows is RESULT; and
 the address and count of the columns of a chunk that it uses."""
 
 NO_MODEL, UNKNOWN = -1, -2
 """Special model numbers: the row is NULL, or Python decides."""
 
 _U = np.uint64
-_LENGTH = _U((1 << 32) - 1)
+_LENGTH_MASK = _U((1 << 32) - 1)
 
 
 @compiled_helper
-def find_slot(name: Any, slots: Any, last: Any) -> Any:
+def find_slot(name: Any, slots: Any, last_slot: Any) -> Any:
     """Return the start of a name's slot, or of the empty slot where the name belongs."""
     hash_value = np.int64(hash_bytes(name, np.int64(0), np.int64(name.size)))
-    slot = hash_value & last
+    slot = hash_value & last_slot
     while slots[slot * SLOT + NAME_AT] != 0:
         slot_start = slot * SLOT
         if slots[slot_start + HASH] == hash_value and slots[slot_start + NAME_BYTES] == name.size:
@@ -85,28 +85,28 @@ def find_slot(name: Any, slots: Any, last: Any) -> Any:
                 k += 1
             if k == name.size:
                 break
-        slot = (slot + 1) & last
+        slot = (slot + 1) & last_slot
     return slot * SLOT
 
 
-def put_name(name: Any, model: Any, slots: Any, last: Any) -> None:
+def put_name(name: Any, model_index: Any, slots: Any, last_slot: Any) -> None:
     """Insert `name`, uint8 (n,), and the index of its model; the slots keep only its address."""
-    slot_start = find_slot(name, slots, last)
+    slot_start = find_slot(name, slots, last_slot)
     slots[slot_start + HASH] = np.int64(hash_bytes(name, np.int64(0), np.int64(name.size)))
     slots[slot_start + NAME_AT] = np.int64(name.ctypes.data)
     slots[slot_start + NAME_BYTES] = name.size
-    slots[slot_start + MODEL] = model
+    slots[slot_start + MODEL] = model_index
 
 
 @compiled_helper
-def _find_model(text_at: Any, first_word: Any, second_word: Any, slots: Any, last: Any) -> Any:
+def _find_model(text_at: Any, first_word: Any, second_word: Any, slots: Any, last_slot: Any) -> Any:
     """Return the index of the model that a DuckDB string at `text_at` names, or UNKNOWN.
 
     `first_word` and `second_word` are the two 64-bit integers of the string.
     """
-    length = np.int64(first_word & _LENGTH)
+    length = np.int64(first_word & _LENGTH_MASK)
     name = bytes_at(text_at + 4 if length <= INLINE_BYTES else np.int64(second_word), length)
-    slot_start = find_slot(name, slots, last)
+    slot_start = find_slot(name, slots, last_slot)
     return slots[slot_start + MODEL] if slots[slot_start + NAME_AT] != 0 else np.int64(UNKNOWN)
 
 
@@ -123,18 +123,19 @@ def _set_null(vector: Any, row: Any) -> None:
 
 
 @compiled_helper
-def _chain_rows(info: Any, state: Any, names: Any, rows: Any, out: Any, chains: Any) -> Any:
+def _chain_rows(info: Any, state: Any, name_vector: Any, rows: Any, out: Any, chains: Any) -> Any:
     """Link the rows of each model in a list; return how many models occur, or -1 after an error.
 
     `chains`, int64 (models + 2 rows,), receives the first row of each model or -1, then for each
     row the next row of the same model or -1, and then the indices of the models that occur.
     """
-    models = state[MODELS]
-    first, after, used_models = (chains[:models], chains[models:][:rows], chains[models + rows :])
-    slots, last = (words_at(state[SLOTS_AT], (state[LAST_SLOT] + 1) * SLOT), state[LAST_SLOT])
-    texts_at, mask = duckdb_vector_get_data(names), duckdb_vector_get_validity(names)
-    texts = bits_at(texts_at, 2 * rows)
-    count, model = 0, np.int64(UNKNOWN)
+    num_models = state[MODELS]
+    first_rows, next_rows = chains[:num_models], chains[num_models:][:rows]
+    used_models = chains[num_models + rows :]
+    slots, last_slot = (words_at(state[SLOTS_AT], (state[LAST_SLOT] + 1) * SLOT), state[LAST_SLOT])
+    texts_at, mask = duckdb_vector_get_data(name_vector), duckdb_vector_get_validity(name_vector)
+    words = bits_at(texts_at, 2 * rows)
+    model_count, model = 0, np.int64(UNKNOWN)
     first_word, second_word = _U(0), _U(0)
     for row in range(rows - 1, -1, -1):  # Backwards, so that each chain has its rows in order.
         if _is_null(mask, row):
@@ -142,42 +143,42 @@ def _chain_rows(info: Any, state: Any, names: Any, rows: Any, out: Any, chains: 
             continue
         # Equal integers mean equal strings: a short string is stored in them, and a long one is
         # identified by its address.
-        if model == UNKNOWN or texts[2 * row] != first_word or texts[2 * row + 1] != second_word:
-            first_word, second_word = texts[2 * row], texts[2 * row + 1]
+        if model == UNKNOWN or words[2 * row] != first_word or words[2 * row + 1] != second_word:
+            first_word, second_word = words[2 * row], words[2 * row + 1]
             text_at = np.int64(texts_at + 16 * row)
-            model = _find_model(text_at, first_word, second_word, slots, last)
+            model = _find_model(text_at, first_word, second_word, slots, last_slot)
             if model == UNKNOWN:
-                length = np.int64(first_word & _LENGTH)
+                length = np.int64(first_word & _LENGTH_MASK)
                 name_at = text_at + 4 if length <= INLINE_BYTES else np.int64(second_word)
                 router_at = np.int64(state.ctypes.data)
-                if call_python(state[REFUSE], state[DIES], router_at, info, name_at, length) == 0:
+                if call_python(state[REFUSE], state[REPORT], router_at, info, name_at, length) == 0:
                     return -1
         if model < 0:
             _set_null(out, row)
             continue
-        if first[model] < 0:
-            used_models[count] = model
-            count += 1
-        after[row] = first[model]
-        first[model] = row
-    return count
+        if first_rows[model] < 0:
+            used_models[model_count] = model
+            model_count += 1
+        next_rows[row] = first_rows[model]
+        first_rows[model] = row
+    return model_count
 
 
 def route(info: Any, chunk: Any, out: Any) -> Any:
     """Write the results of a chunk of rows to the vector `out` (see the module's docstring)."""
     state = words_at(duckdb_scalar_function_get_extra_info(info), ROUTER)
-    rows, models = duckdb_data_chunk_get_size(chunk), state[MODELS]
-    word_count = models + 3 * rows + 2 * state[MOST_COLUMNS]
+    rows, num_models = duckdb_data_chunk_get_size(chunk), state[MODELS]
+    word_count = num_models + 3 * rows + 2 * state[MOST_COLUMNS]
     memory_at = malloc(8 * word_count)
     if memory_at == 0:
-        duckdb_scalar_function_set_error(info, state[OUT_OF_MEMORY])
+        duckdb_scalar_function_set_error(info, state[NO_MEMORY])
         return np.int64(0)
     memory = words_at(memory_at, word_count)
-    chains, scratch = memory[: models + 2 * rows], memory[models + 2 * rows :]
+    chains, scratch = memory[: num_models + 2 * rows], memory[num_models + 2 * rows :]
     picked_rows, addresses = scratch[:rows], scratch[rows:]
-    chains[:models] = -1
-    used_models = chains[models + rows :]
-    values = duckdb_vector_get_data(out)
+    chains[:num_models] = -1
+    used_models = chains[num_models + rows :]
+    results_at = duckdb_vector_get_data(out)
     model_count = _chain_rows(
         info, state, duckdb_data_chunk_get_vector(chunk, 0), rows, out, chains
     )
@@ -187,11 +188,11 @@ def route(info: Any, chunk: Any, out: Any) -> Any:
         while row >= 0:
             picked_rows[row_count] = row
             row_count += 1
-            row = chains[models + row]
+            row = chains[num_models + row]
         if model[STATE_AT] == 0:
-            integers = int32s_at(values, rows)
+            integers = int32s_at(results_at, rows)
             for i in range(row_count):
-                integers[picked_rows[i]] = np.int32(model[KIND])
+                integers[picked_rows[i]] = np.int32(model[RESULT])
             continue
         columns = words_at(model[COLUMNS_AT], model[COLUMN_COUNT])
         for c in range(columns.size):
@@ -201,7 +202,7 @@ def route(info: Any, chunk: Any, out: Any) -> Any:
         column_addresses, model_rows = addresses[: 2 * columns.size], picked_rows[:row_count]
         no_lists, state_at = (np.int64(0), np.int64(0)), model[STATE_AT]
         if not score_rows(
-            info, state_at, column_addresses, model_rows, row_count, values, no_lists
+            info, state_at, column_addresses, model_rows, row_count, results_at, no_lists
         ):
             break
     free(memory_at)

@@ -20,7 +20,9 @@ _routers: dict[str, _Router] = {}
 _routers_by_address: dict[int, _Router] = {}
 
 
-def register_router(connection: int, function: EngineFunction, find: native_functions.Find) -> bool:
+def register_router(
+    connection: int, function: EngineFunction, find_function: native_functions.Find
+) -> bool:
     """Register a function of a model name, numbers and strings on a connection of the C API.
 
     Returns False if the function does not return INTEGER or DOUBLE, if DuckDB rejects it, or if
@@ -34,7 +36,7 @@ def register_router(connection: int, function: EngineFunction, find: native_func
     with native_functions.LOCK:
         router = _routers.get(function.name)
         if router is None:
-            router = _routers[function.name] = _Router(function.models, find)
+            router = _routers[function.name] = _Router(function.models, find_function)
             _routers_by_address[router.memory.ctypes.data] = router
     address = router.memory.ctypes.data
     return native_functions.create_native_function(connection, function, address, route_address)
@@ -52,7 +54,7 @@ def _compile_route() -> int | None:
 class _Router:
     """The state of a function whose rows name their models, in the layout of `ROUTER`."""
 
-    def __init__(self, function: NamedFunction, find: native_functions.Find) -> None:
+    def __init__(self, function: NamedFunction, find_function: native_functions.Find) -> None:
         from sqlml.udfs.duckdb.native import model_router  # It imports LLVM.
 
         self.function = function
@@ -61,17 +63,17 @@ class _Router:
         first_text_column = 1 + function.num_numbers
         self._columns: list[Array] = []  # `_models` points to them.
         self._models = np.zeros((max(1, len(models)), model_router.MODEL_WORDS), np.int64)
-        for words, model in zip(self._models, models.values(), strict=False):
+        for model_words, model in zip(self._models, models.values(), strict=False):
             if isinstance(model, ModelScorer):
                 text_columns = [first_text_column + k for k in model.string_positions]
                 columns = np.array(
                     [*(1 + k for k in model.number_positions), *text_columns], np.int64
                 )
                 self._columns.append(columns)
-                state = native_functions.get_state(model.spec.name, find)
-                words[:] = state.address, 0, columns.ctypes.data, columns.size
+                state = native_functions.get_state(model.spec.name, find_function)
+                model_words[:] = state.address, 0, columns.ctypes.data, columns.size
             elif model is not None:
-                words[:] = 0, model, 0, 0
+                model_words[:] = 0, model, 0, 0
         self._names, self._slots = _make_slots(models)
         self.memory = np.zeros(model_router.ROUTER, np.int64)
         self.memory[model_router.SLOTS_AT] = self._slots.ctypes.data
@@ -80,8 +82,8 @@ class _Router:
         self.memory[model_router.MODELS] = len(self._models)
         self.memory[model_router.MOST_COLUMNS] = max((c.size for c in self._columns), default=0)
         self.memory[model_router.REFUSE] = id(_refuse_name)
-        self.memory[model_router.DIES] = id(native_functions.report_interrupt)
-        self.memory[model_router.OUT_OF_MEMORY] = ctypes.addressof(native_functions.NO_MEMORY_TEXT)
+        self.memory[model_router.REPORT] = id(native_functions.report_interrupt)
+        self.memory[model_router.NO_MEMORY] = ctypes.addressof(native_functions.NO_MEMORY_TEXT)
 
 
 def _make_slots(models: Mapping[str, Any]) -> tuple[Array, Array]:
@@ -90,15 +92,15 @@ def _make_slots(models: Mapping[str, Any]) -> tuple[Array, Array]:
     from sqlml.udfs.duckdb.native import model_router
 
     encoded_names = [name.encode() for name in models]
-    data = np.frombuffer(b"".join(encoded_names) + b"\0", np.uint8)
+    name_bytes = np.frombuffer(b"".join(encoded_names) + b"\0", np.uint8)
     slots = np.zeros(model_router.SLOT << max(1, (2 * len(encoded_names)).bit_length()), np.int64)
     argument_kinds = (reads(np.uint8, 1, "C"), COUNT, writes(np.int64, 1), COUNT)
-    put = specialise(model_router.put_name, argument_kinds)
+    put_name = specialise(model_router.put_name, argument_kinds)
     ends = [0, *accumulate(map(len, encoded_names))]
-    for number, model in enumerate(models.values()):
-        name = data[ends[number] : ends[number + 1]]
-        put(name, -1 if model is None else number, slots, slots.size // model_router.SLOT - 1)
-    return data, slots
+    for index, model in enumerate(models.values()):
+        name = name_bytes[ends[index] : ends[index + 1]]
+        put_name(name, -1 if model is None else index, slots, slots.size // model_router.SLOT - 1)
+    return name_bytes, slots
 
 
 def _refuse_name(router_address: int, info: int, name_at: int, length: int) -> int:

@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from sqlml.udfs.metering import Twin
 
 SEVERAL_NAMES = "the name of a model's function must be the same for all rows"
-_NULL = b"a row of packed numbers is NULL; pass NULL per column instead"
-_NULL_ROW_TEXT = ctypes.create_string_buffer(_NULL)
+_NULL_ROW_MESSAGE = b"a row of packed numbers is NULL; pass NULL per column instead"
+_NULL_ROW_TEXT = ctypes.create_string_buffer(_NULL_ROW_MESSAGE)
 NO_MEMORY_TEXT = ctypes.create_string_buffer(b"out of memory while scoring a batch of rows")
 Find = Callable[[str], BatchFunction]
 
@@ -78,15 +78,15 @@ class State:
         caller: EngineFunction | None = None,
     ) -> None:
         self.memory = np.zeros(layout.STATE, np.int64)
-        self.memory[layout.NUMBER] = len(_states)
+        self.memory[layout.INDEX] = len(_states)
         _states.append(self)
         self.name = name
-        self.find = find_function
+        self.find_function = find_function
         self.metered = twin
         self.caller = caller
         self.memory[layout.BUILD_PLAN] = id(_make_plan)
-        self.memory[layout.ASK] = id(_score_in_python)
-        self.memory[layout.DIED] = id(report_interrupt)
+        self.memory[layout.SCORE] = id(_score_in_python)
+        self.memory[layout.REPORT] = id(report_interrupt)
         self.memory[layout.MEASURE] = 0 if twin is None else id(_measure)
         self.memory[layout.NO_MEMORY] = ctypes.addressof(NO_MEMORY_TEXT)
         self.memory[layout.ALL_BATCHES] = _batch_counter.ctypes.data
@@ -101,7 +101,7 @@ class State:
 
 _batch_counter = np.zeros(1, np.int64)
 _states: list[State] = []
-_by_name: dict[str, State] = {}
+_states_by_name: dict[str, State] = {}
 _dropped_plans: list[tuple[State, _Plan]] = []  # Plans that a thread may still be using.
 LOCK = threading.RLock()
 
@@ -112,35 +112,35 @@ if hasattr(os, "register_at_fork"):
     )
 
 
-def register(connection: int, function: EngineFunction, find: Find) -> bool:
+def register(connection: int, function: EngineFunction, find_function: Find) -> bool:
     """Register a function of FLOAT or DOUBLE columns on a connection of the C API.
 
-    The function returns INTEGER, DOUBLE, or lists of these types. Unless it is metered, `find`
-    looks up its scoring function by name when the first rows arrive. Returns False if DuckDB
-    rejects the function or if numba cannot compile the row path.
+    The function returns INTEGER, DOUBLE, or lists of these types. Unless it is metered,
+    `find_function` looks up its scoring function by name when the first rows arrive. Returns False
+    if DuckDB rejects the function or if numba cannot compile the row path.
     """
-    metered, code = function.metered, compile_row_path()
-    if code is None:
+    twin, code_address = function.metered, compile_row_path()
+    if code_address is None:
         return False
-    find_scorer = find if metered is None else lambda _: metered.find_batch_function()
-    state = get_state(function.name, find_scorer, metered)
-    return create_native_function(connection, function, state.address, code)
+    find_of_twin = find_function if twin is None else lambda _: twin.find_batch_function()
+    state = get_state(function.name, find_of_twin, twin)
+    return create_native_function(connection, function, state.address, code_address)
 
 
 def get_state(name: str, find_function: Find, twin: Twin | None = None) -> State:
     with LOCK:
-        if name not in _by_name:
-            _by_name[name] = State(name, find_function, twin)
-        return _by_name[name]
+        if name not in _states_by_name:
+            _states_by_name[name] = State(name, find_function, twin)
+        return _states_by_name[name]
 
 
 def create_native_function(
-    connection: int, function: EngineFunction, extra_info: int, code: int, bind: int | None = None
+    connection: int, function: EngineFunction, extra_info: int, code: int, binder: int | None = None
 ) -> bool:
     """Create a function on a connection of the C API, and return whether DuckDB accepted it.
 
     DuckDB passes the address `extra_info` to the machine code at address `code`.
-    `bind`, if any, is the address of a function that DuckDB calls when it binds a call.
+    `binder`, if any, is the address of a function that DuckDB calls when it binds a call.
     """
     api = c_api.library()
     handle = ctypes.c_void_p(api.duckdb_create_scalar_function())
@@ -155,8 +155,8 @@ def create_native_function(
             api.duckdb_scalar_function_set_volatile(handle)
         api.duckdb_scalar_function_set_extra_info(handle, extra_info, None)
         api.duckdb_scalar_function_set_function(handle, code)
-        if bind is not None:
-            api.duckdb_scalar_function_set_bind(handle, bind)
+        if binder is not None:
+            api.duckdb_scalar_function_set_bind(handle, binder)
         return int(api.duckdb_register_scalar_function(connection, handle)) == 0
     finally:
         api.duckdb_destroy_scalar_function(ctypes.byref(handle))
@@ -172,11 +172,11 @@ def count_batches() -> int:
     return int(_batch_counter[0])
 
 
-def drop_plans(names: tuple[str, ...]) -> None:
+def drop_plans(name_prefixes: tuple[str, ...]) -> None:
     """Drop the plans of functions with the name prefixes `names`; later rows rebuild them."""
     with LOCK:
         for state in _states:
-            if state.plan is not None and state.name.startswith(names):
+            if state.plan is not None and state.name.startswith(name_prefixes):
                 _drop_plan(state)
         _forget_unused_plans()
 
@@ -189,10 +189,10 @@ def _drop_plan(state: State) -> None:
 
 def _drop_idle_plans() -> None:
     """If all plans together exceed the memory limit, drop those unused since the last check."""
-    planned = [(state, state.plan) for state in _states if state.plan is not None]
-    if sum(plan.function.nbytes for _, plan in planned) <= RECENT_BYTES:
+    states_and_plans = [(state, state.plan) for state in _states if state.plan is not None]
+    if sum(plan.function.nbytes for _, plan in states_and_plans) <= RECENT_BYTES:
         return
-    for state, plan in planned:
+    for state, plan in states_and_plans:
         batches = int(state.memory[layout.BATCHES])
         if batches == plan.since:
             _drop_plan(state)
@@ -209,7 +209,7 @@ def _exchange_plan(state: State, address: int) -> int:
 
 
 def _forget_unused_plans() -> None:
-    _dropped_plans[:] = [entry for entry in _dropped_plans if entry[0].memory[layout.USERS] > 0]
+    _dropped_plans[:] = [pair for pair in _dropped_plans if pair[0].memory[layout.USERS] > 0]
 
 
 def _list_packed_types(function: BatchFunction) -> tuple[str, ...]:
@@ -243,17 +243,17 @@ def explain_not_ready(wait: bool) -> str | None:
     return None
 
 
-def needs_python(spec: FunctionSpec, program: Program) -> str | None:
+def explain_python(spec: FunctionSpec, program: Program) -> str | None:
     """Return why Python scores the batches of a function of columns; None if machine code does."""
     try:
         with no_wait():
-            return _needs_python(program, spec)
+            return _explain_python(program, spec)
     except NotReady:
         return COMPILING
 
 
 @cache_text_by_program
-def _needs_python(program: Program, spec: FunctionSpec) -> str | None:
+def _explain_python(program: Program, spec: FunctionSpec) -> str | None:
     from sqlml.udfs.duckdb.native import plan_bytecode  # Imported late, since it imports LLVM.
 
     if spec.backend != "native":
@@ -294,14 +294,14 @@ def compile_kernel(kernel: Callable[..., Any], signature: Signature) -> int | No
     """
     from sqlml.backends.native.jit.specialise import find_entry, specialise
 
-    entry = find_entry(specialise(kernel, signature))
-    return None if entry is None else entry.numbers
+    entry_point = find_entry(specialise(kernel, signature))
+    return None if entry_point is None else entry_point.numbers
 
 
 @cache
-def _make_callback(function: Callable[..., None], argument_count: int) -> tuple[int, Any]:
+def _make_callback(callback_function: Callable[..., None], argument_count: int) -> tuple[int, Any]:
     """Wrap `function` as a C function of 64-bit integers; return its address and its owner."""
-    callback = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * argument_count)(function)
+    callback = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * argument_count)(callback_function)
     return ctypes.cast(callback, ctypes.c_void_p).value or 0, callback
 
 
@@ -334,7 +334,7 @@ def _make_plan(state_number: int, info: int, rows: int, _: int) -> int:
     state = _states[state_number]
     try:
         old_plan = state.plan
-        function = state.find(state.name) if old_plan is None else old_plan.function
+        function = state.find_function(state.name) if old_plan is None else old_plan.function
         if state.caller is not None and _list_packed_types(function) != state.caller.types[1:]:
             raise park_error(ArtifactError(f"the types of {state.name} do not match its call"))
         old_table = None if old_plan is None else old_plan.table
@@ -411,9 +411,9 @@ def _read_block(
     if function.lookup is not None and width != function.packed:
         matrix = matrix[:, function.lookup.packed_columns or (0,)]
     texts: dict[str, TextColumn] = {}
-    for k, column_at in enumerate((ctypes.c_int64 * function.texts).from_address(texts_at)):
+    for i, column_at in enumerate((ctypes.c_int64 * function.texts).from_address(texts_at)):
         strings = (ctypes.c_uint64 * (2 * row_count)).from_address(column_at)
-        texts[text_input_name(k)] = copy_to_text_column(np.ctypeslib.as_array(strings))
+        texts[text_input_name(i)] = copy_to_text_column(np.ctypeslib.as_array(strings))
     return matrix, texts
 
 
@@ -432,26 +432,28 @@ def park_as_message(error: BaseException) -> bytes:
     return message.encode()
 
 
-_calling_states: dict[str, State] = {}
-_bound: dict[tuple[str, str], State] = {}
+_caller_states: dict[str, State] = {}
+_bound_states: dict[tuple[str, str], State] = {}
 _states_by_address: dict[int, State] = {}
 
 
-def register_named(connection: int, function: EngineFunction, find: Find) -> bool:
+def register_named(connection: int, function: EngineFunction, find_function: Find) -> bool:
     """Register a function of VARCHAR and DOUBLE[n] that calls the function named by the VARCHAR.
 
     Return False if the row path is not compiled yet, or if DuckDB rejects the function.
     """
-    code = compile_row_path() if is_compiled() else None
-    if code is None or _compile_bind_data_copy() is None:
+    code_address = compile_row_path() if is_compiled() else None
+    if code_address is None or _compile_bind_data_copy() is None:
         return False
     with LOCK:
-        state = _calling_states.get(function.name)
+        state = _caller_states.get(function.name)
         if state is None:
-            state = State(function.name, find, row_format=layout.CALLS_BY_NAME, caller=function)
-            _calling_states[function.name] = _states_by_address[state.address] = state
-    bind = _make_callback(_bind, 1)[0]
-    return create_native_function(connection, function, state.address, code, bind)
+            state = State(
+                function.name, find_function, row_format=layout.CALLS_BY_NAME, caller=function
+            )
+            _caller_states[function.name] = _states_by_address[state.address] = state
+    binder = _make_callback(_bind, 1)[0]
+    return create_native_function(connection, function, state.address, code_address, binder)
 
 
 def _find_bound_state(caller: State, name: str) -> State:
@@ -461,11 +463,11 @@ def _find_bound_state(caller: State, name: str) -> State:
         raise ArtifactError(f"{name!r} is not the name of a model's function")
     key = caller.name, name
     with LOCK:
-        if key not in _bound:
-            _bound[key] = State(
-                name, caller.find, row_format=layout.PACKED_ROWS, caller=caller.caller
+        if key not in _bound_states:
+            _bound_states[key] = State(
+                name, caller.find_function, row_format=layout.PACKED_ROWS, caller=caller.caller
             )
-        return _bound[key]
+        return _bound_states[key]
 
 
 def _bind(info: int) -> None:
@@ -500,12 +502,12 @@ def _read_constant_argument(info: int, index: int) -> str:
 def _fold_text(context: ctypes.c_void_p, argument: ctypes.c_void_p) -> str | None:
     """Return the value of a constant expression as a string; None if it fails or is NULL."""
     api = c_api.library()
-    folded = ctypes.c_void_p()
-    error = ctypes.c_void_p(api.duckdb_expression_fold(context, argument, ctypes.byref(folded)))
+    value = ctypes.c_void_p()
+    error = ctypes.c_void_p(api.duckdb_expression_fold(context, argument, ctypes.byref(value)))
     try:
-        if error.value is not None or folded.value is None or api.duckdb_is_null_value(folded):
+        if error.value is not None or value.value is None or api.duckdb_is_null_value(value):
             return None
-        text_at = api.duckdb_get_varchar(folded)
+        text_at = api.duckdb_get_varchar(value)
         if text_at is None:
             return None
         try:
@@ -514,4 +516,4 @@ def _fold_text(context: ctypes.c_void_p, argument: ctypes.c_void_p) -> str | Non
             api.duckdb_free(text_at)
     finally:
         api.duckdb_destroy_error_data(ctypes.byref(error))
-        api.duckdb_destroy_value(ctypes.byref(folded))
+        api.duckdb_destroy_value(ctypes.byref(value))

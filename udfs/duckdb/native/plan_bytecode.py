@@ -45,7 +45,7 @@ from sqlml.udfs.duckdb.native.memory_layout import (
 )
 
 _U = np.uint64
-_LENGTH, _NULL, _INLINE = _U((1 << 32) - 1), _U(NULL_LENGTH), _U(INLINE_BYTES)
+_LENGTH_MASK, _NULL_MARK, _INLINE = _U((1 << 32) - 1), _U(NULL_LENGTH), _U(INLINE_BYTES)
 _EMPTY = _U((1 << 64) - 1)
 """The first integer of an empty slot; no short string has this length."""
 
@@ -75,8 +75,8 @@ def make_code_calls(lookup: Lookup, width: int) -> Iterator[Call]:
 def make_find_ends_call(k: int, start: Rows, stop: Rows) -> Call:
     """Return the call that writes the start and end addresses of the strings in text argument k."""
     strings = Rows(get_text_buffer(k), np.dtype(np.uint64), 2, flat=True)
-    address = writes(np.int64, 1)
-    kernel = specialise(find_ends, (writes(np.uint64, 1), address, address))
+    address_kind = writes(np.int64, 1)
+    kernel = specialise(find_ends, (writes(np.uint64, 1), address_kind, address_kind))
     return Call(kernel, (strings, start, stop))
 
 
@@ -115,15 +115,17 @@ def _make_tables(keys: list[str], codes: Array) -> tuple[Array, Array, Any, Arra
     appended to the codes of the long keys.
     """
     sizes = np.array([len(key.encode("utf-8", CODEC)) for key in keys], np.int64)
-    short, long = np.flatnonzero(sizes <= INLINE_BYTES), np.flatnonzero(sizes > INLINE_BYTES)
-    count = 1 << max(1, int(2 * short.size).bit_length())
-    slots = np.full((count, 2), _EMPTY)
-    slot_codes = np.zeros(count, codes.dtype)
-    short_keys = (*pack_words([keys[i] for i in short]), codes[short].copy())
-    kinds = (*kinds_of(*short_keys), writes(np.uint64, 2), writes(codes.dtype, 1))
-    specialise(fill_slots, kinds)(*short_keys, slots, slot_codes)
-    long_codes = np.append(codes[long], codes[-2:])
-    return slots, slot_codes, make_word_table(*pack_words([keys[i] for i in long])), long_codes
+    short_indices = np.flatnonzero(sizes <= INLINE_BYTES)
+    long_indices = np.flatnonzero(sizes > INLINE_BYTES)
+    slot_count = 1 << max(1, int(2 * short_indices.size).bit_length())
+    slots = np.full((slot_count, 2), _EMPTY)
+    slot_codes = np.zeros(slot_count, codes.dtype)
+    short_keys = (*pack_words([keys[i] for i in short_indices]), codes[short_indices].copy())
+    argument_kinds = (*kinds_of(*short_keys), writes(np.uint64, 2), writes(codes.dtype, 1))
+    specialise(fill_slots, argument_kinds)(*short_keys, slots, slot_codes)
+    long_codes = np.append(codes[long_indices], codes[-2:])
+    long_words = make_word_table(*pack_words([keys[i] for i in long_indices]))
+    return slots, slot_codes, long_words, long_codes
 
 
 @compiled_helper
@@ -131,10 +133,10 @@ def _find_slot(first: Any, second: Any, slots: Any) -> Any:
     """Return the slot of the short string (first, second), or the empty slot where it belongs."""
     hash_value = (first * _MIX) ^ (second * _MIX_2)
     hash_value = (hash_value ^ (hash_value >> _U(32))) * _MIX
-    last = _U(slots.shape[0] - 1)
-    slot = (hash_value >> _U(32)) & last
+    last_slot = _U(slots.shape[0] - 1)
+    slot = (hash_value >> _U(32)) & last_slot
     while slots[slot, 0] != _EMPTY and not (slots[slot, 0] == first and slots[slot, 1] == second):
-        slot = (slot + _U(1)) & last
+        slot = (slot + _U(1)) & last_slot
     return slot
 
 
@@ -162,13 +164,13 @@ def look_up(
     unknown_code, null_code = long_codes[-2], long_codes[-1]
     for r in range(out.shape[0]):
         first, second = strings[2 * r], strings[2 * r + 1]
-        length = first & _LENGTH
+        length = first & _LENGTH_MASK
         code = unknown_code
         if length <= _INLINE:
             slot = _find_slot(first, second, slots)
             if slots[slot, 0] != _EMPTY:
                 code = slot_codes[slot]
-        elif length == _NULL:
+        elif length == _NULL_MARK:
             code = null_code
         elif long_codes.size > 2:
             start, stop = np.int64(second), np.int64(second + length)
@@ -181,8 +183,8 @@ def look_up(
 def find_ends(strings: Any, start: Any, stop: Any) -> Any:
     """Write the address of each string's start and end; return the row of the first NULL, or -1."""
     for r in range(start.size):
-        length = strings[2 * r] & _LENGTH
-        if length == _NULL:
+        length = strings[2 * r] & _LENGTH_MASK
+        if length == _NULL_MARK:
             return r
         inline_start = np.int64(strings.ctypes.data) + 16 * r + 4
         start[r] = inline_start if length <= _INLINE else np.int64(strings[2 * r + 1])
@@ -192,12 +194,12 @@ def find_ends(strings: Any, start: Any, stop: Any) -> Any:
 
 def copy_to_text_column(strings: Array) -> TextColumn:
     """Copy DuckDB's strings, uint64 (2 n,), into a text column."""
-    length = (strings[::2] & _LENGTH).astype(np.int64)
+    length = (strings[::2] & _LENGTH_MASK).astype(np.int64)
     missing = length == NULL_LENGTH
     stop = np.cumsum(np.where(missing, 0, length))
     data = np.empty(int(stop[-1]) if stop.size else 0, np.uint8)
-    kinds = (reads(np.uint64, 1, "C"), reads(np.int64, 1, "C"), COUNT, writes(np.uint8, 1))
-    specialise(copy_bytes, kinds)(strings, stop, strings.ctypes.data, data)
+    argument_kinds = (reads(np.uint64, 1, "C"), reads(np.int64, 1, "C"), COUNT, writes(np.uint8, 1))
+    specialise(copy_bytes, argument_kinds)(strings, stop, strings.ctypes.data, data)
     return TextColumn(data, np.append(0, stop)[:-1], stop, missing)
 
 
@@ -225,15 +227,15 @@ _BYTES = {"INTEGER": 4, "DOUBLE": 8}
 class Plan:
     """A plan for a matrix of `width` columns, with everything that its integers `words` point to.
 
-    The calls for small batches (`few`) and for large batches (`many`) are built when such a batch
-    first arrives, since they have different kernels to compile.
+    `small_calls` and `large_calls`, for small and large batches, are built when such a batch first
+    arrives, since they have different kernels to compile.
     """
 
     words: Array
     width: int
     lookups: tuple[Call, ...] = ()
-    few: KernelCalls | None = None
-    many: KernelCalls | None = None
+    small_calls: KernelCalls | None = None
+    large_calls: KernelCalls | None = None
     references: tuple[Any, ...] = ()
 
     @property
@@ -276,8 +278,8 @@ def _find_filler(function: BatchFunction) -> Any:
         filler = find_text_filler(function.compiled, function.output)
     else:
         filler = find_filler(function.compiled, function.output, range(width), width)
-    fits = hasattr(filler, "calls") and filler is not None and filler.input == function.dtype
-    return filler if fits else None
+    is_usable = hasattr(filler, "calls") and filler is not None and filler.input == function.dtype
+    return filler if is_usable else None
 
 
 def _build_plan_of_calls(
@@ -290,15 +292,17 @@ def _build_plan_of_calls(
     if old_plan is None:
         lookups = () if lookup is None else tuple(make_code_calls(lookup, width))
         old_plan = Plan(np.empty(0, np.int64), width, lookups)
-    few, many = old_plan.few, old_plan.many
+    small_calls, large_calls = old_plan.small_calls, old_plan.large_calls
     if rows < turn:
-        few = few or _make_kernel_calls(function, filler, old_plan.lookups, 1)
+        small_calls = small_calls or _make_kernel_calls(function, filler, old_plan.lookups, 1)
     else:
-        many = many or _make_kernel_calls(function, filler, old_plan.lookups, VECTOR_ROWS)
-    batch_calls = [calls for calls in (few, many) if calls is not None]
+        large_calls = large_calls or _make_kernel_calls(
+            function, filler, old_plan.lookups, VECTOR_ROWS
+        )
+    batch_calls = [calls for calls in (small_calls, large_calls) if calls is not None]
     tables = {id(calls): calls.encode() for calls in batch_calls}
     call_tables: list[int] = []
-    for calls in (few, many):
+    for calls in (small_calls, large_calls):
         table = tables.get(id(calls))
         if calls is None:
             call_tables += 0, NOT_BUILT
@@ -311,22 +315,22 @@ def _build_plan_of_calls(
     matrix_columns = range(function.packed) if lookup is None else lookup.packed_columns or (-1,)
     sizes = tuple(max(pair) for pair in pairs)
     words = _encode_plan(function, matrix_columns, width, (turn, *call_tables, max_words), sizes)
-    return Plan(words, width, old_plan.lookups, few, many, (tables, filler))
+    return Plan(words, width, old_plan.lookups, small_calls, large_calls, (tables, filler))
 
 
 def _encode_plan(
     function: BatchFunction,
     matrix_columns: Sequence[int],
     width: int,
-    calls: tuple[int, ...],
+    call_words: tuple[int, ...],
     buffer_sizes: tuple[int, ...],
 ) -> Array:
     """Encode a plan for rows (n, width) as integers, in the order of `memory_layout`.
 
     Args:
         matrix_columns: the matrix column of each packed number, or -1 to skip the number.
-        calls: the row count from which a batch is large, the address and count of the calls for
-            small batches, the same for large batches, and the most integers of a call.
+        call_words: the row count from which a batch is large, the address and count of the calls
+            for small batches, the same for large batches, and the most integers of a call.
         buffer_sizes: the bytes per row of each intermediate buffer.
     """
     number_bytes = np.dtype(function.dtype).itemsize
@@ -334,23 +338,23 @@ def _encode_plan(
     levels = 2 if function.groups else int(function.columns > 1 or function.is_listed)
     levels = STRUCT if function.fields else levels
     groups = (function.groups or (function.columns,)) if levels > 0 else ()
-    head = (
+    head_words = (
         function.packed,
         function.texts,
         width,
         number_bytes,
         min(_count_block_rows(row_bytes), function.max_rows or VECTOR_ROWS),
-        *calls,
+        *call_words,
         len(buffer_sizes),
         function.columns,
         4 if function.is_integer else 8,
         levels,
         len(groups),
     )
-    assert len(head) == HEAD
+    assert len(head_words) == HEAD
     field_bytes = [_BYTES[sql_type] for _, sql_type in function.fields]
     ends_or_sizes = np.cumsum([0, *groups]) if groups else field_bytes
-    return np.array([*head, *matrix_columns, *buffer_sizes, *ends_or_sizes], np.int64)
+    return np.array([*head_words, *matrix_columns, *buffer_sizes, *ends_or_sizes], np.int64)
 
 
 def _count_block_rows(row_bytes: int) -> int:
@@ -359,8 +363,8 @@ def _count_block_rows(row_bytes: int) -> int:
     >>> [_count_block_rows(size) for size in (8, 4096, 1 << 17, 1 << 20, 1 << 25)]
     [2048, 1024, 64, 16, 1]
     """
-    fewest = max(1, min(FEWEST_ROWS, FEWEST_BYTES // row_bytes))
-    return min(VECTOR_ROWS, max(fewest, BLOCK_BYTES // row_bytes))
+    min_rows = max(1, min(FEWEST_ROWS, FEWEST_BYTES // row_bytes))
+    return min(VECTOR_ROWS, max(min_rows, BLOCK_BYTES // row_bytes))
 
 
 def _make_kernel_calls(

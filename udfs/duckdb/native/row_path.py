@@ -37,16 +37,15 @@ from sqlml.backends.native.jit.specialise import COUNT, Signature, compiled_help
 from sqlml.backends.native.step_filler import ALIGN, align_address, follow
 from sqlml.udfs.duckdb.native.memory_layout import (
     ALL_BATCHES,
-    ASK,
     BATCHES,
     BLOCK_ROWS,
     BUFFERS,
     BUILD_PLAN,
     CALLS_BY_NAME,
     COLUMNS,
-    DIED,
     GROUPS,
     HEAD,
+    INDEX,
     LARGE_BATCH,
     LARGE_CALLS,
     LARGE_TABLE,
@@ -58,11 +57,12 @@ from sqlml.udfs.duckdb.native.memory_layout import (
     NOT_BUILT,
     NULL_LENGTH,
     NULL_ROW,
-    NUMBER,
     NUMBER_BYTES,
     PACKED_ROWS,
+    REPORT,
     RESULT_BYTES,
     ROW_FORMAT,
+    SCORE,
     SMALL_CALLS,
     SMALL_TABLE,
     STATE,
@@ -76,22 +76,24 @@ from sqlml.udfs.duckdb.native.memory_layout import (
 def _atomic(operation: str) -> Any:
     """Return an intrinsic that changes the integer at an address and returns its previous value."""
 
-    def change(typing: Any, address: Any, number: Any) -> Any:
-        def generate(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
+    def change(typing: Any, address: Any, operand: Any) -> Any:
+        def codegen(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
             pointer = b.inttoptr(arguments[0], LONG.as_pointer())
             return b.atomic_rmw(operation, pointer, arguments[1], "seq_cst")
 
-        return integers(2), generate
+        return integers(2), codegen
 
     return intrinsic(change)
 
 
 @intrinsic
-def call_python(typing: Any, function: Any, died: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
+def call_python(
+    typing: Any, function: Any, handler: Any, first: Any, info: Any, third: Any, fourth: Any
+) -> Any:
     """Call a Python function with four integers while holding the GIL; return 0 if it raises.
 
     A signal handler may raise at the first instruction of the function, before any `try`. Then
-    `died` is called with `b`, the address of DuckDB's call, and the class of the exception.
+    `handler` is called with `info`, the address of DuckDB's call, and the class of the exception.
     """
     return integers(6), _call_python
 
@@ -101,38 +103,38 @@ def _call_python(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
 
     cgutils: Any = numba.core.cgutils
 
-    def api(name: str, result: Any, *values: Any) -> Any:
-        return b.call(declare_function(b.module, name, result, *values), values)
+    def api(name: str, result_type: Any, *args: Any) -> Any:
+        return b.call(declare_function(b.module, name, result_type, *args), args)
 
     def call(function: Any, objects: list[Any]) -> Any:
         array = cgutils.alloca_once(b, ir.ArrayType(POINTER, len(objects)))
-        for index, item in enumerate(objects):
-            b.store(item, cgutils.gep_inbounds(b, array, 0, index))
-        call_arguments = b.bitcast(array, POINTER.as_pointer()), long(len(objects)), nothing
+        for index, argument in enumerate(objects):
+            b.store(argument, cgutils.gep_inbounds(b, array, 0, index))
+        call_arguments = b.bitcast(array, POINTER.as_pointer()), long(len(objects)), null
         callee = b.inttoptr(function, POINTER)
         result = api("PyObject_Vectorcall", POINTER, callee, *call_arguments)
-        for item in objects:
-            api("Py_DecRef", ir.VoidType(), item)
+        for argument in objects:
+            api("Py_DecRef", ir.VoidType(), argument)
         return result
 
-    nothing = ir.Constant(POINTER, None)
-    function, died, *numbers = arguments
+    null = ir.Constant(POINTER, None)
+    function, handler, *numbers = arguments
     result = cgutils.alloca_once_value(b, long(0))
-    state = api("PyGILState_Ensure", INT)
+    gil_state = api("PyGILState_Ensure", INT)
     returned_object = call(function, [api("PyLong_FromLongLong", POINTER, n) for n in numbers])
-    with b.if_else(b.icmp_unsigned("==", returned_object, nothing)) as (failed, returned):
+    with b.if_else(b.icmp_unsigned("==", returned_object, null)) as (failed, returned):
         with failed:
             exception_type = api("PyErr_Occurred", POINTER)
             api("Py_IncRef", ir.VoidType(), exception_type)
             api("PyErr_Clear", ir.VoidType())
-            reply = call(died, [api("PyLong_FromLongLong", POINTER, numbers[1]), exception_type])
+            reply = call(handler, [api("PyLong_FromLongLong", POINTER, numbers[1]), exception_type])
             api("PyErr_Clear", ir.VoidType())
-            with b.if_then(b.icmp_unsigned("!=", reply, nothing)):
+            with b.if_then(b.icmp_unsigned("!=", reply, null)):
                 api("Py_DecRef", ir.VoidType(), reply)
         with returned:
             b.store(api("PyLong_AsLongLong", LONG, returned_object), result)
             api("Py_DecRef", ir.VoidType(), returned_object)
-    api("PyGILState_Release", ir.VoidType(), state)
+    api("PyGILState_Release", ir.VoidType(), gil_state)
     return b.load(result)
 
 
@@ -143,7 +145,7 @@ SIGNATURE: Signature = (COUNT, COUNT, COUNT)
 
 BLOCK_ARGUMENTS = 4  # The integers that `native_functions._score_in_python` reads.
 
-TILE = 64
+TILE_ROWS = 64
 """The rows that are gathered at a time, so that their part of the matrix stays in the L1 cache."""
 
 _U = np.uint64
@@ -196,41 +198,43 @@ def _set_list_entries(vector: Any, rows: Any, ends: Any) -> Any:
 
 
 @inlined_helper
-def _gather(columns: Any, masks: Any, to: Any, first: Any, rows: Any, width: Any, x: Any) -> None:
+def _gather(
+    columns: Any, masks: Any, target: Any, first: Any, rows: Any, width: Any, x: Any
+) -> None:
     """Copy `rows` rows of columns, from row `first` on, into x (rows * width,); NULL becomes NaN.
 
     Args:
         columns: int64 (k,), the address of each column's numbers.
         masks: int64 (k,), the address of each column's validity mask, or 0 without NULLs.
-        to: int64 (k,), the column of x that each column is copied to, or -1 to skip it.
+        target: int64 (k,), the column of x that each column is copied to, or -1 to skip it.
     """
-    for begin in range(0, rows, TILE):
-        end = min(begin + TILE, rows)
-        for c in range(to.size):
-            if to[c] < 0:
+    for begin in range(0, rows, TILE_ROWS):
+        end = min(begin + TILE_ROWS, rows)
+        for c in range(target.size):
+            if target[c] < 0:
                 continue
             column = array_like_at(x, columns[c], first + rows)
             if masks[c] == 0:
                 for r in range(_U(begin), _U(end)):
-                    x[r * _U(width) + _U(to[c])] = column[_U(first) + r]
+                    x[r * _U(width) + _U(target[c])] = column[_U(first) + r]
             else:
                 bits = bits_at(masks[c], (first + rows + 63) // 64)
                 for r in range(_U(begin), _U(end)):
                     at = _U(first) + r
-                    x[r * _U(width) + _U(to[c])] = column[at] if is_valid(bits, at) else np.nan
+                    x[r * _U(width) + _U(target[c])] = column[at] if is_valid(bits, at) else np.nan
 
 
 @inlined_helper
-def _gather_packed(addresses: Any, to: Any, first: Any, rows: Any, width: Any, x: Any) -> None:
+def _gather_packed(addresses: Any, target: Any, first: Any, rows: Any, width: Any, x: Any) -> None:
     """Copy packed rows into x as `_gather` does; `addresses` are of their numbers and mask."""
-    k, mask = to.size, addresses[1]
-    numbers = array_like_at(x, addresses[0], (first + rows) * k)
-    bits = bits_at(mask, ((first + rows) * k + 63) // 64)
+    column_count, mask = target.size, addresses[1]
+    numbers = array_like_at(x, addresses[0], (first + rows) * column_count)
+    bits = bits_at(mask, ((first + rows) * column_count + 63) // 64)
     for r in range(rows):
-        for c in range(k):
-            if to[c] >= 0:
-                at = _U((first + r) * k + c)
-                x[r * width + to[c]] = numbers[at] if mask == 0 or is_valid(bits, at) else np.nan
+        for c in range(column_count):
+            if target[c] >= 0:
+                i = _U((first + r) * column_count + c)
+                x[r * width + target[c]] = numbers[i] if mask == 0 or is_valid(bits, i) else np.nan
 
 
 @inlined_helper
@@ -257,16 +261,16 @@ def _gather_texts(strings_at: Any, mask: Any, first: Any, rows: Any, out_at: Any
 
 
 @inlined_helper
-def _scatter(results_at: Any, first: Any, rows: Any, sizes: Any, struct: Any) -> None:
+def _scatter(results_at: Any, first: Any, rows: Any, field_sizes: Any, struct_vector: Any) -> None:
     """Write a block's results (rows, fields) to the fields of a struct vector, from row `first` on.
 
-    `sizes` has the bytes of each field's values: 4 for INTEGER, 8 for DOUBLE.
+    `field_sizes` has the bytes of each field's values: 4 for INTEGER, 8 for DOUBLE.
     """
-    width = sizes.size
+    width = field_sizes.size
     results = doubles_at(results_at, rows * width)
     for c in range(width):
-        field = duckdb_vector_get_data(duckdb_struct_vector_get_child(struct, c))
-        if sizes[c] == 4:
+        field = duckdb_vector_get_data(duckdb_struct_vector_get_child(struct_vector, c))
+        if field_sizes[c] == 4:
             field_integers = int32s_at(field, first + rows)
             for r in range(rows):
                 field_integers[first + r] = np.int32(results[r * width + c])
@@ -277,45 +281,46 @@ def _scatter(results_at: Any, first: Any, rows: Any, sizes: Any, struct: Any) ->
 
 
 @compiled_helper
-def _pick(columns: Any, masks: Any, to: Any, picked: Any, width: Any, x: Any) -> None:
-    """Copy the rows `picked` of DOUBLE columns into x, as `_gather` does for consecutive rows."""
+def _pick(columns: Any, masks: Any, target: Any, picked_rows: Any, width: Any, x: Any) -> None:
+    """Copy `picked_rows` of DOUBLE columns into x, as `_gather` does for consecutive rows."""
     # Views of 1 << 40 items reach any row, since the length of a column is unknown here.
-    for begin in range(0, picked.size, TILE):
-        end = min(begin + TILE, picked.size)
-        for c in range(to.size):
-            if to[c] < 0:
+    for begin in range(0, picked_rows.size, TILE_ROWS):
+        end = min(begin + TILE_ROWS, picked_rows.size)
+        for c in range(target.size):
+            if target[c] < 0:
                 continue
             column = doubles_at(columns[c], 1 << 40)
             bits = bits_at(masks[c], 1 << 40)
             for r in range(_U(begin), _U(end)):
-                at = _U(picked[r])
-                has_number = masks[c] == 0 or is_valid(bits, at)
-                x[r * _U(width) + _U(to[c])] = column[at] if has_number else np.nan
+                row = _U(picked_rows[r])
+                has_number = masks[c] == 0 or is_valid(bits, row)
+                x[r * _U(width) + _U(target[c])] = column[row] if has_number else np.nan
 
 
 @compiled_helper
-def _pick_texts(strings_at: Any, mask: Any, picked: Any, out_at: Any) -> None:
-    """Copy the strings of the rows `picked`, as `_gather_texts` does for consecutive rows."""
-    strings, out = bits_at(strings_at, 1 << 40), bits_at(out_at, 2 * picked.size)
+def _pick_texts(strings_at: Any, mask: Any, picked_rows: Any, out_at: Any) -> None:
+    """Copy the strings of `picked_rows`, as `_gather_texts` does for consecutive rows."""
+    strings, out = bits_at(strings_at, 1 << 40), bits_at(out_at, 2 * picked_rows.size)
     bits = bits_at(mask, 1 << 40)
-    for r in range(picked.size):
-        at = _U(picked[r])
-        out[2 * r], out[2 * r + 1] = strings[_U(2) * at], strings[_U(2) * at + _U(1)]
-        if mask != 0 and not is_valid(bits, at):
+    for r in range(picked_rows.size):
+        row = _U(picked_rows[r])
+        out[2 * r], out[2 * r + 1] = strings[_U(2) * row], strings[_U(2) * row + _U(1)]
+        if mask != 0 and not is_valid(bits, row):
             out[2 * r] = _U(NULL_LENGTH)
 
 
 @compiled_helper
-def _write_picked(results_at: Any, picked: Any, size: Any, out: Any) -> None:
-    """Write result k to row picked[k] of `out`: INTEGERs if `size` is 4 bytes, else DOUBLEs."""
-    if size == 4:
-        result_integers, out_integers = int32s_at(results_at, picked.size), int32s_at(out, 1 << 40)
-        for r in range(picked.size):
-            out_integers[picked[r]] = result_integers[r]
+def _write_picked(results_at: Any, picked_rows: Any, result_bytes: Any, out: Any) -> None:
+    """Write result k to row picked_rows[k] of `out`: INTEGERs of 4 bytes, else DOUBLEs."""
+    if result_bytes == 4:
+        result_integers = int32s_at(results_at, picked_rows.size)
+        out_integers = int32s_at(out, 1 << 40)
+        for r in range(picked_rows.size):
+            out_integers[picked_rows[r]] = result_integers[r]
     else:
-        results, out_numbers = doubles_at(results_at, picked.size), doubles_at(out, 1 << 40)
-        for r in range(picked.size):
-            out_numbers[picked[r]] = results[r]
+        results, out_numbers = doubles_at(results_at, picked_rows.size), doubles_at(out, 1 << 40)
+        for r in range(picked_rows.size):
+            out_numbers[picked_rows[r]] = results[r]
 
 
 @inlined_helper
@@ -350,7 +355,7 @@ def _enter_plan(info: Any, state_at: Any, rows: Any) -> Any:
     plan_at = add_atomically(state_at, 0)
     while plan_at == 0 or _choose_calls(words_at(plan_at, HEAD), rows) == NOT_BUILT:
         add_atomically(state_at + 8 * USERS, -1)
-        if call_python(state[BUILD_PLAN], state[DIED], state[NUMBER], info, rows, 0) == 0:
+        if call_python(state[BUILD_PLAN], state[REPORT], state[INDEX], info, rows, 0) == 0:
             return 0
         add_atomically(state_at + 8 * USERS, 1)
         plan_at = add_atomically(state_at, 0)
@@ -384,12 +389,12 @@ def _count_list_numbers(plan_at: Any) -> Any:
 def _measure(info: Any, state: Any, rows: Any) -> None:
     """Record the start (rows < 0) or the end of a batch, if the function is measured."""
     if state[MEASURE] != 0:
-        call_python(state[MEASURE], state[DIED], state[NUMBER], info, rows, 0)
+        call_python(state[MEASURE], state[REPORT], state[INDEX], info, rows, 0)
 
 
 @compiled_helper
 def score_rows(
-    info: Any, state_at: Any, addresses: Any, picked: Any, rows: Any, out: Any, reserved: Any
+    info: Any, state_at: Any, addresses: Any, picked_rows: Any, rows: Any, out: Any, reserved: Any
 ) -> Any:
     """Score rows and write the results to `out`; return False if DuckDB was told of an error.
 
@@ -397,9 +402,9 @@ def score_rows(
         addresses: int64 (2 k,), the addresses of the k columns, numeric columns first, followed by
             the addresses of their validity masks (0 without NULLs). For packed rows, k is 1: the
             only column is an array with all numbers.
-        picked: int64 (rows,), the rows to score; their numeric columns are DOUBLE. Each row has a
-            single number as its result, which is written to the row's position in the array at the
-            address `out`. If `picked` is empty, all rows of a chunk are scored, and `out` is the
+        picked_rows: int64 (rows,), the rows to score; their numeric columns are DOUBLE. Each row
+            has a single number as its result, which is written to the row's position in the array
+            at the address `out`. If it is empty, all rows of a chunk are scored, and `out` is the
             result vector.
         reserved: how many lists per row, and how many numbers in these lists, `out` has room for.
     """
@@ -418,7 +423,7 @@ def score_rows(
         succeeded = False
     else:
         _measure(info, state, -1)
-        succeeded = _score_blocks(info, state, plan_at, addresses, picked, rows, out)
+        succeeded = _score_blocks(info, state, plan_at, addresses, picked_rows, rows, out)
         _measure(info, state, rows)
     add_atomically(state_at + 8 * USERS, -1)
     return succeeded
@@ -426,11 +431,11 @@ def score_rows(
 
 @compiled_helper
 def _score_blocks(
-    info: Any, state: Any, plan_at: Any, addresses: Any, picked: Any, rows: Any, out: Any
+    info: Any, state: Any, plan_at: Any, addresses: Any, picked_rows: Any, rows: Any, out: Any
 ) -> Any:
     """Score the rows block by block, in memory that is freed after the last block or an error."""
     plan = words_at(plan_at, HEAD)
-    table = words_at(plan[SMALL_TABLE] if rows < plan[LARGE_BATCH] else plan[LARGE_TABLE], 1 << 40)
+    calls = words_at(plan[SMALL_TABLE] if rows < plan[LARGE_BATCH] else plan[LARGE_TABLE], 1 << 40)
     call_count, max_block_rows = _choose_calls(plan, rows), max(1, min(plan[BLOCK_ROWS], rows))
     buffer_count, max_words = plan[BUFFERS], plan[MAX_WORDS]
     buffer_sizes = words_at(plan_at + 8 * (HEAD + plan[COLUMNS]), buffer_count)
@@ -440,7 +445,7 @@ def _score_blocks(
     for i in range(buffer_count):
         scratch_bytes += align_address(buffer_sizes[i] * max_block_rows)
     result_row_bytes = plan[WIDTH] * plan[RESULT_BYTES]
-    has_result_buffer = plan[LEVELS] == STRUCT or picked.size > 0
+    has_result_buffer = plan[LEVELS] == STRUCT or picked_rows.size > 0
     if has_result_buffer:
         scratch_bytes += result_row_bytes * max_block_rows
     word_count = max_words + buffer_count + 2 + BLOCK_ARGUMENTS
@@ -449,30 +454,30 @@ def _score_blocks(
         duckdb_scalar_function_set_error(info, state[NO_MEMORY])
         return False
     memory = words_at(memory_at, word_count)
-    words, block_arguments = memory[:max_words], memory[max_words:][:BLOCK_ARGUMENTS]
+    call_words, block_arguments = memory[:max_words], memory[max_words:][:BLOCK_ARGUMENTS]
     buffers = memory[max_words + BLOCK_ARGUMENTS :]
     buffers[0] = align_address(memory_at + 8 * word_count)
     next_buffer = buffers[0] + matrix_bytes
     for i in range(buffer_count):
         buffers[2 + i] = next_buffer
         next_buffer += align_address(buffer_sizes[i] * max_block_rows)
-    vector = _set_lists(plan_at, rows, out, block_arguments)
-    result = next_buffer if has_result_buffer else duckdb_vector_get_data(vector)
+    number_vector = _set_lists(plan_at, rows, out, block_arguments)
+    result = next_buffer if has_result_buffer else duckdb_vector_get_data(number_vector)
     is_packed = state[ROW_FORMAT] == PACKED_ROWS
     succeeded = True
     for first in range(0, rows, max_block_rows):
         block_rows = min(max_block_rows, rows - first)
-        _gather_block(is_packed, plan_at, addresses, picked, first, block_rows, buffers)
+        _gather_block(is_packed, plan_at, addresses, picked_rows, first, block_rows, buffers)
         buffers[1] = result if has_result_buffer else result + first * result_row_bytes
-        if call_count == 0 or follow(table, call_count, block_rows, buffers, words) != -1:
+        if call_count == 0 or follow(calls, call_count, block_rows, buffers, call_words) != -1:
             block_arguments[0], block_arguments[1] = buffers[0], block_rows
             block_arguments[2], block_arguments[3] = buffers[1], buffers.ctypes.data + 16
             block_at = block_arguments.ctypes.data
-            if call_python(state[ASK], state[DIED], state[NUMBER], info, block_at, plan_at) == 0:
+            if call_python(state[SCORE], state[REPORT], state[INDEX], info, block_at, plan_at) == 0:
                 succeeded = False
                 break
-        if picked.size > 0:
-            _write_picked(result, picked[first : first + block_rows], plan[RESULT_BYTES], out)
+        if picked_rows.size > 0:
+            _write_picked(result, picked_rows[first : first + block_rows], plan[RESULT_BYTES], out)
         elif plan[LEVELS] == STRUCT:
             field_sizes = words_at(plan_at + 8 * (HEAD + plan[COLUMNS] + buffer_count), plan[WIDTH])
             _scatter(result, first, block_rows, field_sizes, out)
@@ -495,35 +500,37 @@ def _set_lists(plan_at: Any, rows: Any, out: Any, ends: Any) -> Any:
 
 @compiled_helper
 def _gather_block(
-    is_packed: Any, plan_at: Any, addresses: Any, picked: Any, first: Any, rows: Any, buffers: Any
+    is_packed: Any, plan_at: Any, addresses: Any, indices: Any, first: Any, rows: Any, buffers: Any
 ) -> None:
     """Copy a block's numbers to buffer 0, and its string columns to the buffers from 2 on."""
     plan = words_at(plan_at, HEAD)
     k, size = plan[COLUMNS], plan[MATRIX_WIDTH] * rows
-    to = words_at(plan_at + 8 * HEAD, k)
+    target = words_at(plan_at + 8 * HEAD, k)
     if is_packed:
         packed = doubles_at(buffers[0], size)
-        _gather_packed(addresses, to, first, rows, plan[MATRIX_WIDTH], packed)
+        _gather_packed(addresses, target, first, rows, plan[MATRIX_WIDTH], packed)
     elif plan[NUMBER_BYTES] == 4:
-        _gather_numbers(addresses, to, picked, first, rows, floats_at(buffers[0], size))
+        _gather_numbers(addresses, target, indices, first, rows, floats_at(buffers[0], size))
     else:
-        _gather_numbers(addresses, to, picked, first, rows, doubles_at(buffers[0], size))
+        _gather_numbers(addresses, target, indices, first, rows, doubles_at(buffers[0], size))
     masks = addresses[addresses.size // 2 :]
-    for t in range(plan[TEXTS]):
-        if picked.size > 0:
-            rows_of_block = picked[first : first + rows]
-            _pick_texts(addresses[k + t], masks[k + t], rows_of_block, buffers[2 + t])
+    for i in range(plan[TEXTS]):
+        if indices.size > 0:
+            block_rows = indices[first : first + rows]
+            _pick_texts(addresses[k + i], masks[k + i], block_rows, buffers[2 + i])
         else:
-            _gather_texts(addresses[k + t], masks[k + t], first, rows, buffers[2 + t])
+            _gather_texts(addresses[k + i], masks[k + i], first, rows, buffers[2 + i])
 
 
 @compiled_helper
-def _gather_numbers(addresses: Any, to: Any, picked: Any, first: Any, rows: Any, x: Any) -> None:
+def _gather_numbers(
+    addresses: Any, target: Any, picked_rows: Any, first: Any, rows: Any, x: Any
+) -> None:
     columns, masks = addresses, addresses[addresses.size // 2 :]
-    if picked.size > 0:
-        _pick(columns, masks, to, picked[first : first + rows], x.size // rows, x)
+    if picked_rows.size > 0:
+        _pick(columns, masks, target, picked_rows[first : first + rows], x.size // rows, x)
     else:
-        _gather(columns, masks, to, first, rows, x.size // rows, x)
+        _gather(columns, masks, target, first, rows, x.size // rows, x)
 
 
 def score(info: Any, chunk: Any, out: Any) -> Any:
@@ -532,12 +539,12 @@ def score(info: Any, chunk: Any, out: Any) -> Any:
     state = words_at(state_at, STATE)
     rows = duckdb_data_chunk_get_size(chunk)
     if state[ROW_FORMAT] == CALLS_BY_NAME:
-        bound_at = duckdb_scalar_function_get_bind_data(info)
+        bound_state_at = duckdb_scalar_function_get_bind_data(info)
         packed = duckdb_data_chunk_get_vector(chunk, 1)
-        if bound_at == 0 or _has_null(duckdb_vector_get_validity(packed), rows):
+        if bound_state_at == 0 or _has_null(duckdb_vector_get_validity(packed), rows):
             duckdb_scalar_function_set_error(info, state[NULL_ROW])
             return np.int64(0)
-        state_at = bound_at
+        state_at = bound_state_at
         state = words_at(state_at, STATE)
     is_packed = state[ROW_FORMAT] == PACKED_ROWS
     column_count = 1 if is_packed else duckdb_data_chunk_get_column_count(chunk)
