@@ -112,14 +112,14 @@ def _cache_with_programs(function: F, copy_program: Callable[[Any], Any]) -> F:
     caches: weakref.WeakKeyDictionary[Any, Recent[Any, tuple[Any]]] = weakref.WeakKeyDictionary()
 
     @wraps(function)
-    def cached(program: Any, *rest: Any) -> Any:
+    def cached(program: Any, *args: Any) -> Any:
         cache = caches.get(program)
         if cache is None:
             cache = caches.setdefault(program, Recent(PREPARED_BYTES))
-        entry = cache.get(rest)
+        entry = cache.get(args)
         if entry is None:
-            entry = (function(copy_program(program), *rest),)
-            cache.put(rest, entry, program.nbytes + 1000)
+            entry = (function(copy_program(program), *args),)
+            cache.put(args, entry, program.nbytes + 1000)
         return entry[0]
 
     return cached  # type: ignore[return-value]

@@ -85,8 +85,8 @@ class Child:
         except OSError as error:
             raise ChildEnded(f"cannot be started ({error})") from None
         try:
-            content = json.dumps({**header, "inputs": len(self._inputs)}).encode()
-            self.first: bytes = self._exchange(content, *self._inputs)
+            header_json = json.dumps({**header, "inputs": len(self._inputs)}).encode()
+            self.first: bytes = self._exchange(header_json, *self._inputs)
         except BaseException:
             self.__exit__()
             raise
@@ -118,12 +118,12 @@ class Child:
             max_bytes = BASE_BYTES + INPUT_FACTOR * sum(map(len, frames))
             for frame in (_LIMITS.pack(self._seconds, max_bytes), *frames):
                 _send(to_child, _ANSWER, frame)
-            kind, content = _receive(from_child, MAX_ANSWER_BYTES)
+            frame_kind, content = _receive(from_child, MAX_ANSWER_BYTES)
         except (OSError, EOFError):
             raise ChildEnded(self._describe_end()) from None
         finally:
             timer.cancel()
-        if kind == _ERROR:
+        if frame_kind == _ERROR:
             report = json.loads(content)
             raise ChildFailed(str(report["error"]), str(report["message"]))
         return content
@@ -147,7 +147,7 @@ def _list_search_path() -> list[str]:
     The current directory may have changed since modules were found there.
     """
     project = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    path = [os.path.abspath(p) for p in sys.path if p]
+    path = [os.path.abspath(folder) for folder in sys.path if folder]
     return path if project in path else [*path, project]
 
 
@@ -235,10 +235,10 @@ def _limit_memory(max_bytes: int) -> None:
 
         # Memory and not addresses: threads and GPU libraries reserve many that they never use.
         memory = resource.RLIMIT_DATA if sys.platform == "linux" else resource.RLIMIT_AS
-        for kind, value in ((memory, max_bytes), (resource.RLIMIT_CORE, 0)):
-            hard = resource.getrlimit(kind)[1]
-            soft = value if hard == resource.RLIM_INFINITY else min(value, hard)
-            resource.setrlimit(kind, (soft, hard))
+        for resource_kind, limit in ((memory, max_bytes), (resource.RLIMIT_CORE, 0)):
+            hard_limit = resource.getrlimit(resource_kind)[1]
+            soft_limit = limit if hard_limit == resource.RLIM_INFINITY else min(limit, hard_limit)
+            resource.setrlimit(resource_kind, (soft_limit, hard_limit))
     except (ImportError, ValueError, OSError):
         pass  # the system has no such limits; the time limit remains
 

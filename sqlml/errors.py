@@ -47,7 +47,7 @@ def _shorten(message: str) -> str:
     """Shorten very long names in a message, then the middle of a message that is still too long."""
     if len(message) <= MAX_CHARACTERS:
         return message
-    message = _LONG_NAME.sub(lambda name: f"{name[0][:120]}...{name[0][-40:]}", message)
+    message = _LONG_NAME.sub(lambda match: f"{match[0][:120]}...{match[0][-40:]}", message)
     if len(message) <= 2 * MAX_CHARACTERS:
         return message
     return f"{message[:MAX_CHARACTERS]} ... {message[-MAX_CHARACTERS:]}"
@@ -213,9 +213,9 @@ def excerpt(sql: str, offset: int) -> str:
     line_start = sql.rfind("\n", 0, offset) + 1
     line_end = sql.find("\n", offset)
     line = sql[line_start : len(sql) if line_end < 0 else line_end]
-    number = sql.count("\n", 0, offset) + 1
+    line_number = sql.count("\n", 0, offset) + 1
     column = offset - line_start
     start = max(0, column - 60)
-    shown = line[start : start + 120].replace("\t", " ")
-    prefix = f"LINE {number}: " + ("..." if start else "")
-    return f"{prefix}{shown}\n{' ' * (len(prefix) + column - start)}^ column {column + 1}"
+    visible = line[start : start + 120].replace("\t", " ")
+    prefix = f"LINE {line_number}: " + ("..." if start else "")
+    return f"{prefix}{visible}\n{' ' * (len(prefix) + column - start)}^ column {column + 1}"

@@ -38,16 +38,16 @@ def table(
     caption under the table, and `types` are SQL types to show under the column names.
     """
     styles = [_NUMBER if is_number else _TEXT for is_number in numbers] or [_TEXT] * len(columns)
-    kinds = [f"<br><small>{escape(_shorten(kind))}</small>" for kind in types]
-    kinds = kinds or [""] * len(columns)
-    head = "".join(
+    type_cells = [f"<br><small>{escape(_shorten(kind))}</small>" for kind in types]
+    type_cells = type_cells or [""] * len(columns)
+    header_cells = "".join(
         f"<th{style}>{escape(column)}{kind}</th>"
-        for style, column, kind in zip(styles, columns, kinds, strict=True)
+        for style, column, kind in zip(styles, columns, type_cells, strict=True)
     )
     are_nested = [kind.endswith(("]", ")")) and not kind.startswith("DECIMAL") for kind in types]
     are_nested = are_nested or [False] * len(columns)
     body = "".join(f"<tr>{''.join(map(_cell, row, styles, are_nested))}</tr>" for row in rows)
-    html = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    html = f"<table><thead><tr>{header_cells}</tr></thead><tbody>{body}</tbody></table>"
     return f"<div>{html}{f'<small>{escape(below)}</small>' if below else ''}</div>"
 
 
@@ -68,8 +68,8 @@ def _shorten(value: str) -> str:
     if len(value) <= _MAX_CHARACTERS:
         return value
     start = value[: _MAX_CHARACTERS - 5]
-    cut = start.rfind(", ")
-    return f"{start[:cut] if cut > 0 else start}, \N{HORIZONTAL ELLIPSIS}{value[-1]}"
+    cut_index = start.rfind(", ")
+    return f"{start[:cut_index] if cut_index > 0 else start}, \N{HORIZONTAL ELLIPSIS}{value[-1]}"
 
 
 def shorten_cells(page: str) -> str:

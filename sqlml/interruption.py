@@ -24,22 +24,22 @@ Stop = Callable[[], object]
 _SIGINT = int(signal.SIGINT)
 
 
-def run_uninterrupted(work: Callable[[], T]) -> T:
-    """Run `work` to its end, and return its result or raise its error.
+def run_uninterrupted(function: Callable[[], T]) -> T:
+    """Run `function` to its end, and return its result or raise its error.
 
     Ctrl-C still raises at once, while the work continues in a thread to which Python sends no
     signals. A later caller waits for that thread on the locks that the work takes (import locks).
     """
     if threading.current_thread() is not threading.main_thread():
-        return work()
+        return function()
     future: Future[T] = Future()
-    threading.Thread(target=_run_into, args=(future, work), name="sqlml-uninterrupted").start()
+    threading.Thread(target=_run_into, args=(future, function), name="sqlml-uninterrupted").start()
     return future.result()
 
 
-def _run_into(future: Future[T], work: Callable[[], T]) -> None:
+def _run_into(future: Future[T], function: Callable[[], T]) -> None:
     try:
-        future.set_result(work())
+        future.set_result(function())
     except BaseException as error:
         future.set_exception(error)
 
@@ -59,9 +59,9 @@ class _handling:
     def __enter__(self) -> Any:
         self._previous_handler = None
         if get_ident() == main_thread().ident:
-            previous = getsignal(_SIGINT)
-            if callable(previous):
-                self._previous_handler = previous
+            handler = getsignal(_SIGINT)
+            if callable(handler):
+                self._previous_handler = handler
                 set_handler(_SIGINT, self._handle_signal)
         return self
 
@@ -92,10 +92,10 @@ class interruption_after(_handling):
         if self._pending:
             self._previous_handler(*self._pending)
 
-    def _handle_signal(self, *about: Any) -> None:
-        self._pending = self._pending or about
+    def _handle_signal(self, *args: Any) -> None:
+        self._pending = self._pending or args
         if self._stops:
-            self._previous_handler(*about)
+            self._previous_handler(*args)
 
 
 class interruption_stops(_handling):
@@ -115,9 +115,9 @@ class interruption_stops(_handling):
         self._previous_handler = None
         return self if self._stop is None else super().__enter__()
 
-    def _handle_signal(self, *about: Any) -> None:
+    def _handle_signal(self, *args: Any) -> None:
         try:
-            self._previous_handler(*about)
+            self._previous_handler(*args)
         except BaseException:
             self.stopped = True
             if self._stop is not None:

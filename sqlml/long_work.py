@@ -45,13 +45,13 @@ def _in_notebook() -> bool:
 class _Line:
     """A line on the screen that is redrawn until the work is done.
 
-    While `is_covered` is set, a progress bar is shown in its place.
+    While `is_hidden` is set, a progress bar is shown in its place.
     """
 
     def __init__(self, description: str, stream: TextIO) -> None:
         self.description = description
         self.stage = ""
-        self.is_covered = False
+        self.is_hidden = False
         self._stream = stream
         self._begun = time.monotonic()
         self._width = 0
@@ -61,14 +61,14 @@ class _Line:
         seconds = time.monotonic() - self._begun
         stage = f": {self.stage}" if self.stage else ""
         with self._lock:
-            if not self.is_covered:
+            if not self.is_hidden:
                 self._write(escape_controls(f"sqlml: {self.description}{stage}, {seconds:.0f} s"))
 
-    def cover(self) -> None:
+    def hide(self) -> None:
         with self._lock:
-            if not self.is_covered:
+            if not self.is_hidden:
                 self._erase()
-                self.is_covered = True
+                self.is_hidden = True
 
     def clear(self) -> None:
         with self._lock:
@@ -101,15 +101,15 @@ def long_work(description: str) -> Iterator[None]:
         yield
         return
     line, is_done = _Line(description, stream), threading.Event()
-    watching = threading.Thread(target=_watch, args=(line, is_done), daemon=True)
+    thread = threading.Thread(target=_watch, args=(line, is_done), daemon=True)
     token = _LINE.set(line)
-    watching.start()
+    thread.start()
     try:
         yield
     finally:
         _LINE.reset(token)
         is_done.set()
-        watching.join()
+        thread.join()
         line.clear()
 
 
@@ -120,18 +120,18 @@ def show_stage(name: str) -> None:
         line.stage = name
 
 
-def cover_line() -> None:
+def hide_line() -> None:
     """Hide the line of the surrounding `long_work`, so that a progress bar can be drawn there."""
     line = _LINE.get()
     if line is not None:
-        line.cover()
+        line.hide()
 
 
-def uncover_line() -> None:
+def show_line() -> None:
     """Show the line again, after the progress bar is removed."""
     line = _LINE.get()
     if line is not None:
-        line.is_covered = False
+        line.is_hidden = False
 
 
 def _watch(line: _Line, is_done: threading.Event) -> None:

@@ -45,8 +45,8 @@ class TerminalStream:
 
     def write(self, text: str) -> int:
         """Write a text without its control characters; return the length of the text."""
-        rest = text.lstrip("\r")
-        self._stream.write("\r" * (len(text) - len(rest)) + escape_controls(rest))
+        unindented = text.lstrip("\r")
+        self._stream.write("\r" * (len(text) - len(unindented)) + escape_controls(unindented))
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:

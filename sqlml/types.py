@@ -58,7 +58,7 @@ class TensorType:
         return self.shape[1]
 
     def __repr__(self) -> str:
-        dims = ",".join("n" if d == ROWS else str(d) for d in self.shape)
+        dims = ",".join("n" if dim == ROWS else str(dim) for dim in self.shape)
         return f"{'sparse ' if self.sparse else ''}{self.dtype}[{dims}]"
 
 
@@ -101,7 +101,7 @@ def promote(*dtypes: DType) -> DType:
         return "string"
     if not TEXTUAL.isdisjoint(dtypes):
         raise TypeError(f"no common type of {', '.join(dtypes)}")
-    return dtype_of(np.empty(0, np.result_type(*[np.dtype(d) for d in dtypes])))
+    return dtype_of(np.empty(0, np.result_type(*[np.dtype(dtype) for dtype in dtypes])))
 
 
 _ASCII_LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
@@ -169,8 +169,8 @@ def features_behind_blanks(
     with_blanks = [column for column in columns if " " in column]
     if not with_blanks:
         return {}
-    folded = {fold(column) for column in columns}
-    unmatched = {fold(f.name): f for f in features if fold(f.name) not in folded}
+    folded_columns = {fold(column) for column in columns}
+    unmatched = {fold(f.name): f for f in features if fold(f.name) not in folded_columns}
     names = {column: fold(column).replace(" ", "_") for column in with_blanks}
     return {column: unmatched[name] for column, name in names.items() if name in unmatched}
 

@@ -103,24 +103,24 @@ class Connection:
         """Return whether a schema has a model catalog, whose tables are checked."""
         return "catalog_models" in self.list_tables(schema)
 
-    def run_atomically(self, work: Callable[[], None], is_open: bool | None = None) -> None:
-        """Run `work` entirely or not at all.
+    def run_atomically(self, function: Callable[[], None], is_open: bool | None = None) -> None:
+        """Run `function` entirely or not at all.
 
         It runs in the user's transaction if one is open (`is_open`; None checks that), otherwise in
-        a new one, which is retried after a conflict. A Ctrl-C is raised after `work` is done.
+        a new one, which is retried after a conflict. A Ctrl-C is raised after `function` ends.
         Raises ConflictError if another transaction changes the same models.
         """
         if self.in_transaction() if is_open is None else is_open:
             try:
                 with interruption_after():
-                    work()
+                    function()
             except _CONFLICTS as error:
                 raise _convert_conflict(error, "ROLLBACK, and try again") from None
             return
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 with interruption_after():
-                    _run_in_own_transaction(self.native, work)
+                    _run_in_own_transaction(self.native, function)
                 return
             except _CONFLICTS as error:
                 # Two connections may create the catalog's schema at the same moment.
@@ -147,18 +147,20 @@ def _check_unicode(value: Any) -> None:
     elif isinstance(value, Mapping):
         _check_unicode((*value.keys(), *value.values()))
     elif isinstance(value, list | tuple):
-        for item in value:
-            _check_unicode(item)
+        for element in value:
+            _check_unicode(element)
 
 
 _ATTEMPTS = 10
 _CONFLICTS = (duckdb.TransactionException, duckdb.CatalogException)
 
 
-def _run_in_own_transaction(native: duckdb.DuckDBPyConnection, work: Callable[[], None]) -> None:
+def _run_in_own_transaction(
+    native: duckdb.DuckDBPyConnection, function: Callable[[], None]
+) -> None:
     native.execute("BEGIN TRANSACTION")
     try:
-        work()
+        function()
     except BaseException:
         native.execute("ROLLBACK")
         raise
@@ -190,8 +192,8 @@ def check_tables(read: Read, database: str, has_triggers: bool) -> frozenset[str
         triggers = "SELECT table_name, trigger_name, -1 FROM system.main.duckdb_triggers()"
         query, parameters = f"{query} UNION ALL {triggers} {condition}", [database, database]
     tables = set()
-    for table, definition_sql, index_count in read(query, parameters):
-        name, definition_sql = fold(str(table)), str(definition_sql)
+    for stored_name, definition_sql, index_count in read(query, parameters):
+        name, definition_sql = fold(str(stored_name)), str(definition_sql)
         if name not in OUR_TABLES:
             continue
         if index_count < 0:

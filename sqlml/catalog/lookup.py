@@ -116,8 +116,8 @@ class Catalog:
             if kind not in KINDS or not _is_hash(digest):
                 advice = "ALTER MODEL ... DROP CASCADE and DROP TOP_K FILTER remove what there is"
                 raise ArtifactError(f"a small model before {model.name!r} is damaged; {advice}")
-            small = self.programs.get(digest, schema)
-            small_models[kind] = load_small_model(kind, small, facts, model.program, model.name)
+            program = self.programs.get(digest, schema)
+            small_models[kind] = load_small_model(kind, program, facts, model.program, model.name)
         return small_models
 
     def _read_small_models(self, schema: str, key: str) -> list[Row]:
@@ -128,8 +128,8 @@ class Catalog:
 
     def training(self, model: Model) -> TrainingFacts | None:
         """Return the facts of a version's training; None if sqlml did not train it."""
-        facts = self._read_version_value(model, TRAININGS, "facts")
-        return None if facts is None else training_facts_from_json(facts, model.name)
+        facts_json = self._read_version_value(model, TRAININGS, "facts")
+        return None if facts_json is None else training_facts_from_json(facts_json, model.name)
 
     def estimator(self, model: Model) -> bytes | None:
         """Return the pickled estimator of a trained version; None if it was not stored."""
@@ -297,8 +297,8 @@ class Catalog:
 
     def _unknown_model_error(self, reference: Reference, names: list[str]) -> UnknownModelError:
         closest_name = closest(reference.name, names)
-        in_current = reference.database is None
-        other_database = self._find_other_database(reference) if in_current else None
+        names_no_database = reference.database is None
+        other_database = self._find_other_database(reference) if names_no_database else None
         if other_database is not None:
             hint = f"database {other_database!r} has one: write '{other_database}.{reference.name}'"
         elif closest_name is not None:
@@ -412,17 +412,17 @@ class Lookup:
             with suppress(UnknownModelError):
                 references[name] = _parse_cached(name)
         stamps = self.catalog.stamps(set(references.values()))
-        stamp_by_name = {n: stamps[r] for n, r in references.items() if r in stamps}
-        cached = {name: self._cache.get(name) for name in stamp_by_name}
+        stamps_by_name = {n: stamps[r] for n, r in references.items() if r in stamps}
+        cached = {name: self._cache.get(name) for name in stamps_by_name}
         outdated = {
             references[name]: name
-            for name, stamp in stamp_by_name.items()
-            if stamp is not None and ((entry := cached[name]) is None or entry[0] != stamp)
+            for name, stamp in stamps_by_name.items()
+            if stamp is not None and ((found := cached[name]) is None or found[0] != stamp)
         }
         for reference, model in self.catalog.load_available(outdated):
             name = outdated[reference]
-            self._cache.put(name, (stamp_by_name[name], model), model.program.nbytes)
-        return {n: s for n, s in stamp_by_name.items() if s is not None or cached[n] is None}
+            self._cache.put(name, (stamps_by_name[name], model), model.program.nbytes)
+        return {n: s for n, s in stamps_by_name.items() if s is not None or cached[n] is None}
 
     def training(self, model: Model) -> TrainingFacts | None:
         return self.catalog.training(model)

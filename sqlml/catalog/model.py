@@ -64,7 +64,7 @@ def training_facts_from_json(text: Any, name: str) -> TrainingFacts:
         facts = read_fields(TrainingFacts, json.loads(text))
         _check_rows("rounds", facts.rounds, _ROUND_TYPES)
         _check_rows("trials", facts.trials, _TRIAL_TYPES)
-        features = [[feature.get(key) for key in _FEATURE_TYPES] for feature in facts.features]
+        features = [[feature.get(field) for field in _FEATURE_TYPES] for feature in facts.features]
         _check_rows("features", features, tuple(_FEATURE_TYPES.values()))
         for feature in facts.features:
             value_type = _NUMBER if feature["distinct"] is None else str
@@ -227,8 +227,8 @@ class NewVersion:
 
     def map_renamed_columns(self, columns: Collection[str]) -> dict[str, str]:
         """Return the features of the columns whose names LightGBM has changed, by column name."""
-        renames = self.origin.may_replace_blanks
-        features = features_behind_blanks(self.columns, columns) if renames else {}
+        may_be_renamed = self.origin.may_replace_blanks
+        features = features_behind_blanks(self.columns, columns) if may_be_renamed else {}
         return {column: feature.name for column, feature in features.items()}
 
 

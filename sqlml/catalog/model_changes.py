@@ -56,18 +56,18 @@ class Writer:
     report: Callable[[Reference, Calls], None]
 
     def run_atomically(
-        self, reference: Reference, schema: str, work: Callable[[Target], Calls | None]
+        self, reference: Reference, schema: str, function: Callable[[Target], Calls | None]
     ) -> None:
-        """Run `work` entirely or not at all, on checked tables, and report the change.
+        """Run `function` entirely or not at all, on checked tables, and report the change.
 
-        `work` returns the model's new calls, if they change.
+        `function` returns the model's new calls, if they change.
         """
         target = Target(reference, schema, self.connection.in_transaction())
         calls: list[ModelCall] = []
 
         def check_tables_and_work() -> None:
             self.connection.list_tables(schema)  # in the transaction, so that nobody alters them
-            calls[:] = work(target) or ()
+            calls[:] = function(target) or ()
 
         self.connection.run_atomically(check_tables_and_work, target.is_shared)
         self.report(reference, calls)
@@ -129,18 +129,18 @@ class Writer:
         """Store a version, its Program, and how it was trained."""
         program, origin, labels = new.program, new.origin, new.program.labels
         self.catalog.programs.put(program, target.schema)
-        prefixes = [""] if len(labels) == 1 else [f"t{t}=" for t in range(len(labels))]
+        target_prefixes = [""] if len(labels) == 1 else [f"t{t}=" for t in range(len(labels))]
         classes = [
             f"{prefix}{class_text(value)}"
-            for prefix, target_labels in zip(prefixes, labels, strict=True)
+            for prefix, target_labels in zip(target_prefixes, labels, strict=True)
             for value in target_labels.values
         ]
-        used = new.used_features
+        used_names = new.used_features
         row = [
             target.key,
             version,
             program.hash,
-            [{"name": f.name, "kind": f.kind, "used": f.name in used} for f in new.features],
+            [{"name": f.name, "kind": f.kind, "used": f.name in used_names} for f in new.features],
             ", ".join(dict.fromkeys(target_labels.kind for target_labels in labels)) or None,
             classes or None,
             list(program.outputs),
@@ -216,14 +216,14 @@ P = ParamSpec("P")
 
 
 def changes_model(
-    work: Callable[Concatenate[W, Target, P], Calls | None],
+    function: Callable[Concatenate[W, Target, P], Calls | None],
 ) -> Callable[Concatenate[W, Reference, P], None]:
     """Make a method that changes a model atomic, and give the model a new stamp."""
 
-    @wraps(work)
+    @wraps(function)
     def change(self: W, reference: Reference, /, *args: P.args, **kwargs: P.kwargs) -> None:
         def apply_and_stamp(target: Target) -> Calls | None:
-            calls = work(self, target, *args, **kwargs)
+            calls = function(self, target, *args, **kwargs)
             write_stamp(self.connection, target.schema, target.key)
             return calls
 
@@ -388,7 +388,7 @@ class VersionChanges(Writer):
         if version == default_version:
             advice = "SET DEFAULT_VERSION to another one first, or DROP MODEL with all its versions"
             raise CatalogError(f"{description} is its default; {advice}")
-        aliases = [a for a, v in self.catalog.aliases(reference).items() if v == version]
+        aliases = [alias for alias, v in self.catalog.aliases(reference).items() if v == version]
         if aliases:
             raise CatalogError(
                 f"alias {aliases[0]!r} points to {description}; SET ALIAS {aliases[0]} to "
@@ -427,7 +427,7 @@ class VersionChanges(Writer):
         sql = "DELETE FROM {schema}.catalog_aliases WHERE key = ? AND alias = ?"
         self.write(target, sql, target.key, fold(alias))
 
-    def add_small_model(self, model: Model, small: SmallModel) -> None:
+    def add_small_model(self, model: Model, small_model: SmallModel) -> None:
         """Add a small model to a version, replacing an existing one of the same kind."""
 
         @changes_model
@@ -438,10 +438,10 @@ class VersionChanges(Writer):
             existing = self.connection.read(
                 f"SELECT program FROM {target.schema}.{SMALL_MODELS} "
                 "WHERE key = ? AND version = ? AND kind = ?",
-                [target.key, model.version, kind_of(small)],
+                [target.key, model.version, kind_of(small_model)],
             )
-            self.insert_small_model(target, model.version, small)
-            unneeded = [str(digest) for (digest,) in existing if digest != small.small.hash]
+            self.insert_small_model(target, model.version, small_model)
+            unneeded = [str(digest) for (digest,) in existing if digest != small_model.small.hash]
             self.catalog.programs.collect(unneeded, target.schema)
 
         add(self, Reference(model.name, model.database, model.version))

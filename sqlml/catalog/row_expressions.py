@@ -86,8 +86,8 @@ def parse_items(read: Read, texts: Sequence[str]) -> list[Item]:
             if tree.get("columns") or tree.get("replace_list") or tree.get("rename_list"):
                 raise ParseError(f"TRANSFORM takes * and * EXCLUDE (...), not {text}")
             columns = tree.get("exclude_list") or ()  # names, or mappings in newer versions
-            folded = [fold(str(c["column"] if isinstance(c, Mapping) else c)) for c in columns]
-            items.append(Item("", tree, text, True, frozenset(folded)))
+            excluded = [fold(str(c["column"] if isinstance(c, Mapping) else c)) for c in columns]
+            items.append(Item("", tree, text, True, frozenset(excluded)))
             continue
         names = tree.get("column_names", ())
         items.append(Item(str(tree.get("alias") or (names[-1] if names else "")), tree, text))
@@ -219,9 +219,9 @@ class _Printer:
             return self._rewrite_call(tree, names)
         if cls == "LAMBDA":
             parameters = enumerate(_list_lambda_parameters(tree["lhs"]), len(names))
-            all_names = {**names, **{name: f"{_RESERVED_PREFIX}p{k}" for k, name in parameters}}
-            left = _rename_parameters(tree["lhs"], all_names)
-            return {**tree, "lhs": left, "expr": self._rewrite_node(tree["expr"], all_names)}
+            all_names = {**names, **{name: f"{_RESERVED_PREFIX}p{n}" for n, name in parameters}}
+            lhs = _rename_parameters(tree["lhs"], all_names)
+            return {**tree, "lhs": lhs, "expr": self._rewrite_node(tree["expr"], all_names)}
         if cls == "WINDOW":
             replacement = self._replace_special_call(tree, names)
             if replacement is not None:
@@ -242,14 +242,14 @@ class _Printer:
     def _rewrite_value(self, value: Any, names: LambdaNames) -> Any:
         """Rewrite the expressions inside a value of a tree; type names stay as they are."""
         if isinstance(value, list):
-            return [self._rewrite_value(item, names) for item in value]
+            return [self._rewrite_value(element, names) for element in value]
         if not isinstance(value, Mapping):
             return value
         if value.get("class") == "TYPE":
             return value
         if "class" in value and "type" in value:
             return self._rewrite_node(value, names)
-        return {key: self._rewrite_value(item, names) for key, item in value.items()}
+        return {key: self._rewrite_value(element, names) for key, element in value.items()}
 
     def _rewrite_column(self, tree: Mapping[str, Any], names: LambdaNames) -> dict[str, Any]:
         path = [str(name) for name in tree["column_names"]]
@@ -361,9 +361,9 @@ def _is_scalar(read: Read, name: str) -> bool:
             "WHERE database_name = 'system' AND function_name = ? AND function_type <> 'table'",
             [name],
         )
-        consistent = [o for o in overloads if o[:2] == ("scalar", "CONSISTENT")]
-        is_allowed = bool(consistent) and name not in _UNSAFE_FUNCTIONS
-        is_allowed &= all(o in consistent or _depends_on_time_zone(*o) for o in overloads)
+        consistent_overloads = [o for o in overloads if o[:2] == ("scalar", "CONSISTENT")]
+        is_allowed = bool(consistent_overloads) and name not in _UNSAFE_FUNCTIONS
+        is_allowed &= all(o in consistent_overloads or _depends_on_time_zone(*o) for o in overloads)
         _SCALAR_FUNCTIONS[name] = is_allowed
     return is_allowed
 
@@ -407,13 +407,13 @@ def _expand_macro(
 
 def _substitute_arguments(value: Any, arguments: Mapping[str, Mapping[str, Any]]) -> Any:
     if isinstance(value, list):
-        return [_substitute_arguments(item, arguments) for item in value]
+        return [_substitute_arguments(element, arguments) for element in value]
     if not isinstance(value, Mapping):
         return value
     if value.get("class") == "COLUMN_REF" and len(value["column_names"]) == 1:
         argument = arguments.get(fold(str(value["column_names"][0])))
         return value if argument is None else {**argument, "alias": ""}
-    return {key: _substitute_arguments(item, arguments) for key, item in value.items()}
+    return {key: _substitute_arguments(element, arguments) for key, element in value.items()}
 
 
 def find_function_name(tree: Mapping[str, Any]) -> str | None:

@@ -163,8 +163,8 @@ class Macros:
         self, schema: str, database: str, key: str, calls: Sequence[ModelCall]
     ) -> bool:
         """Store `calls` for the model `key`; return whether the macros must be rebuilt."""
-        has_rows = calls or "catalog_calls" in self._connection.list_tables(schema)
-        if not has_rows or not self._supports_typed_macros(database):
+        may_have_rows = calls or "catalog_calls" in self._connection.list_tables(schema)
+        if not may_have_rows or not self._supports_typed_macros(database):
             return False
         for statement in MACRO_TABLES:
             self._connection.write(statement.format(schema=schema))
@@ -214,24 +214,24 @@ class Macros:
         kinds = self._connection.read(f"SELECT kind, system.main.count(*) FROM {calls_by_kind}")
         model_counts = {str(kind): int(count) for kind, count in kinds if kind in _EXTRA_PARAMETERS}
         rows = self._connection.read(f"SELECT DISTINCT kind FROM {schema}.catalog_choosers")
-        existing = {str(kind) for (kind,) in rows}
-        stale = self._connection.read(f"SELECT key, macro FROM {schema}.catalog_stale")
-        if not stale and existing == set(model_counts):
+        stored_kinds = {str(kind) for (kind,) in rows}
+        stale_rows = self._connection.read(f"SELECT key, macro FROM {schema}.catalog_stale")
+        if not stale_rows and stored_kinds == set(model_counts):
             return
-        first_digits = sorted({key_digits(str(key))[0] for key, _ in stale})
-        unneeded = {str(macro) for _, macro in stale if macro is not None}
+        first_digits = sorted({key_digits(str(key))[0] for key, _ in stale_rows})
+        unneeded = {str(macro) for _, macro in stale_rows if macro is not None}
         roots = {}
-        for kind in sorted({*model_counts, *existing}):
-            stored = self._read_choosers(schema, kind, first_digits) if kind in existing else []
+        for kind in sorted({*model_counts, *stored_kinds}):
+            stored = self._read_choosers(schema, kind, first_digits) if kind in stored_kinds else []
             count = model_counts.get(kind, 0)
             choosers, replaced = self._rebuild_kind(schema, kind, count, first_digits, stored)
             roots.update({kind: choosers[-1]} if choosers else {})
             unneeded |= replaced - {chooser.macro for chooser in choosers}
         main_schema = f"{DUCKDB.quote_name(database)}.main"
         for function, kinds_of_function in MACRO_KINDS.items():
-            if kinds_of_function.keys() & {*model_counts, *existing}:
+            if kinds_of_function.keys() & {*model_counts, *stored_kinds}:
                 self._write_user_macro(schema, function, roots)
-                is_new = not kinds_of_function.keys() & existing
+                is_new = not kinds_of_function.keys() & stored_kinds
                 if self._may_replace_bare_macro(main_schema, function, is_new):
                     self._write_user_macro(main_schema, function, roots)
         self._drop_unused(schema, unneeded)
@@ -270,16 +270,16 @@ class Macros:
             subtrees = [c for c in stored if len(c.prefix) == 1 and c.prefix not in first_digits]
             unchanged = {subtree.prefix: subtree.call() for subtree in subtrees}
         models = self._read_model_macros(schema, kind, first_digits if unchanged else None)
-        replaced = {c.prefix: c.macro for c in stored if c.prefix not in unchanged}
+        replaced_macros = {c.prefix: c.macro for c in stored if c.prefix not in unchanged}
         choosers = build_choosers(models, _EXTRA_PARAMETERS.get(kind, ""), existing=unchanged)
-        if replaced:
+        if replaced_macros:
             self._connection.write(
                 f"DELETE FROM {schema}.catalog_choosers "
                 "WHERE system.main.list_contains(?::VARCHAR[], prefix) AND kind = ?",
-                [list(replaced), kind],
+                [list(replaced_macros), kind],
             )
-        self._write_choosers(schema, kind, choosers, replaced.values())
-        return choosers, set(replaced.values())
+        self._write_choosers(schema, kind, choosers, replaced_macros.values())
+        return choosers, set(replaced_macros.values())
 
     def _may_replace_bare_macro(self, main_schema: str, function: str, is_new: bool) -> bool:
         """Return whether the macro in schema main is sqlml's own, or `is_new` and its name free."""
@@ -299,7 +299,9 @@ class Macros:
             query += f" AND system.main.list_contains(?::VARCHAR[], {digit})"
             parameters.append(list(first_digits))  # type: ignore[arg-type]
         rows = self._connection.read(query, parameters)
-        return {str(key): str(m) for key, m in rows if is_own_macro(m) and is_name(str(key))}
+        return {
+            str(key): str(macro) for key, macro in rows if is_own_macro(macro) and is_name(str(key))
+        }
 
     def _write_choosers(
         self, schema: str, kind: str, choosers: Sequence[Chooser], existing_macros: Collection[str]

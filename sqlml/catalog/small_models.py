@@ -55,7 +55,7 @@ class Facts:
     @property
     def keys(self) -> tuple[frozenset[str], ...]:
         """Return the folded columns of each of `unique_keys`."""
-        return tuple(frozenset(fold(c.strip()) for c in k.split(",")) for k in self.unique_keys)
+        return tuple(frozenset(fold(c.strip()) for c in key.split(",")) for key in self.unique_keys)
 
     @property
     def gain(self) -> float:
@@ -127,11 +127,11 @@ class TopKFilter:
     facts: FilterFacts
 
     def fits(self, program: Program) -> bool:
-        facts, small = self.facts, self.small
-        if facts.output not in program.outputs or "score" not in small.outputs:
+        facts, small_program = self.facts, self.small
+        if facts.output not in program.outputs or "score" not in small_program.outputs:
             return False
         width = program.output_type(facts.output).width
-        return _reads_inputs_of(small, program) and 0 <= facts.column < width
+        return _reads_inputs_of(small_program, program) and 0 <= facts.column < width
 
 
 SmallModel = Cascade | TopKFilter
@@ -143,12 +143,12 @@ KINDS: Mapping[str, tuple[type[Any], type[Any], str]] = {
 """Kind -> its class, the class of its facts, and its name in statements."""
 
 
-def kind_of(small: SmallModel) -> str:
-    return next(kind for kind, (class_, _, _) in KINDS.items() if isinstance(small, class_))
+def kind_of(small_model: SmallModel) -> str:
+    return next(kind for kind, (class_, _, _) in KINDS.items() if isinstance(small_model, class_))
 
 
-def _reads_inputs_of(small: Program, program: Program) -> bool:
-    types = {name: small.input_type(name) for name in small.inputs}
+def _reads_inputs_of(small_program: Program, program: Program) -> bool:
+    types = {name: small_program.input_type(name) for name in small_program.inputs}
     return all(n in program.inputs and t == program.input_type(n) for n, t in types.items())
 
 
@@ -156,8 +156,10 @@ def dump_facts(facts: Facts) -> str:
     return json.dumps(asdict(facts), sort_keys=True)
 
 
-def load_small_model(kind: str, small: Program, text: Any, program: Program, name: str) -> Any:
-    """Build the cascade or top-K filter (`kind`) of the model `name` from the Program `small`.
+def load_small_model(
+    kind: str, small_program: Program, text: Any, program: Program, name: str
+) -> Any:
+    """Build the cascade or top-K filter (`kind`) of the model `name` from `small_program`.
 
     `text` holds its facts, as `dump_facts` writes them, and `program` is the full model. Raises
     ArtifactError if the facts are damaged or do not fit the full model.
@@ -170,7 +172,7 @@ def load_small_model(kind: str, small: Program, text: Any, program: Program, nam
         facts = read_fields(facts_class, {**stored, "groups": groups})
         if facts.expected_ns <= 0:
             raise ValueError(f"expected_ns cannot be {facts.expected_ns!r}")
-        small_model = class_(small, facts)
+        small_model = class_(small_program, facts)
     except DAMAGE_ERRORS as error:
         message = f"the {statement_words.lower()} of model {name!r} is damaged ({error}); {advice}"
         raise ArtifactError(message) from None
@@ -191,13 +193,13 @@ def read_fields(class_: type[Dataclass], stored: Mapping[str, Any]) -> Dataclass
         value = stored.get(field.name, field.default) if has_default else stored[field.name]
         if isinstance(value, list):
             value = tuple(tuple(item) if isinstance(item, list) else item for item in value)
-        types, item_types = _FIELD_TYPES[str(field.type)]
+        types, element_types = _FIELD_TYPES[str(field.type)]
         if not isinstance(value, types) or (isinstance(value, bool) and types is not bool):
             raise TypeError(f"{field.name} cannot be {value!r:.80}")
-        items = value.values() if isinstance(value, dict) else value
-        if item_types is not None and value is not None:
-            for item in items:
-                if not isinstance(item, item_types):
+        elements = value.values() if isinstance(value, dict) else value
+        if element_types is not None and value is not None:
+            for item in elements:
+                if not isinstance(item, element_types):
                     raise TypeError(f"{field.name} cannot contain {item!r:.80}")
         if types is _NUMBER:
             value = float(value)

@@ -108,18 +108,18 @@ class TablePrograms:
         self._cache.put(program.hash, program, program.nbytes)
 
     def stored_bytes(self, digest: str, schema: str) -> int:
-        size = "SELECT system.main.octet_length(content)"
-        query = f"{size} FROM {schema}.catalog_programs WHERE hash = ?"
+        size_query = "SELECT system.main.octet_length(content)"
+        query = f"{size_query} FROM {schema}.catalog_programs WHERE hash = ?"
         rows = self._connection.read(query, [digest])
         return int(rows[0][0]) if rows else 0
 
     def collect(self, digests: list[str], schema: str) -> None:
         tables = {"catalog_versions", SMALL_MODELS} & self._connection.list_tables(schema)
-        needed = " ".join(
+        unused_condition = " ".join(
             f"AND NOT EXISTS (SELECT 1 FROM {schema}.{table} WHERE program = hash)"
             for table in sorted(tables)
         )
-        query = f"SELECT hash FROM {schema}.catalog_programs WHERE {_HAS_HASH} {needed}"
+        query = f"SELECT hash FROM {schema}.catalog_programs WHERE {_HAS_HASH} {unused_condition}"
         unneeded = [str(digest) for (digest,) in self._connection.read(query, [digests])]
         if unneeded:
             self._flip_format(unneeded, schema)

@@ -57,7 +57,7 @@ def pair_types(type_name: str) -> tuple[str, str] | None:
         types = _split_at_commas(type_name[len("TUPLE(") : -1])
     else:
         # Fields of row(...) have no names before DuckDB 2.0, only types.
-        types = [f.type or f.name for f in struct_fields(type_name) or ()]
+        types = [field.type or field.name for field in struct_fields(type_name) or ()]
     return (types[0], types[1]) if len(types) == 2 else None
 
 
@@ -75,26 +75,26 @@ def struct_fields(type_name: str) -> tuple[Field, ...] | None:
             end = 1
             while field[end] != '"' or field[end : end + 2] == '""':
                 end += 2 if field[end : end + 2] == '""' else 1
-            name, rest = field[1:end].replace('""', '"'), field[end + 1 :]
+            name, sql_type = field[1:end].replace('""', '"'), field[end + 1 :]
         else:
-            name, _, rest = field.partition(" ")
-        fields.append(Field(name, rest.strip()))
+            name, _, sql_type = field.partition(" ")
+        fields.append(Field(name, sql_type.strip()))
     return tuple(fields)
 
 
 def _split_at_commas(body: str) -> list[str]:
     """Split at commas outside of brackets and quotes."""
-    parts, depth, start, quote = [], 0, 0, ""
-    for i, c in enumerate(body + ","):
+    segments, depth, start, quote = [], 0, 0, ""
+    for index, character in enumerate(body + ","):
         if quote:
-            quote = "" if c == quote else quote
-        elif c in "\"'":
-            quote = c
-        elif c in "([":
+            quote = "" if character == quote else quote
+        elif character in "\"'":
+            quote = character
+        elif character in "([":
             depth += 1
-        elif c in ")]":
+        elif character in ")]":
             depth -= 1
-        elif c == "," and depth == 0:
-            parts.append(body[start:i].strip())
-            start = i + 1
-    return parts
+        elif character == "," and depth == 0:
+            segments.append(body[start:index].strip())
+            start = index + 1
+    return segments

@@ -347,7 +347,7 @@ class ModelStatements(StatementParts):
         self._expect_symbol(TokenType.L_PAREN, "(")
         names = self._parse_names("the name of an option")
         self._expect_symbol(TokenType.R_PAREN, ")")
-        return statements.ResetOptions(tuple(fold(n) for n in names))
+        return statements.ResetOptions(tuple(fold(option) for option in names))
 
     def _parse_using_and_options(self) -> tuple[str, Options]:
         self._expect("USING")

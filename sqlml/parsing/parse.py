@@ -80,10 +80,10 @@ def parse_trees(sql: str, dialect: str = "duckdb") -> list[exp.Expr]:
     try:
         trees = DIALECTS[dialect].parser().parse(tokens, sql)
     except GlotError as error:
-        details = error.errors[0] if error.errors else {}
-        description = _TOKEN_REPR.sub(r"'\1'", str(details.get("description") or error))
+        error_details = error.errors[0] if error.errors else {}
+        description = _TOKEN_REPR.sub(r"'\1'", str(error_details.get("description") or error))
         description = _MISSING_OPERAND.sub("an expression is missing", description)
-        prefix = details.get("start_context")
+        prefix = error_details.get("start_context")
         offset = len(prefix) if prefix is not None and sql.startswith(prefix) else None
         raise ParseError(description, sql, offset) from None
     return [tree for tree in trees if tree is not None]
@@ -96,12 +96,12 @@ def parse(sql: str, dialect: str = "duckdb") -> tuple[Statement, ...]:
     `sql` of all statements joined is the whole text; for Spark, it lacks the comments between
     statements.
     """
-    pieces = split_tokens(sql, dialect)
+    statement_tokens = split_tokens(sql, dialect)
     parser = cast(ModelStatements, DIALECTS[dialect].parser())
-    statements = [parser.parse_model_statement(piece.tokens, sql) for piece in pieces]
-    if dialect == "spark" or not pieces:
+    statements = [parser.parse_model_statement(split.tokens, sql) for split in statement_tokens]
+    if dialect == "spark" or not statement_tokens:
         return tuple(statements)
-    boundaries = [0, *(piece.end for piece in pieces[:-1]), len(sql)]
+    boundaries = [0, *(split.end for split in statement_tokens[:-1]), len(sql)]
     statement_sqls = [sql[start:end] for start, end in pairwise(boundaries)]
     return tuple(
         replace(statement, sql=text) if isinstance(statement, Query | Explain) else statement

@@ -72,11 +72,11 @@ class Span:
 
 def find_outermost(spans: Iterable[Span]) -> list[Span]:
     """Return the spans that no other span contains, in order."""
-    outer: list[Span] = []
-    for candidate in sorted(spans, key=lambda p: (p.start, -p.end)):
-        if not outer or candidate.start >= outer[-1].end:
-            outer.append(candidate)
-    return outer
+    outermost: list[Span] = []
+    for candidate in sorted(spans, key=lambda span: (span.start, -span.end)):
+        if not outermost or candidate.start >= outermost[-1].end:
+            outermost.append(candidate)
+    return outermost
 
 
 def overlaps(candidate: Span, ordered: Sequence[Span]) -> bool:
@@ -123,17 +123,17 @@ def mark(parser: Any, node: Any, first_token: int) -> Any:
 
 def with_spans(base: type[Parser]) -> type[Parser]:
     """Return a subclass of a parser that marks its results with their spans."""
-    names = [f"_parse_{name}" for name in _MARKED_RULES]
-    methods = {name: _mark_result(getattr(base, name)) for name in names}
+    method_names = [f"_parse_{name}" for name in _MARKED_RULES]
+    methods = {name: _mark_result(getattr(base, name)) for name in method_names}
     methods["_parse_select_query"] = _mark_query(base)
     methods["_parse_set_operations"] = _mark_set_operation(base)
     return type(f"{base.__name__}WithPlaces", (base,), methods)
 
 
 def _mark_result(rule: Callable[..., Any]) -> Callable[..., Any]:
-    def parse(self: Any, *args: Any, **options: Any) -> Any:
+    def parse(self: Any, *args: Any, **kwargs: Any) -> Any:
         first_token = self._index
-        return mark(self, rule(self, *args, **options), first_token)
+        return mark(self, rule(self, *args, **kwargs), first_token)
 
     return parse
 
@@ -141,12 +141,12 @@ def _mark_result(rule: Callable[..., Any]) -> Callable[..., Any]:
 def _mark_query(base: Any) -> Callable[..., Any]:
     """Wrap the rule for queries, and record each query's start for `_mark_set_operation`."""
 
-    def parse(self: Any, *args: Any, **options: Any) -> Any:
+    def parse(self: Any, *args: Any, **kwargs: Any) -> Any:
         first_token = self._index
         starts = self.__dict__.setdefault("_begun", [])
         starts.append(first_token)
         try:
-            return mark(self, base._parse_select_query(self, *args, **options), first_token)
+            return mark(self, base._parse_select_query(self, *args, **kwargs), first_token)
         finally:
             starts.pop()
 

@@ -46,7 +46,7 @@ def _parse_placeholder(parser: Any) -> exp.Expr:
 class _Rules(ModelStatements):
     """Rules for both dialects, where the engines differ from sqlglot."""
 
-    def _parse_function_call(self: Any, *args: Any, **options: Any) -> Any:
+    def _parse_function_call(self: Any, *args: Any, **kwargs: Any) -> Any:
         is_call = self._next.token_type == TokenType.L_PAREN
         if is_call and self._curr.token_type == TokenType.VAR:
             name = self._curr.text.upper()
@@ -54,7 +54,7 @@ class _Rules(ModelStatements):
             follows_ml = follows_dot and self._tokens[self._index - 2].text.upper() == "ML"
             if name in _MODEL_FUNCTIONS or name.startswith("ML_") or follows_ml:
                 return self._parse_model_call()
-        return super()._parse_function_call(*args, **options)
+        return super()._parse_function_call(*args, **kwargs)
 
     def _parse_model_call(self: Any) -> Any:
         token = self._curr
@@ -84,11 +84,11 @@ class _Rules(ModelStatements):
 
     def _parse_any_argument(self: Any) -> Any:
         """Parse TABLE t, name := value, a struct, or another expression."""
-        following = self._next.token_type
-        if self._curr.token_type == TokenType.TABLE and following in _TABLE_NAMES:
+        next_type = self._next.token_type
+        if self._curr.token_type == TokenType.TABLE and next_type in _TABLE_NAMES:
             self._advance()
             return self._parse_table()
-        if following in (TokenType.COLON_EQ, TokenType.FARROW):
+        if next_type in (TokenType.COLON_EQ, TokenType.FARROW):
             name = _to_identifier(self._curr)
             self._advance(2)
             return exp.PropertyEQ(this=name, expression=self._parse_value_of_argument())
@@ -107,8 +107,8 @@ class _Rules(ModelStatements):
             if not self._match(TokenType.ALIAS):
                 self.raise_error("Expected AS")
         elif word == "EXPLAIN":
-            opens = self._curr.token_type == TokenType.L_PAREN
-            if opens and self._next.text.upper() not in _QUERY_WORDS:
+            opens_bracket = self._curr.token_type == TokenType.L_PAREN
+            if opens_bracket and self._next.text.upper() not in _QUERY_WORDS:
                 self._advance()
                 self._skip_brackets()
             self._match_texts(_EXPLAIN_WORDS)
@@ -158,28 +158,28 @@ class _DuckDBRules(_Rules, DuckDBParser):
         """Parse MERGE ... THEN ERROR, with or without a message."""
         parsed = super()._parse_var_from_options(options, raise_unmatched)
         if options is self.CONFLICT_ACTIONS and self._prev.text.upper() == "ERROR":
-            ends = (TokenType.WHEN, TokenType.RETURNING)
-            has_no_message = not self._curr or self._curr.token_type in ends
+            end_types = (TokenType.WHEN, TokenType.RETURNING)
+            has_no_message = not self._curr or self._curr.token_type in end_types
             return parsed if has_no_message else exp.Paren(this=self._parse_disjunction())
         return parsed
 
-    def _parse_types(self: Any, *args: Any, **options: Any) -> Any:
+    def _parse_types(self: Any, *args: Any, **kwargs: Any) -> Any:
         """Reject `type<...>`, which DuckDB lacks: `::INTEGER < 3` is a comparison."""
-        if options.get("check_func") and self._next.token_type == TokenType.LT:
+        if kwargs.get("check_func") and self._next.token_type == TokenType.LT:
             return None
-        return super()._parse_types(*args, **options)
+        return super()._parse_types(*args, **kwargs)
 
     def _parse_escape(self: Any, this: Any) -> Any:
         if not self._match(TokenType.ESCAPE):
             return this
         return self.expression(exp.Escape(this=this, expression=self._parse_bitwise()))
 
-    def _parse_function_call(self: Any, *args: Any, **options: Any) -> Any:
+    def _parse_function_call(self: Any, *args: Any, **kwargs: Any) -> Any:
         """Parse a function call; return None for a column named map or if."""
-        opens = self._next.token_type in (TokenType.L_PAREN, TokenType.L_BRACE)
-        if self._curr.text.upper() in ("MAP", "IF") and not opens:
+        opens_bracket = self._next.token_type in (TokenType.L_PAREN, TokenType.L_BRACE)
+        if self._curr.text.upper() in ("MAP", "IF") and not opens_bracket:
             return None
-        return super()._parse_function_call(*args, **options)
+        return super()._parse_function_call(*args, **kwargs)
 
     def _parse_create(self: Any) -> Any:
         """Parse CREATE, including CREATE TYPE ... AS ENUM (query), which sqlglot lacks."""
@@ -209,9 +209,9 @@ class _DuckDBRules(_Rules, DuckDBParser):
             return exp.PropertyEQ(this=parameter, expression=self._parse_assignment())
         return parameter
 
-    def _parse_from(self: Any, *args: Any, **options: Any) -> Any:
+    def _parse_from(self: Any, *args: Any, **kwargs: Any) -> Any:
         """Parse FROM, including joins after (VALUES ...) t in a query that begins with FROM."""
-        from_clause = super()._parse_from(*args, **options)
+        from_clause = super()._parse_from(*args, **kwargs)
         if from_clause is not None and isinstance(from_clause.this, exp.Values):
             joins = list(self._parse_joins())
             if joins:
@@ -227,13 +227,13 @@ class _DuckDBRules(_Rules, DuckDBParser):
         """Return whether a query begins here, also with PIVOT, UNPIVOT or DESCRIBE."""
         return self._curr.token_type in _QUERY_TOKENS or super()._is_table_query()
 
-    def _parse_select_query(self: Any, *args: Any, **options: Any) -> Any:
+    def _parse_select_query(self: Any, *args: Any, **kwargs: Any) -> Any:
         """Parse PIVOT, UNPIVOT and DESCRIBE as queries, wherever a query is allowed."""
         if self._match_set((TokenType.PIVOT, TokenType.UNPIVOT)):
             return self._parse_simplified_pivot(self._prev.token_type == TokenType.UNPIVOT)
         if self._match(TokenType.DESCRIBE):
             return self._parse_describe()
-        return super()._parse_select_query(*args, **options)
+        return super()._parse_select_query(*args, **kwargs)
 
     def _parse_simplified_pivot(self: Any, is_unpivot: bool | None = None) -> Any:
         """Parse PIVOT and UNPIVOT of any expressions, with ORDER BY and LIMIT after them."""
@@ -343,10 +343,10 @@ class _SparkRules(_Rules, SparkParser):
 
     def _parse_step_items(self: Any) -> dict[str, Any]:
         self._match(TokenType.DISTINCT)
-        items = self._parse_expressions()
+        expressions = self._parse_expressions()
         if self._match(TokenType.GROUP_BY):
-            items += self._parse_expressions()
-        return {"expressions": items}
+            expressions += self._parse_expressions()
+        return {"expressions": expressions}
 
     def _parse_step_operands(self: Any) -> dict[str, Any]:
         while self._match_texts(("ALL", "DISTINCT", "BY", "NAME")):

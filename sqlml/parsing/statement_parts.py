@@ -173,11 +173,11 @@ class StatementParts(Parser):
     def _find_closing_bracket(self) -> int:
         """Return the index of the bracket that closes the next token, an opening bracket."""
         depth = 0
-        for i in range(self._index, self._tokens_size):
-            token_type = self._tokens[i].token_type
+        for index in range(self._index, self._tokens_size):
+            token_type = self._tokens[index].token_type
             depth += (token_type in OPENING) - (token_type in CLOSING)
             if not depth:
-                return i
+                return index
         raise self._error_here("this bracket is not closed")
 
     def _parse_bracketed_query(self) -> str:

@@ -100,20 +100,20 @@ def raw_tokens(sql: str, dialect: str = "duckdb") -> list[GlotToken]:
 
     The last few results are cached, since a new statement is read more than once.
     """
-    prepared = sql
+    prepared_sql = sql
     if dialect == "duckdb" and "$" in sql:
-        prepared = _DOLLAR_OR_QUOTED.sub(lambda m: _MARK if m[0] == "$" else m[0], sql)
+        prepared_sql = _DOLLAR_OR_QUOTED.sub(lambda m: _MARK if m[0] == "$" else m[0], sql)
     if dialect == "spark" and "\\\n" in sql:
-        prepared = _QUOTED_OR_COMMENT.sub(lambda m: " " * len(m[1]) if m[1] else m[0], sql)
+        prepared_sql = _QUOTED_OR_COMMENT.sub(lambda m: " " * len(m[1]) if m[1] else m[0], sql)
     if dialect == "spark" and "${" in sql:
-        prepared = _SPARK_VARIABLE.sub(lambda m: _MARK * len(m[0]), prepared)
+        prepared_sql = _SPARK_VARIABLE.sub(lambda m: _MARK * len(m[0]), prepared_sql)
     try:
-        raw = DIALECTS[dialect].tokenize(prepared)
+        raw = DIALECTS[dialect].tokenize(prepared_sql)
     except TokenError as error:
         raise ParseError(f"the text cannot be read as SQL: {error}") from None
     if dialect == "spark":
         raw = _join_strings(sql, raw)
-    for token in raw if dialect == "duckdb" and prepared is not sql else ():
+    for token in raw if dialect == "duckdb" and prepared_sql is not sql else ():
         if token.text.startswith(_MARK):
             token.token_type = TokenType.PLACEHOLDER
             token.text = "$" + token.text[1:]
@@ -131,10 +131,10 @@ def raw_tokens(sql: str, dialect: str = "duckdb") -> list[GlotToken]:
     return raw
 
 
-def _mark_column_names(raw: Sequence[GlotToken]) -> None:
+def _mark_column_names(tokens: Sequence[GlotToken]) -> None:
     """Turn DuckDB's unreserved keywords into names where they name a column or an alias."""
     first_token = previous = None
-    for token, following in zip_longest(raw, raw[1:]):
+    for token, following in zip_longest(tokens, tokens[1:]):
         if first_token is None or previous is None or previous.token_type == TokenType.SEMICOLON:
             first_token = token
         elif _is_column_name(first_token, previous, token, following):
@@ -165,10 +165,10 @@ def _is_column_name(
     return False
 
 
-def _join_strings(sql: str, raw: list[GlotToken]) -> list[GlotToken]:
+def _join_strings(sql: str, tokens: list[GlotToken]) -> list[GlotToken]:
     """Join `'it''s'` into one string, which Spark's tokenizer reads as two."""
     joined: list[GlotToken] = []
-    for token in raw:
+    for token in tokens:
         previous = joined[-1] if joined and token.token_type == TokenType.STRING else None
         if previous is not None and previous.token_type == TokenType.STRING:
             quotes = sql[previous.end : previous.end + 2]
@@ -274,29 +274,29 @@ class Tokens(tuple[Token, ...]):
     @cached_property
     def closing(self) -> Mapping[int, int]:
         """Map the index of each opening bracket to its closing one; kinds are not compared."""
-        closing_of: dict[int, int] = {}
-        opened: list[int] = []
+        closing_by_opening: dict[int, int] = {}
+        open_brackets: list[int] = []
         for i, token in enumerate(self):
             if token.kind == "symbol" and token.text in OPENING:
-                opened.append(i)
-            elif token.kind == "symbol" and token.text in CLOSING and opened:
-                closing_of[opened.pop()] = i
-        return closing_of
+                open_brackets.append(i)
+            elif token.kind == "symbol" and token.text in CLOSING and open_brackets:
+                closing_by_opening[open_brackets.pop()] = i
+        return closing_by_opening
 
     def split_commas(self, start: int, end: int) -> list[tuple[int, int]]:
         """Split self[start:end] at commas outside of brackets; return the ranges of indices."""
-        items, item_start, i = [], start, start
-        while i < end:
-            token = self[i]
+        ranges, item_start, index = [], start, start
+        while index < end:
+            token = self[index]
             if token.kind == "symbol" and token.text in CLOSING:
                 break  # closes a bracket before `start`
             if token.kind == "symbol" and token.text in OPENING:
-                i = self.closing.get(i, end)
+                index = self.closing.get(index, end)
             elif token.is_symbol(","):
-                items.append((item_start, i))
-                item_start = i + 1
-            i += 1
-        return [*items, (item_start, end)] if item_start < end or items else []
+                ranges.append((item_start, index))
+                item_start = index + 1
+            index += 1
+        return [*ranges, (item_start, end)] if item_start < end or ranges else []
 
 
 _MAX_PAIRS = 4_000_000  # More tokens are not compared, so that reporting an error stays fast.
@@ -321,13 +321,13 @@ def find_original_offset(
     rewritten_words = [rewritten[t.start : t.end] for t in rewritten_tokens]
     written_words = [written[t.start : t.end] for t in written_tokens]
     matcher = difflib.SequenceMatcher(None, rewritten_words, written_words, autojunk=False)
-    for _, i, end, j, stop in matcher.get_opcodes():
+    for _, i, end, written_start, written_end in matcher.get_opcodes():
         if not i <= index < end:
             continue
-        if rewritten_words[i:end] != written_words[j:stop]:
-            return written_tokens[min(j, len(written_tokens) - 1)].start
+        if rewritten_words[i:end] != written_words[written_start:written_end]:
+            return written_tokens[min(written_start, len(written_tokens) - 1)].start
         within_token = max(0, offset - rewritten_tokens[index].start)
-        return written_tokens[j + index - i].start + within_token
+        return written_tokens[written_start + index - i].start + within_token
     return None
 
 
@@ -342,25 +342,25 @@ _CLOSING = statement_parts.CLOSING | {TokenType.END}
 _lock = threading.Lock()
 
 
-def run_deeply(sql: str, dialect: str, work: Callable[[], T]) -> T:
-    """Run `work`, which recurses over `sql`, with a recursion limit high enough for its nesting.
+def run_deeply(sql: str, dialect: str, function: Callable[[], T]) -> T:
+    """Run `function`, which recurses over `sql`, with a recursion limit that its nesting allows.
 
     The limit is raised for this call only: json and other modules rely on it to stop in time.
     """
     try:
-        return work()
+        return function()
     except RecursionError:
-        kinds = [token.token_type for token in raw_tokens(sql, dialect)]
-        steps = ((kind in _OPENING) - (kind in _CLOSING) for kind in kinds)
+        token_types = [token.token_type for token in raw_tokens(sql, dialect)]
+        steps = ((token_type in _OPENING) - (token_type in _CLOSING) for token_type in token_types)
         depth = max(accumulate(steps, initial=0))
     if depth > MAX_DEPTH:
         raise ParseError(f"nested too deeply: {depth} nested brackets")
     with _lock:
         limit = sys.getrecursionlimit()
-        frames = _FRAMES_PER_TOKEN * len(kinds)  # the terms of a sum nest too
+        frames = _FRAMES_PER_TOKEN * len(token_types)  # the terms of a sum nest too
         sys.setrecursionlimit(limit + frames + _FRAMES_PER_BRACKET * (depth + 10))
         try:
-            return work()
+            return function()
         except RecursionError:
             raise ParseError("nested too deeply") from None
         finally:

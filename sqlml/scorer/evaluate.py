@@ -45,17 +45,17 @@ def evaluate(model: Scorer, X: Any, y: Any, weight: Any = None) -> Evaluation | 
     predicted = np.asarray(model.predict(X))
     weights = None if weight is None else np.asarray(weight, np.float64)
     truths = _split_targets(y, predicted.shape[1:] or (1,))
-    columns = predicted.reshape(len(predicted), -1).T
+    predictions = predicted.reshape(len(predicted), -1).T
     has_several = len(truths) > 1
     if not program.labels:
-        targets = zip(truths, columns, strict=True)
+        targets = zip(truths, predictions, strict=True)
         metrics = [_evaluate_numbers(truth, column, weights) for truth, column in targets]
     else:
         probas = _predict_probabilities(model, X, len(truths))
         score = None
         if probas is None and "score" in program.outputs and not has_several:
             score = np.asarray(model.decision_function(X), np.float64)
-        classes = zip(truths, columns, program.labels, probas or repeat(None), strict=False)
+        classes = zip(truths, predictions, program.labels, probas or repeat(None), strict=False)
         metrics = [
             _evaluate_classes(truth, column, labels, weights, proba, score)
             for truth, column, labels, proba in classes
@@ -69,18 +69,18 @@ def _split_targets(y: Any, shape: tuple[int, ...]) -> list[Array]:
     return list(values.reshape(len(values), *shape).T)
 
 
-def _predict_probabilities(model: Scorer, X: Any, targets: int) -> list[Array] | None:
+def _predict_probabilities(model: Scorer, X: Any, target_count: int) -> list[Array] | None:
     """Return (n, K) probabilities of each target; None if the model has none."""
     program = model.program
     if "proba" not in program.outputs:
         return None
     probabilities = model.predict_proba(X)
-    if targets == 1:
+    if target_count == 1:
         return [np.asarray(probabilities, np.float64)]
     if program.has_one_probability_per_target:
         positive = np.asarray(probabilities, np.float64)
-        return [np.stack([1 - p, p], axis=1) for p in positive.T]
-    return [np.asarray(of_target, np.float64) for of_target in probabilities]
+        return [np.stack([1 - column, column], axis=1) for column in positive.T]
+    return [np.asarray(target_proba, np.float64) for target_proba in probabilities]
 
 
 def _evaluate_numbers(truth: Array, predicted: Array, weight: Array | None) -> Metrics:
@@ -104,15 +104,15 @@ def _evaluate_classes(
     for value in set(truth[[not _is_missing(v) for v in truth]].tolist()):
         code = find_label(labels, value)
         if code is None:
-            listed = list_classes(labels.values)
-            message = f"the label {value!r} is not a class of this model; classes: {listed}"
+            class_list = list_classes(labels.values)
+            message = f"the label {value!r} is not a class of this model; classes: {class_list}"
             raise ConfigError(message)
         codes[value] = code
     actual_codes = np.array([-1 if _is_missing(v) else codes[v] for v in truth], np.int64)
     has_label = actual_codes >= 0
     _require_labels(has_label)
-    code_of_class = {value: code for code, value in enumerate(labels.values)}
-    predicted_codes = np.array([code_of_class[v] for v in predicted.tolist()], np.int64)
+    codes_by_class = {value: code for code, value in enumerate(labels.values)}
+    predicted_codes = np.array([codes_by_class[v] for v in predicted.tolist()], np.int64)
     return compute_class_metrics(
         actual_codes[has_label],
         predicted_codes[has_label],
@@ -139,7 +139,7 @@ def _select_rows(values: Array | None, mask: Array) -> Array | None:
 def compute_class_metrics(
     y: Array,
     predicted: Array,
-    classes: int,
+    n_classes: int,
     weight: Array | None = None,
     *,
     proba: Array | None = None,
@@ -152,7 +152,7 @@ def compute_class_metrics(
     """
     from sklearn import metrics
 
-    average = "binary" if classes == 2 else "macro"
+    average = "binary" if n_classes == 2 else "macro"
     options = {"average": average, "zero_division": 0.0, "sample_weight": weight}
     precision, recall, f1, _ = metrics.precision_recall_fscore_support(y, predicted, **options)
     values: dict[str, float | None] = {
@@ -162,24 +162,24 @@ def compute_class_metrics(
         "accuracy": float(metrics.accuracy_score(y, predicted, sample_weight=weight)),
         "f1_score": float(f1),
     }
-    numbers = np.arange(classes)
+    class_indices = np.arange(n_classes)
     if proba is not None:
-        options = {"sample_weight": weight, "labels": numbers}
+        options = {"sample_weight": weight, "labels": class_indices}
         values["log_loss"] = float(metrics.log_loss(y, proba, **options))
         values["brier_score"] = float(metrics.brier_score_loss(y, proba, **options))
-        score = proba[:, 1] if classes == 2 else proba
+        score = proba[:, 1] if n_classes == 2 else proba
     if score is None:
         return values
-    if len(np.unique(y)) == classes:
-        if classes > 2 and proba is None:  # roc_auc_score rejects scores of several classes
+    if len(np.unique(y)) == n_classes:
+        if n_classes > 2 and proba is None:  # roc_auc_score rejects scores of several classes
             auc = metrics.roc_auc_score
-            areas = [auc(y == k, score[:, k], sample_weight=weight) for k in numbers]
+            areas = [auc(y == k, score[:, k], sample_weight=weight) for k in class_indices]
             values["roc_auc"] = float(np.mean(areas))
         else:
-            options = {} if classes == 2 else {"multi_class": "ovr", "labels": numbers}
+            options = {} if n_classes == 2 else {"multi_class": "ovr", "labels": class_indices}
             area = metrics.roc_auc_score(y, score, **options, sample_weight=weight)
             values["roc_auc"] = float(area)
-    indicators = y if classes == 2 else np.eye(classes, dtype=np.int64)[y]
+    indicators = y if n_classes == 2 else np.eye(n_classes, dtype=np.int64)[y]
     with warnings.catch_warnings():  # without positive rows it is 0
         warnings.simplefilter("ignore", UserWarning)
         area = metrics.average_precision_score(indicators, score, sample_weight=weight)
@@ -192,7 +192,7 @@ def compute_number_metrics(y: Array, predicted: Array, weight: Array | None = No
     from sklearn import metrics
 
     has_logarithms = bool((y > -1).all() and (predicted > -1).all())
-    functions = {
+    metric_functions = {
         "mean_absolute_error": metrics.mean_absolute_error,
         "mean_squared_error": metrics.mean_squared_error,
         "mean_squared_log_error": metrics.mean_squared_log_error if has_logarithms else None,
@@ -204,7 +204,7 @@ def compute_number_metrics(y: Array, predicted: Array, weight: Array | None = No
     }
     return {
         name: None if function is None else float(function(y, predicted, sample_weight=weight))
-        for name, function in functions.items()
+        for name, function in metric_functions.items()
     }
 
 
@@ -234,17 +234,17 @@ class Contributions:
         estimates the standard errors. `columns` are the columns of the training data.
         """
         inputs, width = list(program.inputs), find_block_size(program)
-        by_target = blocks.reshape(len(blocks), -1, width)
-        has_several = by_target.shape[1] > 1
+        target_blocks = blocks.reshape(len(blocks), -1, width)
+        has_several = target_blocks.shape[1] > 1
         features = tuple(column.name for column in columns)
-        indices = [features.index(name) for name in inputs]
+        feature_indices = [features.index(name) for name in inputs]
 
         def by_feature(start: int) -> Array:
-            values = np.zeros((*by_target.shape[:2], len(features)))
-            values[:, :, indices] = by_target[:, :, start : start + len(inputs)]
+            values = np.zeros((*target_blocks.shape[:2], len(features)))
+            values[:, :, feature_indices] = target_blocks[:, :, start : start + len(inputs)]
             return values if has_several else values[:, 0]
 
-        baseline = by_target[:, :, len(inputs)]
+        baseline = target_blocks[:, :, len(inputs)]
         return cls(
             features,
             by_feature(0),
@@ -254,11 +254,11 @@ class Contributions:
 
     def _repr_html_(self) -> str:
         """Return the mean absolute contribution of each column, the largest first, as bars."""
-        sizes = np.abs(self.values).reshape(-1, len(self.features)).mean(axis=0)
-        order = np.argsort(-sizes, kind="stable")[:20]
-        largest = max(float(sizes.max(initial=0.0)), np.finfo(float).tiny)
-        bars = ["\N{FULL BLOCK}" * round(30 * size / largest) for size in sizes]
-        rows = [(self.features[k], f"{sizes[k]:.6g}", bars[k]) for k in order]
+        magnitudes = np.abs(self.values).reshape(-1, len(self.features)).mean(axis=0)
+        order = np.argsort(-magnitudes, kind="stable")[:20]
+        largest = max(float(magnitudes.max(initial=0.0)), np.finfo(float).tiny)
+        bars = ["\N{FULL BLOCK}" * round(30 * magnitude / largest) for magnitude in magnitudes]
+        rows = [(self.features[k], f"{magnitudes[k]:.6g}", bars[k]) for k in order]
         caption = f"{len(self.values):,} rows, {len(self.features)} columns"
         names = ("column", "mean |contribution|", "")
         return html.table(names, rows, numbers=(False, True, False), below=caption)

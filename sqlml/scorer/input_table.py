@@ -36,8 +36,8 @@ def fetch(X: Any, features: Sequence[Feature], blanks: bool = False) -> Any:
         return X.select(_select_columns(features, X.collect_schema().names(), blanks)).collect()
     if hasattr(X, "toArrow") and hasattr(X, "select"):  # Spark
         names = _select_columns(features, X.columns, blanks)
-        quoted = [name.replace("`", "``") for name in names]
-        return X.select(*[f"`{name}`" for name in quoted]).toArrow()
+        escaped_names = [name.replace("`", "``") for name in names]
+        return X.select(*[f"`{name}`" for name in escaped_names]).toArrow()
     for method in ("to_arrow_table", "fetch_arrow_table"):
         if hasattr(X, method):
             return getattr(X, method)()
@@ -51,7 +51,7 @@ def _select_columns(features: Sequence[Feature], names: Sequence[Any], blanks: b
     """
     read_features = tuple(feature for feature in features if feature.kind != "any")
     indices = python_rows.find_columns(read_features, [str(name) for name in names], blanks)
-    return [names[i] for i in sorted(set(indices.values()))] or list(names[:1])
+    return [names[index] for index in sorted(set(indices.values()))] or list(names[:1])
 
 
 _MICROSECONDS_PER_UNIT = {"s": 1_000_000, "ms": 1_000, "us": 1}
@@ -91,18 +91,18 @@ class SparseRows:
 
     __slots__ = ("_cell", "_matrix", "dtype", "shape")
 
-    def __init__(self, matrix: Any, cell: float) -> None:
-        rows = matrix.tocsr()
-        if rows.dtype.kind not in "biuf":
-            message = f"the sparse matrix has the dtype {rows.dtype}, which is not numeric"
+    def __init__(self, matrix: Any, fill_value: float) -> None:
+        csr = matrix.tocsr()
+        if csr.dtype.kind not in "biuf":
+            message = f"the sparse matrix has the dtype {csr.dtype}, which is not numeric"
             raise InputTypeError(message)
-        if not rows.has_canonical_format:
-            rows = rows.copy()  # it may be the caller's matrix
-            rows.sum_duplicates()
-        self._matrix = rows
-        self._cell = cell
-        self.shape: tuple[int, int] = rows.shape
-        self.dtype: np.dtype[Any] = rows.dtype
+        if not csr.has_canonical_format:
+            csr = csr.copy()  # it may be the caller's matrix
+            csr.sum_duplicates()
+        self._matrix = csr
+        self._cell = fill_value
+        self.shape: tuple[int, int] = csr.shape
+        self.dtype: np.dtype[Any] = csr.dtype
 
     def __getitem__(self, rows: slice) -> SparseRows:
         return SparseRows(self._matrix[rows], self._cell)
@@ -113,18 +113,18 @@ class SparseRows:
         if list(columns) != list(range(self.shape[1])):
             matrix = matrix[:, list(columns)]
         if self._cell == 0:
-            unscaled: Array = matrix.toarray()
-            return unscaled.astype(dtype, copy=False)
+            dense_matrix: Array = matrix.toarray()
+            return dense_matrix.astype(dtype, copy=False)
         dense = np.full(matrix.shape, self._cell, dtype)
-        rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-        dense[rows, matrix.indices] = matrix.data
+        row_indices = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+        dense[row_indices, matrix.indices] = matrix.data
         return dense
 
     @property
     def parts(self) -> list[slice]:
         """Slices of rows, each small enough to be made dense at once."""
         size = max(1, BLOCK // max(1, self.shape[1]))
-        return [slice(a, a + size) for a in range(0, max(1, self.shape[0]), size)]
+        return [slice(start, start + size) for start in range(0, max(1, self.shape[0]), size)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,10 +158,10 @@ class Table:
         records = python_rows.find_records(X)
         if records is not None:
             if gaps.separator is None:
-                by_name = python_rows.convert_records(records, features, gaps.blanks)
+                columns_by_name = python_rows.convert_records(records, features, gaps.blanks)
             else:
-                by_name = python_rows.convert_dicts(records, features, gaps.separator)
-            return cls(len(records), features, None, by_name)
+                columns_by_name = python_rows.convert_dicts(records, features, gaps.separator)
+            return cls(len(records), features, None, columns_by_name)
         if isinstance(X, np.ndarray) and X.dtype.names is None:
             return _from_array(np.asarray(X), features)
         if _is_document_list(X, features) or _is_series(X):
@@ -196,13 +196,13 @@ class Table:
         return cls(rows, features, None, {name: read_column(k) for name, k in indices.items()})
 
     def _with_microseconds(self) -> Table:
-        dates = [f.name for f in self.features if f.kind == DATETIME]
-        if not dates:
+        date_features = [f.name for f in self.features if f.kind == DATETIME]
+        if not date_features:
             return self
         if self.matrix is not None:
-            raise _make_type_error(dates[0], "dates", "one of an array of numbers")
+            raise _make_type_error(date_features[0], "dates", "one of an array of numbers")
         columns = dict(self.columns)
-        for name in filter(columns.__contains__, dates):
+        for name in filter(columns.__contains__, date_features):
             columns[name] = to_microseconds(_to_arrow(columns[name], name), name)
         return replace(self, columns=columns)
 
@@ -220,7 +220,7 @@ class Table:
         if isinstance(self.columns, FrameColumns):
             columns: Mapping[str, Any] = self.columns.rows(start, stop)
         else:
-            columns = {n: _slice_rows(c, start, stop) for n, c in self.columns.items()}
+            columns = {name: _slice_rows(c, start, stop) for name, c in self.columns.items()}
         return Table(stop - start, self.features, matrix, columns)
 
     def strings(self, name: str) -> Any:
@@ -258,8 +258,8 @@ class Table:
         """
         kind = next(f.kind for f in self.features if f.name == name)
         if self.matrix is not None:
-            accepted = kind if kind == "pairs" else f"{kind}s"
-            message = f"feature {name!r} takes {accepted}, but the array contains numbers"
+            accepted_values = kind if kind == "pairs" else f"{kind}s"
+            message = f"feature {name!r} takes {accepted_values}, but the array contains numbers"
             raise InputTypeError(message)
         if kind in NESTED:
             return python_rows.encode_json(self.columns[name], kind, name)
@@ -274,8 +274,8 @@ class Table:
         """
         width = max(1, len(columns))
         if self.matrix is not None and not codes:
-            index = {f.name: i for i, f in enumerate(self.features)}
-            indices = [index[c.name] for c in columns]
+            indices_by_name = {f.name: i for i, f in enumerate(self.features)}
+            indices = [indices_by_name[column.name] for column in columns]
             if isinstance(self.matrix, SparseRows):
                 if not indices:
                     return np.zeros((self.rows, 1), dtype)
@@ -284,25 +284,25 @@ class Table:
                 return self.matrix.astype(dtype, copy=False)
             if indices:
                 return self.matrix[:, indices].astype(dtype, copy=False)
-        out = (np.empty if columns else np.zeros)((self.rows, width), dtype)
+        packed = (np.empty if columns else np.zeros)((self.rows, width), dtype)
         remaining = list(range(len(columns)))
         if isinstance(self.columns, FrameColumns):
             numeric = [k for k in remaining if not columns[k].is_encoded]
-            plain, block = self.columns.numbers([columns[k].name for k in numeric], dtype)
-            filled = [numeric[k] for k in plain]
+            positions, block = self.columns.numbers([columns[k].name for k in numeric], dtype)
+            filled = [numeric[k] for k in positions]
             if filled == remaining:
                 return np.ascontiguousarray(block)
             if filled:
                 is_contiguous = filled[-1] - filled[0] + 1 == len(filled)
-                out[:, slice(filled[0], filled[-1] + 1) if is_contiguous else filled] = block
+                packed[:, slice(filled[0], filled[-1] + 1) if is_contiguous else filled] = block
                 remaining = sorted({*remaining} - {*filled})
         for k in remaining:
             name = columns[k].name
             if columns[k].is_encoded:
-                out[:, k] = codes[name][:, 0]
+                packed[:, k] = codes[name][:, 0]
             else:
-                out[:, k] = _to_numeric_column(self.columns[name], name)
-        return out
+                packed[:, k] = _to_numeric_column(self.columns[name], name)
+        return packed
 
 
 def _from_array(array: Array, features: tuple[Feature, ...]) -> Table:
@@ -345,9 +345,9 @@ def _find_named_columns(
         names = [str(name) for name in X]
         columns = []
         for name, cells in zip(names, X.values(), strict=True):
-            is_python = isinstance(cells, list | tuple) and fold(name) not in nested
-            columns.append(python_rows.make_column(cells) if is_python else cells)
-        lengths = {len(c) for c in columns}
+            is_list = isinstance(cells, list | tuple) and fold(name) not in nested
+            columns.append(python_rows.make_column(cells) if is_list else cells)
+        lengths = {len(column) for column in columns}
         if len(lengths) > 1:
             raise InputTypeError(f"the columns have different lengths: {sorted(lengths)}")
         return (lengths.pop() if lengths else 0), names, columns.__getitem__
@@ -382,30 +382,30 @@ def _to_numeric_column(column: Any, name: str) -> Array:
     if array is not None and array.dtype.kind in "biuf":
         return array
     try:
-        arrow = _to_arrow(column if array is None else array, name)
+        arrow_array = _to_arrow(column if array is None else array, name)
     except (InputTypeError, OverflowError):
         # Arrow rejects Python numbers of mixed types.
-        mixed = (
+        converted = (
             None if array is None or array.dtype != object else python_rows.convert_numbers(array)
         )
-        if mixed is None:
+        if converted is None:
             raise
-        return mixed
-    column_type = arrow.type
+        return converted
+    column_type = arrow_array.type
     if pa.types.is_dictionary(column_type) and not _is_string_type(column_type.value_type):
-        arrow = arrow.dictionary_decode()  # categories of pandas that are numbers
-        column_type = arrow.type
+        arrow_array = arrow_array.dictionary_decode()  # categories of pandas that are numbers
+        column_type = arrow_array.type
     if pa.types.is_boolean(column_type):
-        arrow = arrow.cast(pa.int8())
+        arrow_array = arrow_array.cast(pa.int8())
     elif pa.types.is_null(column_type):
-        arrow = arrow.cast(pa.float64())
+        arrow_array = arrow_array.cast(pa.float64())
     elif pa.types.is_decimal(column_type):
         # Arrow's own cast multiplies by 10**-scale and may miss the nearest float by a bit. A cast
         # by way of text rounds once, as the engine and Python do.
-        arrow = arrow.cast(pa.string()).cast(pa.float64())
+        arrow_array = arrow_array.cast(pa.string()).cast(pa.float64())
     elif not (pa.types.is_integer(column_type) or pa.types.is_floating(column_type)):
         raise _make_type_error(name, "numbers", str(column_type))
-    numbers: Array = arrow.to_numpy(zero_copy_only=False)
+    numbers: Array = arrow_array.to_numpy(zero_copy_only=False)
     return numbers.astype(np.float64, copy=False)
 
 
@@ -431,7 +431,7 @@ def _is_document_list(X: Any, features: tuple[Feature, ...]) -> bool:
     if len(features) != 1 or features[0].kind != "string":
         return False
     if isinstance(X, list | tuple):
-        return all(x is None or isinstance(x, str) for x in X[:1])
+        return all(document is None or isinstance(document, str) for document in X[:1])
     is_polars = hasattr(X, "to_arrow") and not hasattr(X, "columns")
     is_arrow = isinstance(X, pa.Array | pa.ChunkedArray)
     return is_arrow or is_polars or getattr(X, "ndim", None) == 1
@@ -473,7 +473,7 @@ def program_inputs(
     `features` are the columns of the training data in order, by default those of the Program.
     """
     table = Table.of(rows, program.features if features is None else features, gaps or Gaps())
-    return {f.name: _read_feature(table, f) for f in program.features}
+    return {feature.name: _read_feature(table, feature) for feature in program.features}
 
 
 def _read_feature(table: Table, feature: Feature) -> Array:
@@ -482,5 +482,5 @@ def _read_feature(table: Table, feature: Feature) -> Array:
     if feature.kind == "string":
         return table.objects(feature.name)[:, 0]
     texts = table.texts(feature.name)
-    values = [None if missing else texts.text(i) for i, missing in enumerate(texts.missing)]
+    values = [None if missing else texts.text(index) for index, missing in enumerate(texts.missing)]
     return np.array([*values, None], object)[:-1]  # None: numpy never makes a matrix of characters

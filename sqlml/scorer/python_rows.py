@@ -41,8 +41,8 @@ class FrameColumns(Mapping[str, Any]):
     def __init__(self, frame: Any, indices: Mapping[str, int]) -> None:
         self._frame = frame
         self._indices = indices
-        unique = frame.columns.is_unique
-        self._labels = frame.columns.tolist() if unique else [None] * frame.shape[1]
+        is_unique = frame.columns.is_unique
+        self._labels = frame.columns.tolist() if is_unique else [None] * frame.shape[1]
 
     def __getitem__(self, name: str) -> Any:
         index = self._indices[name]
@@ -69,16 +69,16 @@ class FrameColumns(Mapping[str, Any]):
         dtypes = self._frame.dtypes.tolist()
         numeric_dtypes = {t for t in set(dtypes) if isinstance(t, np.dtype) and t.kind in "biuf"}
         indices = [self._indices[name] for name in names]
-        numeric = [k for k, index in enumerate(indices) if dtypes[index] in numeric_dtypes]
-        numeric_indices = [indices[k] for k in numeric]
-        if numeric_indices == list(range(len(dtypes))):
-            return numeric, self._frame.to_numpy(dtype)
-        if len(numeric_indices) > MAX_SINGLE_COLUMNS:
-            return numeric, self._frame.iloc[:, numeric_indices].to_numpy(dtype)
-        values = np.empty((len(self._frame), len(numeric)), dtype)
-        for column, k in enumerate(numeric):
+        positions = [k for k, index in enumerate(indices) if dtypes[index] in numeric_dtypes]
+        column_indices = [indices[k] for k in positions]
+        if column_indices == list(range(len(dtypes))):
+            return positions, self._frame.to_numpy(dtype)
+        if len(column_indices) > MAX_SINGLE_COLUMNS:
+            return positions, self._frame.iloc[:, column_indices].to_numpy(dtype)
+        values = np.empty((len(self._frame), len(positions)), dtype)
+        for column, k in enumerate(positions):
             values[:, column] = self[names[k]].to_numpy()
-        return numeric, values
+        return positions, values
 
 
 def find_columns(
@@ -93,11 +93,11 @@ def find_columns(
         renamed = features_behind_blanks(features, names)
         names = [renamed[name].name if name in renamed else name for name in names]
     key = id(features), tuple(names)  # comparing hundreds of features would take too long
-    entry = _indices_cache.get(key)
-    if entry is None:  # the entry keeps `features` alive, so that its id stays unique
-        entry = features, _match_names(features, names)
-        _indices_cache.put(key, entry, _BYTES_PER_NAME * (len(features) + len(names)))
-    return entry[1]
+    cached = _indices_cache.get(key)
+    if cached is None:  # the entry keeps `features` alive, so that its id stays unique
+        cached = features, _match_names(features, names)
+        _indices_cache.put(key, cached, _BYTES_PER_NAME * (len(features) + len(names)))
+    return cached[1]
 
 
 _BYTES_PER_NAME = 200
@@ -106,10 +106,10 @@ _indices_cache: Recent[tuple[int, tuple[str, ...]], _Entry] = Recent(FOUND_BYTES
 
 
 def _match_names(features: tuple[Feature, ...], names: Sequence[str]) -> Mapping[str, int]:
-    exact, folded = _group_by_name(names), _group_by_name([fold(name) for name in names])
+    indices_by_name, folded = _group_by_name(names), _group_by_name([fold(name) for name in names])
     indices: dict[str, int] = {}
     for feature in features:
-        matches = exact.get(feature.name) or folded.get(fold(feature.name), [])
+        matches = indices_by_name.get(feature.name) or folded.get(fold(feature.name), [])
         if len(matches) > 1:
             message = f"{len(matches)} columns are called {feature.name!r}; give each its own name"
             raise AmbiguousColumnError(message)
@@ -142,9 +142,9 @@ def encode_json(column: Any, kind: Kind, name: str) -> TextColumn:
     """Encode each row of a nested column as a JSON string; missing rows stay missing."""
     json_rows: Array = np.empty(len(column), object)
     frame_rows = _read_frame_rows(column)
-    for i, row in enumerate(column if frame_rows is None else frame_rows):
+    for index, row in enumerate(column if frame_rows is None else frame_rows):
         if not _is_missing(row):  # ASCII only, so that a lone surrogate is read back unchanged
-            json_rows[i] = json.dumps(_to_json(row, kind, name, frame_rows is not None))
+            json_rows[index] = json.dumps(_to_json(row, kind, name, frame_rows is not None))
     return TextColumn.from_values(json_rows)
 
 
@@ -198,12 +198,12 @@ def _to_json(row: Any, kind: Kind, name: str, in_frame: bool) -> Any:
         row = row.tolist()
         row = row if isinstance(row, list) else [row]
     if kind == "list":
-        return [_scalar_to_json(item, kind, name) for item in row]
+        return [_scalar_to_json(element, kind, name) for element in row]
     pairs = []
-    for item in row:
-        pair = tuple(item.values()) if in_frame and isinstance(item, dict) else item
+    for element in row:
+        pair = tuple(element.values()) if in_frame and isinstance(element, dict) else element
         if not isinstance(pair, list | tuple | np.ndarray) or len(pair) != 2:
-            raise _make_type_error(item, kind, name)
+            raise _make_type_error(element, kind, name)
         key, value = pair
         pairs.append((_check_key(key, name), _scalar_to_json(value, kind, name)))
     return pairs
@@ -275,12 +275,12 @@ def find_records(X: Any) -> list[Mapping[str, Any]] | None:
     """Return the rows of `X` if they are dicts; a single dict of scalars is one row."""
     if isinstance(X, Mapping):
         return [X] if any(_is_scalar(value) for value in X.values()) else None
-    is_listed = isinstance(X, list | tuple) or getattr(X, "ndim", None) == 1  # array or Series
-    if not is_listed or not isinstance(next(iter(X), None), Mapping):
+    is_sequence = isinstance(X, list | tuple) or getattr(X, "ndim", None) == 1  # array or Series
+    if not is_sequence or not isinstance(next(iter(X), None), Mapping):
         return None
-    for i, row in enumerate(X):
+    for index, row in enumerate(X):
         if not isinstance(row, Mapping):
-            raise InputTypeError(f"row {i} is a {type(row).__name__}, but row 0 is a dict")
+            raise InputTypeError(f"row {index} is a {type(row).__name__}, but row 0 is a dict")
     return list(X)
 
 
@@ -370,7 +370,7 @@ def _read_number(row: int, key: str, value: Any) -> float:
 def _read_strings(row: int, key: str, value: Any) -> list[str]:
     strings = [] if isinstance(value, Mapping) or not isinstance(value, Iterable) else list(value)
     is_list = bool(strings) or isinstance(value, list | tuple)
-    if not is_list or not all(isinstance(s, str) for s in strings):
+    if not is_list or not all(isinstance(string, str) for string in strings):
         raise InputTypeError(
             f"row {row} has the {type(value).__name__} {value!r:.60} under {key!r}; "
             "DictVectorizer takes a number, a string or a list of strings"

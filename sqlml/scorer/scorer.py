@@ -103,13 +103,15 @@ class Scorer:
         return Scorer, (self.program, self.features, self._options, self._gaps)
 
     def __repr__(self) -> str:
-        facts = {
+        attributes = {
             "features": [feature.name for feature in self.features],
             "outputs": list(self.program.outputs),
             "classes": [value for labels in self.program.labels for value in labels.values],
             **self._options,
         }
-        shown = (f"{name}={_abbreviate(v)}" for name, v in facts.items() if v not in (None, []))
+        shown = (
+            f"{name}={_abbreviate(v)}" for name, v in attributes.items() if v not in (None, [])
+        )
         return f"Scorer({', '.join(shown)})"
 
     def __dir__(self) -> list[str]:
@@ -123,13 +125,13 @@ class Scorer:
 
     def _repr_html_(self) -> str:
         labels = "; ".join(", ".join(map(str, part.values)) for part in self.program.labels)
-        facts = [
+        properties = [
             ("outputs", ", ".join(self.program.outputs)),
             ("features", ", ".join(feature.name for feature in self.features)),
             *([("classes", labels)] if labels else []),
             *((name, str(value)) for name, value in self._options.items() if value is not None),
         ]
-        return html.table(("scorer", ""), facts)
+        return html.table(("scorer", ""), properties)
 
     @property
     def classes_(self) -> Array | list[Array]:
@@ -252,8 +254,8 @@ class Scorer:
             classes = ", ".join(map(repr, program.labels[0].values[:20]))
             raise ConfigError(f"{label!r} is not a class of this model; its classes: {classes}")
         width = explained.find_block_size(program)
-        by_class = scorer._score(explained.BY_CLASS, X, options)
-        blocks = by_class[:, index * width : (index + 1) * width]
+        class_blocks = scorer._score(explained.BY_CLASS, X, options)
+        blocks = class_blocks[:, index * width : (index + 1) * width]
         return Contributions.of(blocks, program, self.features)
 
     def _make_explainer(self, background: Rows, permutations: int | None) -> Scorer:
@@ -298,9 +300,9 @@ class Scorer:
             BackendError: that database's SQL cannot express the model; the message says why.
             ConfigError: an unknown database or form, or no table.
         """
-        names = (table,) if isinstance(table, str) else table
-        named = [None if value is None else tuple(value) for value in (names, columns)]
-        target = OtherDatabase(dialect, form, *named)
+        table_names = (table,) if isinstance(table, str) else table
+        tuples = [None if value is None else tuple(value) for value in (table_names, columns)]
+        target = OtherDatabase(dialect, form, *tuples)
         return export_for(self.program, self.features, name, target, self._options)
 
     def _score(self, output: str, X: Rows, options: Mapping[str, Any]) -> Array:
@@ -319,20 +321,20 @@ class Scorer:
             return self._run_texts(output, table)
         compiled = self._compile_output(output, table.layout, options)
         threads = int(options.get("threads") or os.cpu_count() or 1)
-        parts = scoring_paths.split_rows(table.rows, threads, compiled.row_ns)
+        slices = scoring_paths.split_rows(table.rows, threads, compiled.row_ns)
         is_serial = threads == 1 or not compiled.on_cpu
         if isinstance(table.matrix, SparseRows):
-            parts = min(table.matrix.parts, parts, key=lambda parts: parts[0].stop)
+            slices = min(table.matrix.parts, slices, key=lambda slices: slices[0].stop)
         elif is_serial:
-            parts = parts[:1]
-        if len(parts) == 1:
+            slices = slices[:1]
+        if len(slices) == 1:
             return compiled.score(table)
 
         def score_part(rows: slice) -> Array:
             return compiled.score(table.slice(rows.start, rows.stop))
 
-        run = map if is_serial else scoring_paths.get_thread_pool(threads).map
-        return np.concatenate(list(run(score_part, parts)))
+        map_parts = map if is_serial else scoring_paths.get_thread_pool(threads).map
+        return np.concatenate(list(map_parts(score_part, slices)))
 
     def _run_texts(self, output: str, table: Table) -> Array:
         """Compute an output of strings, (n, k) objects, with numpy: no backend is faster."""
@@ -395,8 +397,8 @@ class Scorer:
     def _compile_output(
         self, output: str, layout: Layout, options: Mapping[str, Any]
     ) -> CompiledOutput:
-        choices = {k: str(v).lower() for k, v in options.items() if k != "threads"}
-        key = (output, layout, *sorted(choices.items()))
+        key_options = {name: str(v).lower() for name, v in options.items() if name != "threads"}
+        key = (output, layout, *sorted(key_options.items()))
         if key not in self._compiled:
             self._compiled[key] = compile_output(self.program, output, layout, options)
         return self._compiled[key]

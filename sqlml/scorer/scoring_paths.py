@@ -69,8 +69,8 @@ class CompiledOutput:
             codes = {code: encode(strings[name]) for code, (name, encode) in self.look_up.items()}
         elif self.encode is not None:
             codes = self.encode.run({n: table.objects(n) for n in self.encode.program.inputs})
-        packed = table.pack(self.split.columns, codes, self.dtype)
-        inputs: dict[str, Any] = {PACKED: packed}
+        packed_matrix = table.pack(self.split.columns, codes, self.dtype)
+        inputs: dict[str, Any] = {PACKED: packed_matrix}
         texts = enumerate(self.split.texts)
         inputs |= {text_input_name(index): table.texts(name) for index, name in texts}
         try:
@@ -103,10 +103,10 @@ def compile_output(
     )
 
 
-def decode_labels(indices: Array, labels: Sequence[Array]) -> Array:
+def decode_labels(class_numbers: Array, labels: Sequence[Array]) -> Array:
     """Decode (n, targets) class numbers to labels, as objects if the targets differ in dtype."""
     columns = []
-    for column, classes in zip(indices.T, labels, strict=True):
+    for column, classes in zip(class_numbers.T, labels, strict=True):
         if column.size and not (column.min() >= 0 and column.max() < len(classes)):
             raise ScoringError("the model returned a class number for which it has no label")
         columns.append(classes.take(column))
@@ -123,11 +123,11 @@ def split_rows(rows: int, threads: int, row_ns: float) -> list[slice]:
     >>> split_rows(10_000, 2, row_ns=1.0)
     [slice(0, 10000, None)]
     """
-    is_long = threads > 1 and rows * row_ns >= MIN_PARALLEL_NS
-    rounds = -(-rows // (MAX_PART_ROWS * (threads if is_long else 1)))
-    count = max(1, rounds * (threads if is_long else 1))
-    size = max(BLOCK_ROWS, -(-rows // (count * BLOCK_ROWS)) * BLOCK_ROWS)
-    return [slice(a, min(a + size, rows)) for a in range(0, max(rows, 1), size)]
+    is_parallel = threads > 1 and rows * row_ns >= MIN_PARALLEL_NS
+    round_count = -(-rows // (MAX_PART_ROWS * (threads if is_parallel else 1)))
+    part_count = max(1, round_count * (threads if is_parallel else 1))
+    part_rows = max(BLOCK_ROWS, -(-rows // (part_count * BLOCK_ROWS)) * BLOCK_ROWS)
+    return [slice(a, min(a + part_rows, rows)) for a in range(0, max(rows, 1), part_rows)]
 
 
 class MatrixScorer:
@@ -167,8 +167,8 @@ class MatrixScorer:
         split = compiled.split
         if split.encoders is not None or split.texts or not split.columns:
             return None
-        index = {feature.name: i for i, feature in enumerate(features)}
-        columns = [index[column.name] for column in split.columns]
+        indices = {feature.name: i for i, feature in enumerate(features)}
+        columns = [indices[column.name] for column in split.columns]
         filler = find_filler(compiled.core, compiled.output, columns, len(features))
         if filler is None:
             return None
@@ -180,8 +180,8 @@ class MatrixScorer:
     def score(self, x: Array) -> Array | None:
         """Return the output (n, k), or labels (n,); None if the model rejects a row."""
         rows, labels = x.shape[0], self._labels
-        parts = split_rows(rows, self._threads, self._row_ns) if rows > BLOCK_ROWS else ()
-        if len(parts) < 2:
+        row_slices = split_rows(rows, self._threads, self._row_ns) if rows > BLOCK_ROWS else ()
+        if len(row_slices) < 2:
             result = np.empty((rows, self._results), self._dtype)
             with no_wait():
                 if self._fill(x, result) >= 0:
@@ -196,15 +196,15 @@ class MatrixScorer:
             if labels is None:
                 with no_wait():
                     return self._fill(block, out_block)
-            numbers = np.empty((len(block), 1), self._dtype)
+            class_numbers = np.empty((len(block), 1), self._dtype)
             with no_wait():
-                rejected = self._fill(block, numbers)
-            if rejected < 0:
-                labels.take(numbers[:, 0], out=out_block, mode="clip")
-            return rejected
+                rejected_row = self._fill(block, class_numbers)
+            if rejected_row < 0:
+                labels.take(class_numbers[:, 0], out=out_block, mode="clip")
+            return rejected_row
 
-        run = map if self._threads == 1 else get_thread_pool(self._threads).map
-        return output if max(run(score_part, parts)) < 0 else None
+        map_parts = map if self._threads == 1 else get_thread_pool(self._threads).map
+        return output if max(map_parts(score_part, row_slices)) < 0 else None
 
 
 @lru_cache(maxsize=8)
@@ -248,8 +248,8 @@ class FewTextsScorer:
         follower = filler.follower(1)
         if follower is None:
             return None
-        index = {feature.name: i for i, feature in enumerate(features)}
-        return cls(filler, follower, features, [index[name] for name in split.texts])
+        index_by_name = {feature.name: i for i, feature in enumerate(features)}
+        return cls(filler, follower, features, [index_by_name[name] for name in split.texts])
 
     def score(self, x: Any) -> Array | None:
         """Return the output (n, k); None if `x` has too many rows or a value is not a string."""
@@ -260,21 +260,21 @@ class FewTextsScorer:
         if not 0 < rows <= MAX_FEW_ROWS:
             return None
         try:
-            encoded = [str.encode(text) for column in columns for text in column]
+            encoded_texts = [str.encode(text) for column in columns for text in column]
         except (TypeError, UnicodeEncodeError):  # a value is not a string, or not valid Unicode
             return None
-        text_bytes = np.frombuffer(b"".join(encoded), np.uint8)
+        text_bytes = np.frombuffer(b"".join(encoded_texts), np.uint8)
         address = text_bytes.__array_interface__["data"][0]
         ends = np.empty((2 * len(columns), rows), np.int64)
-        lengths = iter(map(len, encoded))
-        for pair in range(0, len(ends), 2):
+        lengths = iter(map(len, encoded_texts))
+        for ends_row in range(0, len(ends), 2):
             for row in range(rows):
-                ends[pair, row] = address
+                ends[ends_row, row] = address
                 address += next(lengths)
-                ends[pair + 1, row] = address
+                ends[ends_row + 1, row] = address
         result = np.empty((rows, self._width), self._dtype)
-        scored = self._run(self._x[:rows], ends, result, 0, rows, MAX_FEW_ROWS)
-        return result if scored == rows else None
+        scored_rows = self._run(self._x[:rows], ends, result, 0, rows, MAX_FEW_ROWS)
+        return result if scored_rows == rows else None
 
     def _read_texts(self, x: Any) -> list[list[Any]] | None:
         """Return the strings by column; None if this fast path does not read the type of `x`."""

@@ -48,8 +48,8 @@ class UserCall(interruption_stops):
         return self
 
     def begin_statement(self, statement: Statement) -> None:
-        begin = self._query.find(statement.sql, self._statement_begin)
-        self._statement_begin = max(begin, self._statement_begin)
+        offset = self._query.find(statement.sql, self._statement_begin)
+        self._statement_begin = max(offset, self._statement_begin)
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._is_outermost:
@@ -69,9 +69,9 @@ class UserCall(interruption_stops):
         """Show an error of one statement at its position in the whole query."""
         if error.offset is None or not error.sql or not isinstance(self._query, str):
             return None
-        begin = self._query.find(error.sql, self._statement_begin)
-        is_part = begin >= 0 and len(error.sql) < len(self._query)
-        return error.at(self._query, begin + error.offset) if is_part else None
+        offset = self._query.find(error.sql, self._statement_begin)
+        is_inside = offset >= 0 and len(error.sql) < len(self._query)
+        return error.at(self._query, offset + error.offset) if is_inside else None
 
 
 class user_errors(interruption_stops):
@@ -155,8 +155,8 @@ def relocate_error(error: duckdb.Error, rewritten: str, written: str) -> duckdb.
     written_offset = None if offset is None else find_original_offset(rewritten, written, offset)
     if match is None or written_offset is None:
         return error
-    shown = f"\n\n{excerpt(written, written_offset)}"
-    return type(error)(text[: match.start()] + shown + text[match.end() :])
+    new_excerpt = f"\n\n{excerpt(written, written_offset)}"
+    return type(error)(text[: match.start()] + new_excerpt + text[match.end() :])
 
 
 def _find_offset(sql: str, line: str, excerpt_text: str, blanks: str) -> int | None:
@@ -169,9 +169,9 @@ def _find_offset(sql: str, line: str, excerpt_text: str, blanks: str) -> int | N
     if line_index >= len(lines):
         return None
     is_truncated = excerpt_text.startswith("...")
-    shown = excerpt_text.removeprefix("...").removesuffix("...")
-    begin = lines[line_index].find(shown) if shown else -1
-    if begin < 0 or lines[line_index].count(shown) > 1:
+    visible_text = excerpt_text.removeprefix("...").removesuffix("...")
+    line_offset = lines[line_index].find(visible_text) if visible_text else -1
+    if line_offset < 0 or lines[line_index].count(visible_text) > 1:
         return None
     caret = len(blanks) - len(f"LINE {line}: ") - 3 * is_truncated
-    return sum(len(before) + 1 for before in lines[:line_index]) + begin + caret
+    return sum(len(before) + 1 for before in lines[:line_index]) + line_offset + caret

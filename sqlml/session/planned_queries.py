@@ -71,8 +71,8 @@ class Queries(PlanCache):
             try:
                 return self._functions.register(plan), select_parameters(plan, parameters)
             except UnknownModelError:
-                previous, plan = plan, make_plan(sql, parameters)
-                if plan is not None and plan.functions.keys() == previous.functions.keys():
+                previous_plan, plan = plan, make_plan(sql, parameters)
+                if plan is not None and plan.functions.keys() == previous_plan.functions.keys():
                     raise  # otherwise another connection replaced the model after planning
         return sql, parameters
 
@@ -115,36 +115,36 @@ class Queries(PlanCache):
 
     def _run_measured(self, plan: Plan, parameters: Any) -> tuple[Plan, list[tuple[str, str]]]:
         """Run the plan once. Return the plan with measurements, and the rows of EXPLAIN ANALYZE."""
-        called = {name: spec for name, spec in plan.specs.items() if f"{name}(" in plan.sql}
-        makers = {
+        called_specs = {name: spec for name, spec in plan.specs.items() if f"{name}(" in plan.sql}
+        factories = {
             name: partial(
                 make_engine_function, spec, self._functions.find_program(spec.program_hash)
             )
-            for name, spec in ({} if plan.is_stored else called).items()
+            for name, spec in ({} if plan.is_stored else called_specs).items()
         }
-        with meter_functions(makers) as (meter, twins, measured):
-            names = {name: self._engine.make_callable(f) for name, f in twins.items()}
-            renamed = self._functions.rename_calls(plan.sql, names) if twins else None
+        with meter_functions(factories) as (meter, metered_functions, measured):
+            names = {name: self._engine.make_callable(f) for name, f in metered_functions.items()}
+            renamed = self._functions.rename_calls(plan.sql, names) if metered_functions else None
             sql = self._functions.register(plan) if renamed is None else renamed
             start = time.perf_counter()
             rows = self._run_explain(sql, select_parameters(plan, parameters), True)
             seconds = time.perf_counter() - start
-            idle = {name: FunctionMeasurement() for name in plan.specs if name not in called}
+            idle = {name: FunctionMeasurement() for name in plan.specs if name not in called_specs}
             analysis = Measurement(seconds, meter.busy_seconds, {**idle, **measured()})
         return replace(plan, analysis=analysis), rows
 
     def _run_explain(self, sql: str, parameters: Any, analyze: bool) -> list[tuple[str, str]]:
         prefix = "EXPLAIN ANALYZE " if analyze else "EXPLAIN "
-        run = partial(self._engine.execute, prefix + sql, parameters)
-        rows = self._functions.retry(lambda: run().fetchall())
+        execute = partial(self._engine.execute, prefix + sql, parameters)
+        rows = self._functions.retry(lambda: execute().fetchall())
         return [(str(key), str(text)) for key, text in rows]
 
 
 def select_parameters(plan: Plan, parameters: Any) -> Any:
     """Return the parameters that the rewritten statement still has."""
     if isinstance(parameters, Mapping):
-        names = plan.dropped_names
-        return {k: v for k, v in parameters.items() if fold(str(k)) not in names} or None
+        dropped_names = plan.dropped_names
+        return {k: v for k, v in parameters.items() if fold(str(k)) not in dropped_names} or None
     if plan.parameters is None:
         return parameters
-    return [parameters[i] for i in plan.parameters] or None
+    return [parameters[index] for index in plan.parameters] or None

@@ -54,9 +54,9 @@ class Functions:
 
     def rename_calls(self, sql: str, names: Mapping[str, str]) -> str:
         """Rename called functions as `names` says, and register the `refused_text` helpers."""
-        for name, other in {**names, **self._register_refused_texts(sql)}.items():
-            if other != name:
-                sql = sql.replace(f"{name}(", f"{other}(")
+        for name, new_name in {**names, **self._register_refused_texts(sql)}.items():
+            if new_name != name:
+                sql = sql.replace(f"{name}(", f"{new_name}(")
         return sql
 
     def find_program(self, digest: str) -> Program:
@@ -69,16 +69,16 @@ class Functions:
                 failures.append(error)
         raise next((f for f in failures if not isinstance(f, UnknownModelError)), failures[-1])
 
-    def retry(self, work: Callable[[], T], statement: Any = None) -> T:
-        """Run `work` and return its result, registering sqlml functions that the engine misses.
+    def retry(self, function: Callable[[], T], statement: Any = None) -> T:
+        """Run `function` and return its result, registering sqlml functions that the engine misses.
 
-        A view may call such functions; `work` runs again once they are registered. `statement` is
-        the SQL that `work` runs, which may import a database.
+        A view may call such functions; `function` runs again once they are registered. `statement`
+        is the SQL that `function` runs, which may import a database.
         """
         registered: set[str] = set()
         while True:
             try:
-                return work()
+                return function()
             except duckdb.CatalogException as error:
                 spec = parse_function_name(str(error))
                 names = {spec.name} if spec is not None else find_refused_text_names(str(error))
@@ -119,9 +119,9 @@ class Functions:
     def _register_called_in(self, texts: Sequence[str]) -> None:
         for text in texts:
             self._register_refused_texts(text)
-            rest = text
-            while (spec := parse_function_name(rest)) is not None:
-                rest = rest[rest.index(spec.name) + len(spec.name) :]
+            remaining_text = text
+            while (spec := parse_function_name(remaining_text)) is not None:
+                remaining_text = remaining_text[remaining_text.index(spec.name) + len(spec.name) :]
                 with suppress(SqlmlError):  # its model is gone: reading the view reports that
                     program = self.find_program(spec.program_hash)
                     self._engine.make_callable(make_engine_function(spec, program, on_use=True))
@@ -203,12 +203,12 @@ def find_exported_program(
     if folder is None:
         return None
     try:
-        copy = _COPY.search(host.file_content(os.path.join(folder, "load.sql")).decode())
-        if copy is None:
+        copy_match = _COPY.search(host.file_content(os.path.join(folder, "load.sql")).decode())
+        if copy_match is None:
             return None
         # The folder may have been moved since, so only the name counts, as for DuckDB.
-        path = os.path.join(folder, os.path.basename(_unquote(copy[1])))
-        return _read_exported_program(connection, path, copy[2], digest)
+        path = os.path.join(folder, os.path.basename(_unquote(copy_match[1])))
+        return _read_exported_program(connection, path, copy_match[2], digest)
     except (UnicodeDecodeError, duckdb.Error, SqlmlError):
         return None  # IMPORT reports what is wrong with the folder
 
@@ -216,11 +216,11 @@ def find_exported_program(
 def _read_exported_program(
     connection: Connection, path: str, copy_options: str, digest: str
 ) -> Program | None:
-    options = {name.lower(): text or word for name, text, word in _OPTION.findall(copy_options)}
+    options = {name.lower(): quoted or word for name, quoted, word in _OPTION.findall(copy_options)}
     params: list[object] = [path]
     if options.get("format", "csv").lower() == "csv":
-        known = {name: text for name, text in options.items() if name in _CSV_OPTIONS}
-        csv_options = {_CSV_OPTIONS[name]: _unquote(text) for name, text in known.items()}
+        csv_texts = {name: quoted for name, quoted in options.items() if name in _CSV_OPTIONS}
+        csv_options = {_CSV_OPTIONS[name]: _unquote(quoted) for name, quoted in csv_texts.items()}
         if "header" in csv_options:
             csv_options["header"] = str(csv_options["header"].lower() in ("1", "true"))
         assignments = "".join(f", {name} = ?" for name in csv_options)

@@ -87,9 +87,9 @@ class Relation(Wrapper):
         return {"text/plain": str(self), "text/html": self._format_first_rows()}
 
     def _format_first_rows(self) -> str:
-        names, types = list(self.columns), [str(kind) for kind in self.types]
+        names, types = list(self.columns), [str(sql_type) for sql_type in self.types]
         rows = self.limit(MAX_ROWS + 1).project("CAST(COLUMNS(*) AS VARCHAR)").fetchall()
-        are_numbers = [_NUMBERS.fullmatch(kind) is not None for kind in types]
+        are_numbers = [_NUMBERS.fullmatch(sql_type) is not None for sql_type in types]
         caption = f"the first {MAX_ROWS} rows; there are more" if len(rows) > MAX_ROWS else ""
         return html.table(names, rows[:MAX_ROWS], are_numbers, caption, types)
 
@@ -115,9 +115,9 @@ class Relation(Wrapper):
 
 def _translate_errors(method: Callable[..., Any], stop: Stop) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
-        texts = [a for a in (*args, *kwargs.values()) if isinstance(a, str)]
+        texts = [argument for argument in (*args, *kwargs.values()) if isinstance(argument, str)]
         with user_errors(stop, texts):
-            result = method(*map(unwrap, args), **{k: unwrap(v) for k, v in kwargs.items()})
+            result = method(*map(unwrap, args), **{key: unwrap(v) for key, v in kwargs.items()})
             return wrap(result, stop)
 
     return call
@@ -158,6 +158,6 @@ def session_html(session: Session) -> str:
     indices = [names.index(column) for column in _MODEL_COLUMNS]
     rows = [[None if row[i] is None else str(row[i]) for i in indices] for row in models]
     paths = ", ".join(f"{name} ({path})" for name, path in databases)
-    more = f"; the first {MAX_ROWS} models are shown" if len(rows) > MAX_ROWS else ""
-    caption = f"DuckDB {duckdb.__version__}: {paths}{more if rows else '; no models yet'}"
+    limit_note = f"; the first {MAX_ROWS} models are shown" if len(rows) > MAX_ROWS else ""
+    caption = f"DuckDB {duckdb.__version__}: {paths}{limit_note if rows else '; no models yet'}"
     return html.table(_MODEL_COLUMNS, rows[:MAX_ROWS], below=caption)

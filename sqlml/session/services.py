@@ -113,9 +113,9 @@ def build_macro_calls(version: NewVersion) -> list[ModelCall]:
             calls.append(ModelCall(body.kind, body.sql))
             continue
         function = make_engine_function(body.function, version.program, on_use=True)
-        shared = make_any_function(function.argument_types, function.result_type)
-        assert shared is not None
-        sql = body.sql.replace(f"{function.name}(", f"{shared.name}('{function.name}', ")
-        types = shared.argument_types, shared.result_type
-        calls.append(ModelCall(body.kind, sql, shared.name, *types, HELPER_MACROS))
+        shared_function = make_any_function(function.argument_types, function.result_type)
+        assert shared_function is not None
+        sql = body.sql.replace(f"{function.name}(", f"{shared_function.name}('{function.name}', ")
+        types = shared_function.argument_types, shared_function.result_type
+        calls.append(ModelCall(body.kind, sql, shared_function.name, *types, HELPER_MACROS))
     return calls

@@ -278,7 +278,7 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
             if args or kwargs:
                 texts = [a for a in (*args, *kwargs.values()) if isinstance(a, str)]
                 args = tuple(map(unwrap, args))
-                kwargs = {k: unwrap(v) for k, v in kwargs.items()}
+                kwargs = {key: unwrap(value) for key, value in kwargs.items()}
             if texts and name == "create_function":
                 self._services.macros.drop_bare_macro(texts[0])
             # The first row may take long. After that DuckDB works only a little ahead.
@@ -328,13 +328,13 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
                 with services.arrivals.watch(query):
                     result = services.functions.retry(run_native, query)
             else:
-                *earlier, last = statements
-                for statement in earlier:
+                *earlier_statements, last_statement = statements
+                for statement in earlier_statements:
                     call.begin_statement(statement)
                     self._execute_one(statement, None)
                     services.engine.finish_result()
-                call.begin_statement(last)
-                result = run_last(last)
+                call.begin_statement(last_statement)
+                result = run_last(last_statement)
             if services.macros.has_outdated and text.ends_transaction:
                 self._refresh_macros()
             return result
@@ -383,8 +383,8 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
         if isinstance(statement, Query):
             sql, parameters = services.queries.rewrite(statement.sql, parameters)
             with reworded_errors(sql, statement.sql):
-                make = partial(services.engine.make_relation, sql, parameters, alias)
-                relation = services.functions.retry(make)
+                make_native = partial(services.engine.make_relation, sql, parameters, alias)
+                relation = services.functions.retry(make_native)
         else:
             answer = self._answer(statement, parameters)
             relation = None if answer is None else services.engine.make_relation(*answer, alias)

@@ -44,7 +44,7 @@ class Models:
 def resolve_name(name: ModelName) -> Reference:
     """Return the reference that a statement names; `"m/2"` in quotes names a version, too."""
     reference = Reference(name.name, name.database, name.version, name.alias)
-    if reference.has_version or not any(c in name.name for c in "@/"):
+    if reference.has_version or not any(character in name.name for character in "@/"):
         return reference
     parsed = parse_reference(name.name)
     return parsed if name.database is None else replace(parsed, database=name.database)
@@ -57,7 +57,7 @@ def resolve_model(name: ModelName) -> Reference:
 
 def format_pairs_answer(columns: tuple[str, str], pairs: Sequence[tuple[str, str]]) -> Answer:
     """Return a query whose result is `pairs`, as two string columns."""
-    marks = ", ".join(f"({n}, ?, ?)" for n in range(len(pairs)))
-    names = f"a AS {columns[0]}, b AS {columns[1]}"
-    query = f"SELECT {names} FROM (VALUES {marks}) t(n, a, b) ORDER BY n"
+    placeholders = ", ".join(f"({n}, ?, ?)" for n in range(len(pairs)))
+    column_names = f"a AS {columns[0]}, b AS {columns[1]}"
+    query = f"SELECT {column_names} FROM (VALUES {placeholders}) t(n, a, b) ORDER BY n"
     return query, [text for pair in pairs for text in pair]

@@ -98,8 +98,8 @@ def create_model(models: Models, statement: CreateModel) -> None:
     if statement.if_not_exists and models.exists(reference):
         models.changes.report_existing(reference)
         return
-    details = {"or_replace": statement.or_replace, "if_not_exists": statement.if_not_exists}
-    _register_file(models, reference, statement.artifact, create_from_object, **details)
+    create_options = {"or_replace": statement.or_replace, "if_not_exists": statement.if_not_exists}
+    _register_file(models, reference, statement.artifact, create_from_object, **create_options)
 
 
 def add_version(models: Models, reference: Reference, change: AddVersion) -> None:
@@ -114,8 +114,8 @@ def create_from_object(
     with long_work(f"registering {request.reference.name}"):
         version = _build_stored_version(models, model, request, file)
         show_stage("storing it")
-        details = {"or_replace": request.or_replace, "if_not_exists": request.if_not_exists}
-        models.changes.create(request.reference, version, comment=request.comment, **details)
+        create_options = {"or_replace": request.or_replace, "if_not_exists": request.if_not_exists}
+        models.changes.create(request.reference, version, comment=request.comment, **create_options)
 
 
 def add_object(
@@ -134,7 +134,7 @@ def _register_file(
     reference: Reference,
     artifact: Artifact,
     register: Callable[[Models, Any, ModelRequest, ModelFile], None],
-    **details: Any,
+    **request_options: Any,
 ) -> None:
     request = ModelRequest(
         reference,
@@ -142,7 +142,7 @@ def _register_file(
         output=artifact.output,
         comment=artifact.comment,
         options=artifact.options,
-        **details,
+        **request_options,
     )
     with long_work(f"registering {request.reference.name}"):
         show_stage("reading the file")
@@ -211,8 +211,10 @@ def import_version(model: Any, request: ModelRequest, file: ModelFile | None = N
     if file is not None:
         origin = replace(origin, path=file.path, format=file.format, sha256=file.sha256)
     small_models = _load_small_models(model, program)
-    used = _find_used_inputs(program)
-    return NewVersion(program, imported.features, used, origin, options, small_models=small_models)
+    used_inputs = _find_used_inputs(program)
+    return NewVersion(
+        program, imported.features, used_inputs, origin, options, small_models=small_models
+    )
 
 
 def _check_column_names(model: Any, imported: Imported) -> None:
@@ -297,9 +299,9 @@ def _load_small_models(model: Any, program: Program) -> tuple[SmallModel, ...]:
     if not isinstance(model, StoredModel):
         return ()
     small_models = []
-    for kind, (small, facts) in model.small_models.items():
+    for kind, (small_program, facts) in model.small_models.items():
         if kind not in KINDS:
             raise ArtifactError(f"the file has a small model of an unknown kind, {kind!r}")
-        check_model(small)
-        small_models.append(load_small_model(kind, small, facts, program, "in the file"))
+        check_model(small_program)
+        small_models.append(load_small_model(kind, small_program, facts, program, "in the file"))
     return tuple(small_models)

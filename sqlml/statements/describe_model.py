@@ -43,7 +43,7 @@ def show_models(models: Models, statement: ShowModels) -> Answer:
     )
     catalog.check_database(database)
     if not catalog.schema_exists(database):
-        null_columns = ", ".join(f"NULL::VARCHAR AS {c}" for c in columns.split(", "))
+        null_columns = ", ".join(f"NULL::VARCHAR AS {column}" for column in columns.split(", "))
         return f"SELECT {null_columns} WHERE false", None
     query = f"SELECT {columns} FROM ({catalog.models_query(database)})"
     if statement.like is None:
@@ -174,7 +174,7 @@ def _describe_registration(models: Models, model: Model) -> list[tuple[str, str]
 
 
 def _join_pairs(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{k}={v}" for k, v in values.items())
+    return ", ".join(f"{key}={value}" for key, value in values.items())
 
 
 def _count_trees(program: Program) -> str:
@@ -224,8 +224,8 @@ def _describe_transform(model: Model) -> list[tuple[str, str]]:
 def _describe_small_models(small_models: Mapping[str, SmallModel]) -> list[tuple[str, str]]:
     return [
         (f"{KINDS[kind][2].lower()}: {name}", text)
-        for kind, small in small_models.items()
-        for name, text in describe_small_model(small.facts)
+        for kind, small_model in small_models.items()
+        for name, text in describe_small_model(small_model.facts)
     ]
 
 
@@ -233,13 +233,13 @@ def describe_small_model(facts: CascadeFacts | FilterFacts) -> list[tuple[str, s
     """Describe what a cascade or a top-K filter reads, what it guarantees, and what it saves."""
     pairs = _describe_cascade(facts) if isinstance(facts, CascadeFacts) else _describe_filter(facts)
     unique_keys = [("unique keys", "; ".join(facts.unique_keys))] if facts.unique_keys else []
-    expected, exact = f"{facts.expected_ns:,.0f}", f"{facts.exact_ns:,.0f}"
+    expected_ns, exact = f"{facts.expected_ns:,.0f}", f"{facts.exact_ns:,.0f}"
     return [
         ("small model reads", _join_groups(facts.groups, True)),
         ("only the full model reads", _join_groups(facts.groups, False)),
         *unique_keys,
         *pairs,
-        ("expected", f"{facts.gain:.2f} times as fast: {expected} ns a row instead of {exact}"),
+        ("expected", f"{facts.gain:.2f} times as fast: {expected_ns} ns a row instead of {exact}"),
         *list_groups(facts.groups),
     ]
 
@@ -261,21 +261,23 @@ def _join_groups(groups: tuple[FeatureGroup, ...], chosen: bool) -> str:
 
 
 def _describe_cascade(facts: CascadeFacts) -> list[tuple[str, str]]:
-    bound = f"accuracy falls by at most {facts.accuracy_loss:g}"
-    full, held_out = f"{facts.accuracy:.4f}", f"{facts.held_out:,} rows held out"
-    measured = f"accuracy {facts.accuracy - facts.loss:.4f} instead of {full} on {held_out}"
+    loss_bound = f"accuracy falls by at most {facts.accuracy_loss:g}"
+    full_accuracy, held_out = f"{facts.accuracy:.4f}", f"{facts.held_out:,} rows held out"
+    measured = (
+        f"accuracy {facts.accuracy - facts.loss:.4f} instead of {full_accuracy} on {held_out}"
+    )
     return [
-        ("guarantee", f"{bound} on rows like those of column {facts.label} (97.5% sure)"),
+        ("guarantee", f"{loss_bound} on rows like those of column {facts.label} (97.5% sure)"),
         ("measured", f"{measured}; at most {facts.most_loss:.4f} is lost"),
         ("confident", f"{facts.confident:.1%} of the rows, surer than {facts.threshold:.4f}"),
     ]
 
 
 def _describe_filter(facts: FilterFacts) -> list[tuple[str, str]]:
-    right = f"at least {facts.precision:.0%} are right in 95% of queries (97.5% sure)"
+    precision_bound = f"at least {facts.precision:.0%} are right in 95% of queries (97.5% sure)"
     precise = f"{facts.trials - facts.failures} of {facts.trials} queries over {facts.rows:,} rows"
     return [
-        ("guarantee", f"of the best {facts.k} rows {right}"),
+        ("guarantee", f"of the best {facts.k} rows {precision_bound}"),
         ("measured", f"{precise}: {facts.low:.1%} to {facts.high:.1%}"),
         ("ratio", f"the full model ranks the best {facts.ratio:.2f} * {facts.k} rows"),
     ]

@@ -43,8 +43,8 @@ def export_model(models: Models, reference: Reference, path: str, format: str | 
         model.options,
         {kind: (small.small, dump_facts(small.facts)) for kind, small in small_models.items()},
     )
-    arguments = (model.program, format or extension, model.name, metadata, model.options)
-    content = export_to_bytes(*arguments)
+    export_arguments = (model.program, format or extension, model.name, metadata, model.options)
+    content = export_to_bytes(*export_arguments)
     models.host.write_file(path, content)
 
 

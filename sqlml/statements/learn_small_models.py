@@ -134,13 +134,13 @@ def _read_recipe(model: Model) -> Recipe:
 
 
 def _store_small_model(
-    models: Models, model: Model, learned: SmallModel | learn.NoGain, keys: tuple[str, ...]
+    models: Models, model: Model, result: SmallModel | learn.NoGain, keys: tuple[str, ...]
 ) -> Answer:
-    if isinstance(learned, learn.NoGain):
-        description = [("stored", "no"), ("reason", learned.reason), *list_groups(learned.groups)]
+    if isinstance(result, learn.NoGain):
+        description = [("stored", "no"), ("reason", result.reason), *list_groups(result.groups)]
     else:
-        facts: Any = replace(learned.facts, unique_keys=keys)
-        small_model = replace(learned, facts=facts)
+        facts: Any = replace(result.facts, unique_keys=keys)
+        small_model = replace(result, facts=facts)
         models.versions.add_small_model(model, small_model)
         description = [("stored", "yes"), *describe_small_model(small_model.facts)]
     return format_pairs_answer(("property", "value"), description)
@@ -189,9 +189,9 @@ def fetch_learning_rows(models: Models, model: Model, query: str, statement: str
         )
 
     expanded_query = _expand_views(models, query)
-    needs = _find_needs(models, expanded_query, model)
-    count = max(1, len(frame))
-    sources, rest_ns = feature_groups.measure_source_costs(expanded_query, needs, run, count)
+    needs = _find_removable_sources(models, expanded_query, model)
+    row_count = max(1, len(frame))
+    sources, rest_ns = feature_groups.measure_source_costs(expanded_query, needs, run, row_count)
     return LearningRows(query, expanded_query, frame, sources, rest_ns)
 
 
@@ -228,7 +228,7 @@ def _expand_views(models: Models, query: str) -> str:
     return expanded_query if has_same_columns else query
 
 
-def _find_needs(models: Models, query: str, model: Model) -> feature_groups.Needs:
+def _find_removable_sources(models: Models, query: str, model: Model) -> feature_groups.Needs:
     try:
         sources = find_feature_sources(query, models.host.columns, models.host.function_type)
     except ProbeError:
@@ -284,12 +284,12 @@ def find_label_column(name: Any, model: Model, frame: Any) -> str:
                 f"the query has no column {name!r} with the labels; it has {', '.join(columns)}"
             )
         return matches[0]
-    features = {fold(f.name) for f in model.features}
-    others = [c for c in columns if fold(c) not in features]
-    if len(others) != 1:
+    features = {fold(feature.name) for feature in model.features}
+    other_columns = [c for c in columns if fold(c) not in features]
+    if len(other_columns) != 1:
         message = "name the column of the query with the true labels: OPTIONS (label = 'column')"
         raise ConfigError(message)
-    return others[0]
+    return other_columns[0]
 
 
 def encode_labels(column: Any, model: Model) -> Array:

@@ -42,11 +42,11 @@ def _merge_options(
     library_options: Mapping[str, object],
 ) -> dict[str, Any]:
     """Merge the options of `train`. A model type in `what` becomes the option `model_type`."""
-    merged = {**options, **({} if label is None else {"label": label})}
+    merged_options = {**options, **({} if label is None else {"label": label})}
     for option, value in library_options.items():
-        if merged.setdefault(option, value) is not value:
+        if merged_options.setdefault(option, value) is not value:
             raise ConfigError(f"option {option} is also among library_options; give it once")
-    return {**merged, "model_type": what} if isinstance(what, str) else merged
+    return {**merged_options, "model_type": what} if isinstance(what, str) else merged_options
 
 
 class NewModel(ModelDescription):
@@ -301,9 +301,9 @@ class ModelMethods(ABC, Generic[Relation]):
 
     def _describe_new(self, name: str) -> ModelDescription:
         description = describe(self._models, parse_reference(name))
-        new = NewModel(*(getattr(description, name) for name in ModelDescription.__slots__))
-        object.__setattr__(new, "_session", self)
-        return new
+        new_model = NewModel(*(getattr(description, name) for name in ModelDescription.__slots__))
+        object.__setattr__(new_model, "_session", self)
+        return new_model
 
     @abstractmethod
     def _calling(self) -> AbstractContextManager[object]:

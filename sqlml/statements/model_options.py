@@ -150,7 +150,7 @@ def validate_options(options: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(options.get("positive_class", ""), str | int | float | bool):
         message = "option positive_class must be a class of the model: a string or a number"
         raise ConfigError(message)
-    return {k: v for k, v in options.items() if k in STORED}
+    return {k: value for k, value in options.items() if k in STORED}
 
 
 def validate_altered_options(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -177,8 +177,8 @@ def read_exported_options(options: Mapping[str, Any]) -> dict[str, Any]:
     label = options.get(OUTPUT)
     if not (label is None or isinstance(label, str)):
         raise ConfigError(f"invalid name {label!r} for what a model predicts")
-    internal = {name: options[name] for name in INTERNAL if options.get(name) is not None}
-    return {**validate_options(user_options(options)), **internal}
+    internal_options = {name: options[name] for name in INTERNAL if options.get(name) is not None}
+    return {**validate_options(user_options(options)), **internal_options}
 
 
 def check_options_fit(program: Program, options: Mapping[str, Any]) -> None:
@@ -198,6 +198,6 @@ def check_options_fit(program: Program, options: Mapping[str, Any]) -> None:
     if not program.labels or "proba" not in program.outputs:
         raise ConfigError("option positive_class is for classifiers with probabilities")
     if all(find_label(labels, positive) is None for labels in program.labels):
-        classes = dict.fromkeys(v for labels in program.labels for v in labels.values)
+        classes = dict.fromkeys(value for labels in program.labels for value in labels.values)
         message = f"the model has no class {positive!r}; its classes are {list_classes(classes)}"
         raise ConfigError(message)

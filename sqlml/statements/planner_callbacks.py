@@ -33,9 +33,9 @@ def explain_by_rows(
         names = [feature.name for feature in model.program.features]
         features = model.transform.build_feature_sql(names, quote)
         select_items = ", ".join(f"{sql} AS {quote(name)}" for name, sql in features.items())
-    source = f"{query} AS sqlml_background LIMIT {MAX_BACKGROUND + 1}"
+    source_sql = f"{query} AS sqlml_background LIMIT {MAX_BACKGROUND + 1}"
     gaps = Gaps(blanks=model.origin.may_replace_blanks)
-    rows = host.fetch_frame(f"SELECT {select_items} FROM {source}")
+    rows = host.fetch_frame(f"SELECT {select_items} FROM {source_sql}")
     background = program_inputs(model.program, rows, gaps=gaps)
     program = explain_against_background(model.program, background, permutations)
     programs.keep(program)

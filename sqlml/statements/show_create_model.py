@@ -51,8 +51,8 @@ def show_create(models: Models, statement: statements.ShowCreate) -> Answer:
         creation = _format_training(name, model, training, comment, dialect)
     else:
         creation = _format_file_import(name, reference, model, comment, dialect)
-    additions = _format_additions(catalog, reference, name, model, dialect)
-    return format_pairs_answer(("name", "statement"), [(model.name, f"{creation};{additions}")])
+    alterations = _format_additions(catalog, reference, name, model, dialect)
+    return format_pairs_answer(("name", "statement"), [(model.name, f"{creation};{alterations}")])
 
 
 def _format_training(
@@ -61,8 +61,8 @@ def _format_training(
     """Return the CREATE MODEL ... AS SELECT that trains a version again, without a semicolon."""
     quoted_keywords = {keyword: dialect.quote_name(keyword) for keyword in ("group", "lambda")}
     options = ", ".join(
-        f"{quoted_keywords.get(n, n)} = {option_text(from_json(value), dialect)}"
-        for n, value in {**facts.options, **user_options(model.options)}.items()
+        f"{quoted_keywords.get(option, option)} = {option_text(from_json(value), dialect)}"
+        for option, value in {**facts.options, **user_options(model.options)}.items()
     )
     lines = [f"CREATE MODEL {name}"]
     if facts.transform is not None:
@@ -71,13 +71,13 @@ def _format_training(
     if comment is not None:
         lines.append(f"COMMENT {dialect.quote_string(comment)}")
     lines.append(f"AS {facts.query}")
-    text = "\n".join(lines)
-    statement = _parse_single(text)
+    statement_sql = "\n".join(lines)
+    statement = _parse_single(statement_sql)
     training = statement.training if isinstance(statement, statements.TrainModel) else None
     if training is None or (training.query, training.transform) != (facts.query, facts.transform):
         message = f"the stored training of model {model.label} is damaged; train the model again"
         raise ArtifactError(message)
-    return text
+    return statement_sql
 
 
 def _format_file_import(
@@ -112,8 +112,8 @@ def _format_file_import(
         options["sha256"] = origin.sha256
     if options:
         values = ", ".join(
-            f"{k} = {dialect.quote_string(v) if isinstance(v, str) else json.dumps(v)}"
-            for k, v in options.items()
+            f"{option} = {dialect.quote_string(v) if isinstance(v, str) else json.dumps(v)}"
+            for option, v in options.items()
         )
         lines.append(f"OPTIONS ({values})")
     if comment is not None:
@@ -125,19 +125,19 @@ def _format_additions(
     catalog: Catalog, reference: Reference, name: str, model: Model, dialect: Dialect
 ) -> str:
     """Return the statements that add small models and tags, each after a line break."""
-    text = ""
+    additions = ""
     is_in_file = model.origin.path is None and catalog.training(model) is None
     if not is_in_file:  # the file that EXPORT MODEL writes contains the small models
-        for small in catalog.small_models(model).values():
-            text += f"\n{_format_small_model(name, small, dialect)}"
+        for small_model in catalog.small_models(model).values():
+            additions += f"\n{_format_small_model(name, small_model, dialect)}"
     for tag, value in catalog.tags(reference).items():
         assignment = f"{dialect.quote_name(tag)} = {dialect.quote_string(value)}"
-        text += f"\nALTER MODEL {name} SET TAG {assignment};"
-    return text
+        additions += f"\nALTER MODEL {name} SET TAG {assignment};"
+    return additions
 
 
-def _format_small_model(name: str, small: SmallModel, dialect: Dialect) -> str:
-    facts = small.facts
+def _format_small_model(name: str, small_model: SmallModel, dialect: Dialect) -> str:
+    facts = small_model.facts
     if isinstance(facts, CascadeFacts):
         kind = "CASCADE"
         label = dialect.quote_string(facts.label)
@@ -172,8 +172,8 @@ def _parse_single(text: str) -> statements.Statement | None:
 def as_json(value: OptionValue | list[Any]) -> Any:
     """Convert the value of an option to what JSON can represent."""
     if isinstance(value, Call):
-        return {"call": value.name, "arguments": [as_json(v) for v in value.arguments]}
-    return [as_json(v) for v in value] if isinstance(value, tuple | list) else value
+        return {"call": value.name, "arguments": [as_json(element) for element in value.arguments]}
+    return [as_json(element) for element in value] if isinstance(value, tuple | list) else value
 
 
 def from_json(value: Any) -> OptionValue:
@@ -182,9 +182,9 @@ def from_json(value: Any) -> OptionValue:
         name, arguments = value.get("call"), value.get("arguments")
         if not isinstance(name, str) or not name.isidentifier() or not isinstance(arguments, list):
             raise ArtifactError(f"an option of the stored training is damaged: {value!r:.80}")
-        return Call(name, tuple(from_json(v) for v in arguments))
+        return Call(name, tuple(from_json(element) for element in arguments))
     if isinstance(value, list | tuple):
-        return tuple(from_json(v) for v in value)
+        return tuple(from_json(element) for element in value)
     return value if value is None or isinstance(value, bool | int | float) else str(value)
 
 
@@ -192,8 +192,8 @@ def sql_type(program: Program, feature: Feature) -> str:
     """Return a SQL type that a feature accepts; for a list, by the items that the model seeks."""
     for node in program.nodes:
         if node.op == "has_items" and node.attrs["feature"] == feature.name:
-            items = unpack_items(node.attrs["words"], node.attrs["ends"])
+            sought_items = unpack_items(node.attrs["words"], node.attrs["ends"])
             for item_type, list_type in ((int, "BIGINT[]"), (int | float, "DOUBLE[]")):
-                if all(isinstance(item, item_type) for item in items):
+                if all(isinstance(element, item_type) for element in sought_items):
                     return list_type
     return _SQL_TYPES[feature.kind]

@@ -134,12 +134,12 @@ def retrain_model(models: Models, reference: Reference, change: Retrain) -> Answ
     return _answer_training(whole_model, version, [("promoted", promoted)])
 
 
-def _read_definition(model: Model, facts: TrainingFacts, query: str | None) -> Training:
-    options = {name: from_json(value) for name, value in facts.options.items()}
+def _read_definition(model: Model, stored_facts: TrainingFacts, query: str | None) -> Training:
+    options = {name: from_json(value) for name, value in stored_facts.options.items()}
     options = {**options, **user_options(model.options)}
-    if facts.model_type not in MODEL_TYPES:
+    if stored_facts.model_type not in MODEL_TYPES:
         options.pop("model_type", None)
-    return Training(query or facts.query, options, facts.transform)
+    return Training(query or stored_facts.query, options, stored_facts.transform)
 
 
 def _check_promotion(
@@ -152,8 +152,8 @@ def _check_promotion(
         return
     columns = {fold(name) for name in models.host.columns(models.runnable(training.query))}
     has_transform = current.transform is not None  # which reads columns of any type
-    needed = [f.name for f in current.columns if has_transform or f.kind != "any"]
-    missing = [name for name in needed if fold(name) not in columns]
+    needed_columns = [f.name for f in current.columns if has_transform or f.kind != "any"]
+    missing = [name for name in needed_columns if fold(name) not in columns]
     if missing:
         raise ConfigError(
             f"PROMOTE IF ... CURRENT compares with {current.label}, which needs "
@@ -178,8 +178,8 @@ def _decide_promotion(
     if bound is None:
         bound = _read_metric(promotion.metric, _measure_current(models, training, trained, current))
     is_reached = _COMPARISONS[promotion.symbol](new_value, bound)
-    sign = "" if is_reached else "not "
-    comparison = f"{promotion.metric} {new_value:.6g} is {sign}{promotion.symbol} {bound:.6g}"
+    negation = "" if is_reached else "not "
+    comparison = f"{promotion.metric} {new_value:.6g} is {negation}{promotion.symbol} {bound:.6g}"
     return is_reached, f": {comparison}"
 
 
@@ -188,7 +188,7 @@ def _measure_current(
 ) -> Mapping[str, float | None]:
     held_out = models.trainers.read_held_out(models.runnable(training.query), trained, current)
     labels = [] if trained.labels is None else list(trained.labels.values)
-    if labels != [v for target in current.program.labels for v in target.values]:
+    if labels != [value for target in current.program.labels for value in target.values]:
         fault = f"the new version has other classes than {current.label}"
         raise ConfigError(f"{fault}: PROMOTE IF cannot compare them")
     scorer = Scorer(current.program, current.features, {})
@@ -316,7 +316,7 @@ def _answer_training(
         ("rows", f"{facts.rows:,}"),
         ("held_out", f"{facts.held_out:,}"),
         *((name, f"{value:.6g}") for name, value in facts.metrics.items() if value is not None),
-        *(("notice", text) for text in facts.notices),
+        *(("notice", notice) for notice in facts.notices),
         ("seconds", f"{facts.seconds:.3g}"),
         *extra_pairs,
     ]

@@ -60,11 +60,11 @@ def verify_model(models: Models, statement: VerifyModel) -> Answer:
             f"cascade of {model.label} is measured, and the model was made from a Python object, "
             "which is not stored; add the column, or name a file of the original: AGAINST 'path'"
         )
-    marks = ", ".join("?" * len(_COLUMNS))
-    values = ", ".join(f"({n}, {marks})" for n in range(len(rows)))
+    placeholders = ", ".join("?" * len(_COLUMNS))
+    values = ", ".join(f"({number}, {placeholders})" for number in range(len(rows)))
     columns = ", ".join(f"CAST({name} AS {type_}) AS {name}" for name, type_ in _COLUMNS.items())
-    table = f"(VALUES {values}) t(row_number, {', '.join(_COLUMNS)})"
-    query = f"SELECT {columns} FROM {table} ORDER BY row_number"
+    values_table = f"(VALUES {values}) t(row_number, {', '.join(_COLUMNS)})"
+    query = f"SELECT {columns} FROM {values_table} ORDER BY row_number"
     return query, [value for row in rows for value in row]
 
 
@@ -76,8 +76,8 @@ def _open_source(
         path, sha256 = str(model.origin.path), model.origin.sha256
         format = model.origin.format or format
     check_trusted(format, path, models.allow_pickle)  # before the file is searched for
-    trusted = models.allow_pickle
-    file = read_file(path, models.host, format=format, sha256=sha256, allow_pickle=trusted)
+    allow_pickle = models.allow_pickle
+    file = read_file(path, models.host, format=format, sha256=sha256, allow_pickle=allow_pickle)
     return open_source(file, model.program, allow_pickle=models.allow_pickle)
 
 
@@ -86,18 +86,18 @@ def _fetch_features(host: Host, query: str, model: Model) -> Any:
     if frame.empty:
         raise ConfigError("the query of VERIFY MODEL returns no rows, so nothing is compared")
     columns = {fold(str(column)) for column in frame.columns}
-    missing = [f.name for f in model.features if fold(f.name) not in columns]
+    missing = [feature.name for feature in model.features if fold(feature.name) not in columns]
     if missing:
-        present = ", ".join(map(str, frame.columns))
-        message = f"model {model.label} needs {', '.join(missing)}; the query has {present}"
+        column_names = ", ".join(map(str, frame.columns))
+        message = f"model {model.label} needs {', '.join(missing)}; the query has {column_names}"
         raise MissingColumnError(message)
     return frame
 
 
 def _compare_outputs(source: Source, model: Model, frame: Any) -> list[tuple[Any, ...]]:
-    columns = {fold(str(column)): column for column in frame.columns}
-    names = [f.name for f in model.features]
-    features = frame[[columns[fold(name)] for name in names]].set_axis(names, axis=1)
+    columns_by_name = {fold(str(column)): column for column in frame.columns}
+    names = [feature.name for feature in model.features]
+    features = frame[[columns_by_name[fold(name)] for name in names]].set_axis(names, axis=1)
     verification = verify_rows(source, model.program, model.features, model.options, features)
     return [
         (d.output, d.rows, d.absolute, d.relative, d.tolerance, d.flips, d.agrees)

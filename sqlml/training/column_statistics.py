@@ -106,9 +106,9 @@ class ColumnStatistics:
         values = numbers.astype(np.float64)  # A copy: it is changed in place below.
         total = float(values.sum())
         if total - total != 0:  # NaN or infinite
-            missing = np.isnan(values)
-            self.null_count += int(missing.sum())
-            values = values[~missing]
+            is_missing = np.isnan(values)
+            self.null_count += int(is_missing.sum())
+            values = values[~is_missing]
             self.has_infinite = self.has_infinite or bool(np.isinf(values).any())
             total = float(values.sum())
         if not len(values) or self.has_infinite:
@@ -163,9 +163,9 @@ class ColumnStatistics:
         mean = stddev = None
         if self.distinct_count is None and value_count > 0 and math.isfinite(self.spread):
             mean, stddev = self.mean, math.sqrt(self.spread / value_count)
-        values, others = self._numbers.values(), 0
+        values, other_count = self._numbers.values(), 0
         if self.names:
-            values, others = self._code_counts.values(self.names)
+            values, other_count = self._code_counts.values(self.names)
         return {
             "name": self.name,
             "type": self.sql_type,
@@ -177,7 +177,7 @@ class ColumnStatistics:
             "mean": mean,
             "stddev": stddev,
             "values": values,
-            "others": others,
+            "others": other_count,
         }
 
 
@@ -193,17 +193,17 @@ class Classes:
 
     def encode(self, values: Any) -> Array:
         """Return the (n,) int64 codes of a pyarrow Array without NULLs; number new classes."""
-        coded, code_of = values.dictionary_encode(), self._codes
-        values_of_dictionary = map(_normalize_zero, coded.dictionary.to_pylist())
-        new_codes = [code_of.setdefault(value, len(code_of)) for value in values_of_dictionary]
-        indices = coded.indices.to_numpy(zero_copy_only=False)
+        encoded, codes = values.dictionary_encode(), self._codes
+        values_of_dictionary = map(_normalize_zero, encoded.dictionary.to_pylist())
+        new_codes = [codes.setdefault(value, len(codes)) for value in values_of_dictionary]
+        indices = encoded.indices.to_numpy(zero_copy_only=False)
         return np.asarray(np.array([*new_codes, -1], np.int64)[indices])
 
     def find_positions(self, values: Any) -> Array:
         """Return the (n,) int64 positions of values in the sorted classes, -1 if unknown."""
-        position_of = {value: n for n, value in enumerate(self.values())}
+        positions_by_value = {value: n for n, value in enumerate(self.values())}
         python_values = (_normalize_zero(v.item() if hasattr(v, "item") else v) for v in values)
-        return np.array([position_of.get(value, -1) for value in python_values], np.int64)
+        return np.array([positions_by_value.get(value, -1) for value in python_values], np.int64)
 
     def values(self) -> list[Any]:
         """Return the sorted classes: numbers by size, strings by code points, false before true."""
@@ -223,7 +223,7 @@ class Classes:
     def is_numbered(self) -> bool:
         """Return whether the classes are the integers 0, 1, 2, ... themselves."""
         values = self.values()
-        return all(type(v) is int for v in values) and values == list(range(len(values)))
+        return all(type(value) is int for value in values) and values == list(range(len(values)))
 
 
 def class_name(value: Any) -> str:
@@ -272,16 +272,16 @@ class Names:
         """Return the (n,) int32 codes of an Array of strings, -1 for NULL; number new names."""
         import pyarrow as pa
 
-        coded = values if pa.types.is_dictionary(values.type) else values.dictionary_encode()
-        code_of = self._codes
-        count_before = len(code_of)
-        names: list[str] = coded.dictionary.to_pylist()
-        new_codes = [code_of.setdefault(name, len(code_of)) for name in names]
-        if len(code_of) > count_before:
-            new_names = (name for name in names if code_of[name] >= count_before)
+        encoded = values if pa.types.is_dictionary(values.type) else values.dictionary_encode()
+        codes_by_name = self._codes
+        count_before = len(codes_by_name)
+        names: list[str] = encoded.dictionary.to_pylist()
+        new_codes = [codes_by_name.setdefault(name, len(codes_by_name)) for name in names]
+        if len(codes_by_name) > count_before:
+            new_names = (name for name in names if codes_by_name[name] >= count_before)
             self.nbytes += sum(len(name) + _NAME_OVERHEAD for name in new_names)
-        indices = coded.indices
-        if coded.null_count:  # The indices of an ENUM are unsigned.
+        indices = encoded.indices
+        if encoded.null_count:  # The indices of an ENUM are unsigned.
             indices = indices.cast(pa.int32()).fill_null(-1)
         positions = indices.to_numpy(zero_copy_only=False)
         return np.asarray(np.array([*new_codes, -1], np.int32)[positions])

@@ -61,7 +61,7 @@ max_iter is the maximum number of passes, and tol the share by which each must r
 """
 
 
-def _gradient_descent(penalty: str | None, alpha: float, rows: int) -> dict[str, Any]:
+def _make_sgd_options(penalty: str | None, alpha: float, rows: int) -> dict[str, Any]:
     """Return parameters of scikit-learn's SGD estimators for a `penalty` of weight `alpha`.
 
     Coefficients are averaged (Polyak and Juditsky, 1992), except with an L1 penalty, whose averages
@@ -75,7 +75,7 @@ def _gradient_descent(penalty: str | None, alpha: float, rows: int) -> dict[str,
 
 
 def _convert_elastic_net(given: Parameters, rows: int) -> dict[str, Any]:
-    parameters = _gradient_descent("elasticnet", given.get("alpha", 1.0), rows)
+    parameters = _make_sgd_options("elasticnet", given.get("alpha", 1.0), rows)
     return {**parameters, "l1_ratio": given.get("l1_ratio", 0.5)}
 
 
@@ -83,31 +83,31 @@ def _convert_logistic(given: Parameters, rows: int) -> dict[str, Any]:
     """Convert C, the inverse weight of the penalty relative to the sum over the rows."""
     alpha = 1 / (given.get("C", 1.0) * rows)
     l1_ratio = given.get("l1_ratio") or 0.0
-    parameters = _gradient_descent("elasticnet" if l1_ratio else "l2", alpha, rows)
+    parameters = _make_sgd_options("elasticnet" if l1_ratio else "l2", alpha, rows)
     return {**parameters, "loss": "log_loss", **({"l1_ratio": l1_ratio} if l1_ratio else {})}
 
 
 _SHARED = ("fit_intercept", "random_state")
 
 
-def _replace_regression(ignored: str, convert: Converter) -> BlockEstimator:
+def _make_regression(ignored: str, convert: Converter) -> BlockEstimator:
     return BlockEstimator("sklearn.linear_model.SGDRegressor", _SHARED, (ignored,), convert)
 
 
 BLOCK_ESTIMATORS: Mapping[str, BlockEstimator] = {
-    "LinearRegression": _replace_regression(
-        "n_jobs", lambda given, rows: _gradient_descent(None, 0.0, rows)
+    "LinearRegression": _make_regression(
+        "n_jobs", lambda given, rows: _make_sgd_options(None, 0.0, rows)
     ),
     # Ridge penalizes relative to the sum over the rows, and descent relative to the mean.
-    "Ridge": _replace_regression(
+    "Ridge": _make_regression(
         "solver",
-        lambda given, rows: _gradient_descent("l2", given.get("alpha", 1.0) / rows, rows),
+        lambda given, rows: _make_sgd_options("l2", given.get("alpha", 1.0) / rows, rows),
     ),
-    "Lasso": _replace_regression(
+    "Lasso": _make_regression(
         "selection",
-        lambda given, rows: _gradient_descent("l1", given.get("alpha", 1.0), rows),
+        lambda given, rows: _make_sgd_options("l1", given.get("alpha", 1.0), rows),
     ),
-    "ElasticNet": _replace_regression("selection", _convert_elastic_net),
+    "ElasticNet": _make_regression("selection", _convert_elastic_net),
     "LogisticRegression": BlockEstimator(
         "sklearn.linear_model.SGDClassifier", _SHARED, ("solver", "n_jobs"), _convert_logistic
     ),
@@ -136,8 +136,8 @@ def find_block_estimator(path: str, parameters: Parameters) -> BlockEstimator | 
         return None
     if not parameters.keys() <= replacement.supported:
         return None
-    components = parameters.get("n_components")
-    return None if components is not None and type(components) is not int else replacement
+    n_components = parameters.get("n_components")
+    return None if n_components is not None and type(n_components) is not int else replacement
 
 
 Task = Literal["classify", "regress", "rank", "cluster", "project", "isolate"]
@@ -412,55 +412,55 @@ LOWER_IS_BETTER = frozenset(
 )
 
 
-def compute_model_metrics(estimator: Any, data: Part, task: Task, classes: int) -> Metrics:
-    """Compute the metrics of a task on `data`; a metric that is undefined there is None.
+def compute_model_metrics(estimator: Any, part: Part, task: Task, n_classes: int) -> Metrics:
+    """Compute the metrics of a task on `part`; a metric that is undefined there is None.
 
-    The labels of `data` are codes of `classes` classes, or numbers for other tasks.
+    The labels of `part` are codes of `n_classes` classes, or numbers for other tasks.
     """
     if task == "classify":
-        proba = _predict_all(estimator.predict_proba, data)
+        proba = _predict_all(estimator.predict_proba, part)
         proba /= proba.sum(axis=1, keepdims=True)  # Float32 probabilities may not add up to 1.
-        predicted = (proba[:, 1] > 0.5).astype(int) if classes == 2 else proba.argmax(axis=1)
-        labels = np.asarray(data.y)
-        return compute_class_metrics(labels, predicted, classes, data.weight, proba=proba)
+        predicted = (proba[:, 1] > 0.5).astype(int) if n_classes == 2 else proba.argmax(axis=1)
+        labels = np.asarray(part.y)
+        return compute_class_metrics(labels, predicted, n_classes, part.weight, proba=proba)
     if task == "regress":
-        predicted = _predict_all(estimator.predict, data).reshape(-1)
-        return compute_number_metrics(np.asarray(data.y), predicted, data.weight)
+        predicted = _predict_all(estimator.predict, part).reshape(-1)
+        return compute_number_metrics(np.asarray(part.y), predicted, part.weight)
     if task == "rank":
-        return {"ndcg": _score_ranks(np.asarray(estimator.predict(data.X)).reshape(-1), data)}
+        return {"ndcg": _score_ranks(np.asarray(estimator.predict(part.X)).reshape(-1), part)}
     if task == "cluster":
-        return _score_clusters(estimator, data)
+        return _score_clusters(estimator, part)
     if task == "project":
         ratios = getattr(estimator, "explained_variance_ratio_", None)
         return {} if ratios is None else {"total_explained_variance_ratio": float(ratios.sum())}
-    return {"outlier_share": float((np.asarray(estimator.predict(data.X)) < 0).mean())}
+    return {"outlier_share": float((np.asarray(estimator.predict(part.X)) < 0).mean())}
 
 
-def _predict_all(method: Any, data: Part) -> Any:
+def _predict_all(method: Any, part: Part) -> Any:
     """Return predictions for all rows as float64, block by block if the rows are in a file."""
-    if not isinstance(data.X, Blocks):
-        return np.asarray(method(data.X), np.float64)
-    return np.concatenate([np.asarray(method(block), np.float64) for block in data.X.blocks()])
+    if not isinstance(part.X, Blocks):
+        return np.asarray(method(part.X), np.float64)
+    return np.concatenate([np.asarray(method(block), np.float64) for block in part.X.blocks()])
 
 
-def _score_ranks(scores: Any, data: Part) -> float | None:
+def _score_ranks(scores: Any, part: Part) -> float | None:
     """Return the mean NDCG@10 over the groups with more than one row."""
     from sklearn.metrics import ndcg_score
 
-    if data.group is None or data.y is None:
+    if part.group is None or part.y is None:
         return None
-    ends = np.flatnonzero(np.diff(data.group)) + 1
-    groups = zip(np.split(data.y, ends), np.split(scores, ends), strict=True)
+    group_ends = np.flatnonzero(np.diff(part.group)) + 1
+    groups = zip(np.split(part.y, group_ends), np.split(scores, group_ends), strict=True)
     scores_by_group = [ndcg_score([y], [score], k=10) for y, score in groups if len(y) > 1]
     return float(np.mean(scores_by_group)) if scores_by_group else None
 
 
-def _score_clusters(estimator: Any, data: Part) -> Metrics:
+def _score_clusters(estimator: Any, part: Part) -> Metrics:
     from sklearn.metrics import davies_bouldin_score
 
-    labels = estimator.predict(data.X)
-    distances = estimator.transform(data.X).min(axis=1)
-    dense = data.X.toarray() if hasattr(data.X, "toarray") else data.X
+    labels = estimator.predict(part.X)
+    distances = estimator.transform(part.X).min(axis=1)
+    dense = part.X.toarray() if hasattr(part.X, "toarray") else part.X
     is_defined = 1 < len(np.unique(labels)) < len(labels)
     return {
         "davies_bouldin_index": float(davies_bouldin_score(dense, labels)) if is_defined else None,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from sqlml.long_work import cover_line, show_stage, uncover_line, watched_stream
+from sqlml.long_work import hide_line, show_line, show_stage, watched_stream
 from sqlml.terminal import escape_controls
 
 MIN_SECONDS = 1.0
@@ -35,19 +35,19 @@ class Progress:
         make_bar = partial(tqdm, file=stream, unit_scale=True, leave=False, delay=MIN_SECONDS)
         self._bar = make_bar(desc=description, total=total, unit=unit)
 
-    def add(self, units: int, note: str = "") -> None:
-        """Count finished units, and show `note` after the bar."""
+    def add(self, units: int, postfix: str = "") -> None:
+        """Count finished units, and show `postfix` after the bar."""
         if self._bar is not None:
-            cover_line()
-            if note:
-                self._bar.set_postfix_str(escape_controls(note), refresh=False)
+            hide_line()
+            if postfix:
+                self._bar.set_postfix_str(escape_controls(postfix), refresh=False)
             self._bar.update(units)
 
     def close(self) -> None:
         if self._bar is not None:
             self._bar.close()
             self._bar = None
-            uncover_line()
+            show_line()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +85,8 @@ class TrainingLog:
         self.rounds.append(Round(len(self.rounds) + 1, loss, eval_loss, now - self._last_time))
         self._last_time = now
         losses = {"loss": loss, "eval_loss": eval_loss}
-        note = ", ".join(f"{name} {v:.4g}" for name, v in losses.items() if v is not None)
-        self.progress.add(1, note)
+        postfix = ", ".join(f"{name} {v:.4g}" for name, v in losses.items() if v is not None)
+        self.progress.add(1, postfix)
 
     def restore(self, metric: str, losses: Iterable[tuple[float | None, float | None]]) -> None:
         """Restore the rounds that another process finished."""

@@ -67,21 +67,21 @@ class Buffer:
     """
 
     def __init__(self, dtype: Any, width: int | None = None) -> None:
-        self._rows = 0
-        self._tail = () if width is None else (width,)
-        self._array = np.empty((0, *self._tail), dtype)
+        self._row_count = 0
+        self._row_shape = () if width is None else (width,)
+        self._array = np.empty((0, *self._row_shape), dtype)
 
     def __len__(self) -> int:
-        return self._rows
+        return self._row_count
 
-    def grow(self, rows: int) -> Array:
+    def grow(self, row_count: int) -> Array:
         """Make room for more rows, and return the slice of the array to write them to."""
-        end = self._rows + rows
+        end = self._row_count + row_count
         if end > len(self._array):
             capacity = max(end, int(len(self._array) * 1.1))
-            self._array.resize((capacity, *self._tail), refcheck=False)
-        new_rows = self._array[self._rows : end]
-        self._rows = end
+            self._array.resize((capacity, *self._row_shape), refcheck=False)
+        new_rows = self._array[self._row_count : end]
+        self._row_count = end
         return new_rows
 
     def append(self, rows: Array) -> None:
@@ -89,7 +89,7 @@ class Buffer:
 
     def array(self) -> Array:
         """Return all rows; nothing may be appended afterwards."""
-        self._array.resize((self._rows, *self._tail), refcheck=False)
+        self._array.resize((self._row_count, *self._row_shape), refcheck=False)
         return self._array
 
     def take_out(self, mask: Array) -> Array:
@@ -102,7 +102,7 @@ class Buffer:
             remaining = array[block][~mask[block]]
             array[end : end + len(remaining)] = remaining
             end += len(remaining)
-        self._rows = end
+        self._row_count = end
         return removed
 
 
@@ -144,10 +144,10 @@ class RowStore:
         self._memory_limit = max_bytes
         self._buffer: Buffer | None = Buffer(dtype, width)
         self._file: IO[bytes] | None = None
-        self._rows = 0
+        self._row_count = 0
 
     def __len__(self) -> int:
-        return self._rows
+        return self._row_count
 
     @property
     def block_rows(self) -> int:
@@ -155,14 +155,14 @@ class RowStore:
 
     @property
     def nbytes(self) -> int:
-        return int(self._rows * self.width * self.dtype.itemsize)
+        return int(self._row_count * self.width * self.dtype.itemsize)
 
     @property
     def in_memory(self) -> bool:
         return self._file is None
 
     def append(self, block: Array) -> None:
-        self._rows += len(block)
+        self._row_count += len(block)
         if self._buffer is not None:
             self._buffer.append(block)
             if self.nbytes > self._memory_limit:
@@ -174,12 +174,12 @@ class RowStore:
         """Remove the rows selected by `mask`, (n,) bool, from a store in memory; return a copy."""
         assert self._buffer is not None
         removed = self._buffer.take_out(mask)
-        self._rows = len(self._buffer)
+        self._row_count = len(self._buffer)
         return removed
 
     def array(self) -> Array:
         """Return all rows, without copying if they are in memory."""
-        return self._buffer.array() if self._buffer is not None else self.block(0, self._rows)
+        return self._buffer.array() if self._buffer is not None else self.block(0, self._row_count)
 
     def block(self, start: int, stop: int) -> Array:
         if self._file is None:
@@ -235,8 +235,8 @@ class StoredRows(Blocks):
 
     @cached_property
     def shape(self) -> tuple[int, int]:
-        rows = len(self.store) if self.mask is None else int(self.mask.sum())
-        return rows, self.store.width if self.columns is None else len(self.columns)
+        row_count = len(self.store) if self.mask is None else int(self.mask.sum())
+        return row_count, self.store.width if self.columns is None else len(self.columns)
 
     @property
     def block_rows(self) -> int:
@@ -306,10 +306,10 @@ class Part:
 
 def sample_rows(part: Part, max_rows: int) -> Part:
     """Return at most `max_rows` evenly spaced rows, in memory; rows with groups are all kept."""
-    count = part.X.shape[0]
+    row_count = part.X.shape[0]
     positions = None
-    if count > max_rows and part.group is None:
-        positions = np.linspace(0, count - 1, max_rows).astype(np.int64)
+    if row_count > max_rows and part.group is None:
+        positions = np.linspace(0, row_count - 1, max_rows).astype(np.int64)
     X = part.X
     if isinstance(X, Blocks):
         blocks = list(_select_rows(X, positions))
@@ -323,7 +323,7 @@ def sample_rows(part: Part, max_rows: int) -> Part:
         X = X.iloc[positions] if hasattr(X, "iloc") else X[positions]
     if positions is None:
         return replace(part, X=X)
-    y, weight = (None if v is None else v[positions] for v in (part.y, part.weight))
+    y, weight = (None if values is None else values[positions] for values in (part.y, part.weight))
     return Part(X, y, weight, None)
 
 

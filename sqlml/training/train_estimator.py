@@ -62,10 +62,10 @@ def parse_estimator_request(
         raise MissingDependencyError(
             f"training needs {model_types.describe_missing(missing)}: {advice}"
         )
-    named = sqlml_options.Options.from_mapping(options).rename(sqlml_options.ALIASES)
-    sqlml_values = sqlml_options.read_sqlml_options(named, sqlml_options.ESTIMATOR_OPTIONS)
-    others = named.exclude((*sqlml_options.ESTIMATOR_OPTIONS, *stored_options))
-    unknown = next((named.written[name] for name in others.values), None)
+    renamed = sqlml_options.Options.from_mapping(options).rename(sqlml_options.ALIASES)
+    sqlml_values = sqlml_options.read_sqlml_options(renamed, sqlml_options.ESTIMATOR_OPTIONS)
+    other_options = renamed.exclude((*sqlml_options.ESTIMATOR_OPTIONS, *stored_options))
+    unknown = next((renamed.written[name] for name in other_options.values), None)
     if unknown is not None:
         names = ", ".join(sqlml_options.ESTIMATOR_OPTIONS)
         raise ConfigError(
@@ -112,8 +112,8 @@ def train_estimator(host: RowHost, query: str, estimator: Any, request: Request)
     all_rows = make_part_of(frame)
     if all_rows.weight is not None:
         check_weights(all_rows.weight, request)
-    class_count = 0 if classes is None else len(classes)
-    labels = all_rows.y, class_count or None
+    n_classes = 0 if classes is None else len(classes)
+    labels = all_rows.y, n_classes or None
     statistics, notices = check_frame(frame, types, features, *labels, request)
     notices += check_label(request, types.get(request.label or ""))
     log = TrainingLog()
@@ -207,10 +207,10 @@ def _suggest_fix(message: str, rows: Any, features: list[str], types: Mapping[st
                 "before the estimator in a Pipeline, or name a model type instead: it encodes them"
             )
     if _MISSING_ERROR.search(message):
-        incomplete = [name for name in features if rows[name].isna().any()]
-        if incomplete:
+        null_columns = [name for name in features if rows[name].isna().any()]
+        if null_columns:
             return (
-                f"column {incomplete[0]!r} is NULL in some rows: fill it in the query, or put an "
+                f"column {null_columns[0]!r} is NULL in some rows: fill it in the query, or put an "
                 "imputer such as SimpleImputer before the estimator in a Pipeline"
             )
     return ""
@@ -233,11 +233,11 @@ def _make_part(rows: Any, features: list[str], request: Request, classes: Classe
 
 def _compute_metrics(model: Any, part: Part, request: Request, classes: Classes | None) -> Metrics:
     if classes is not None and not hasattr(model, "predict_proba"):
-        correct = classes.find_positions(model.predict(part.X)) == part.y
-        return {"accuracy": float(np.average(correct, weights=part.weight))}
+        is_correct = classes.find_positions(model.predict(part.X)) == part.y
+        return {"accuracy": float(np.average(is_correct, weights=part.weight))}
     try:
-        count = 0 if classes is None else len(classes)
-        return model_types.compute_model_metrics(model, part, request.task, count)
+        n_classes = 0 if classes is None else len(classes)
+        return model_types.compute_model_metrics(model, part, request.task, n_classes)
     except (AttributeError, ValueError, TypeError) as error:
         raise UnsupportedModelError(
             f"{type(model).__name__} does not predict as scikit-learn's estimators do: {error}"

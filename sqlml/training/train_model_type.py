@@ -130,18 +130,21 @@ def _train_on_rows(
     if rows.held_out is None and request.held_out_for is not None:
         raise ConfigError(request.held_out_for)
     keys = find_keys(rows)
-    texts = find_text_columns(rows.features, rows.names, keys, request)
+    text_columns = find_text_columns(rows.features, rows.names, keys, request)
     label_type = None if columns.label is None else columns.label.type
-    notices = [*_report_left_out(columns, inlines), *check_rows(rows, request, texts, label_type)]
-    statistics, ignored = rows.statistics, keys - texts
+    notices = [
+        *_report_left_out(columns, inlines),
+        *check_rows(rows, request, text_columns, label_type),
+    ]
+    statistics, ignored = rows.statistics, keys - text_columns
     features = [f for f in rows.features if not (statistics[f.name].is_empty or f.name in ignored)]
     if not features:
         raise ConfigError("the query has no column that a model can learn from")
-    filled_texts = [name for name in texts if statistics[name].null_count]
+    filled_texts = [name for name in text_columns if statistics[name].null_count]
     if filled_texts and not inlines:
         advice = f"write coalesce({filled_texts[0]}, '') in the query"
         raise ConfigError(f"column {filled_texts[0]!r} contains strings and NULLs: {advice}")
-    groups = group_features(features, rows.names, texts, request)
+    groups = group_features(features, rows.names, text_columns, request)
     request, storage_notices = _settle_storage(rows, groups, request)
     notices += storage_notices
     try:
@@ -238,11 +241,13 @@ class _PreparedRows:
         self, parameters: Mapping[str, Any], log: TrainingLog, checkpoint: Checkpoint | None = None
     ) -> Fit:
         request, rows = self.request, self.rows
-        class_count = 0 if rows.classes is None else len(rows.classes)
+        n_classes = 0 if rows.classes is None else len(rows.classes)
         try:
-            given = self._order_constraints(parameters)
-            details = log, rows.memory_limit, class_count, checkpoint
-            fitting = Fitting(request, given, self.categories, self.fitted, self.held_out, *details)
+            ordered_parameters = self._order_constraints(parameters)
+            details = log, rows.memory_limit, n_classes, checkpoint
+            fitting = Fitting(
+                request, ordered_parameters, self.categories, self.fitted, self.held_out, *details
+            )
             estimator = fit(fitting)
             measured_rows = self.held_out
             if measured_rows is None:
@@ -250,7 +255,7 @@ class _PreparedRows:
                 measured_rows = sample_rows(fitted_rows, MAX_MEASURED_ROWS)
             elif request.task not in SUPERVISED:  # These metrics need all rows at once.
                 measured_rows = sample_rows(measured_rows, MAX_MEASURED_ROWS)
-            metrics = compute_model_metrics(estimator, measured_rows, request.task, class_count)
+            metrics = compute_model_metrics(estimator, measured_rows, request.task, n_classes)
             return Fit(estimator, metrics, log)
         except SqlmlError:
             raise
@@ -275,26 +280,26 @@ def _prepare_rows(rows: TrainingRows, groups: FeatureGroups, request: Request) -
     transformer = make_transformer(groups, rows.names, request)
     if not learns_in_blocks(groups, rows.names, request):
         _check_fits_memory(rows, groups, request)
-    held_out, held_X = rows.held_out, None
+    held_out, held_out_X = rows.held_out, None
     if request.trainer.features == "scaled" and _stays_in_file(rows, groups, request):
         source: Any = select_matrix(rows, rows.fitted, groups)
         X: Any = encode_blocks(source, groups, rows.names, rows.order, request)
         transformer = X.transformer
         if held_out is not None:
-            held_X = replace(X, source=select_matrix(rows, held_out, groups))
+            held_out_X = replace(X, source=select_matrix(rows, held_out, groups))
     elif request.trainer.features == "ordinal" and not (groups.target_encoded or groups.texts):
         transformer.fit(build_frame(rows, rows.fitted, groups.names, row_slice=slice(0, 1)))
         X = select_matrix(rows, rows.fitted, groups)
-        held_X = None if held_out is None else select_matrix(rows, held_out, groups)
+        held_out_X = None if held_out is None else select_matrix(rows, held_out, groups)
     else:
         frame = build_frame(rows, rows.fitted, groups.names, groups.texts)
-        supervised = () if rows.fitted.label is None else (rows.fitted.label,)
-        X = transformer.fit_transform(frame, *supervised)
+        target_args = () if rows.fitted.label is None else (rows.fitted.label,)
+        X = transformer.fit_transform(frame, *target_args)
         if held_out is not None:
             frame = build_frame(rows, held_out, groups.names, groups.texts)
-            held_X = transformer.transform(frame)
+            held_out_X = transformer.transform(frame)
     fitted_part = make_part(rows.fitted, X, request, rows, weighs_classes=True)
-    held_out_part = None if held_out is None else make_part(held_out, held_X, request, rows)
+    held_out_part = None if held_out is None else make_part(held_out, held_out_X, request, rows)
     categories: list[int] = []
     if request.trainer.features in ("ordinal", "named"):
         first_category = len(groups.numbers)

@@ -23,21 +23,21 @@ Cost = Callable[[Sequence[int]], float]
 class Group:
     """Features that are computed together.
 
-    places: their columns in the last estimator's matrix. inputs: the model's features that they
+    columns: their columns in the last estimator's matrix. inputs: the model's features that they
     depend on. sources: parts of the query that compute only these features. inside: whether the
     model has steps for them alone. cost: nanoseconds per row, in the query and in the model.
     importance: the loss if they are shuffled among rows.
     """
 
     name: str
-    places: tuple[int, ...]
+    columns: tuple[int, ...]
     inputs: frozenset[str]
     sources: frozenset[str]
     inside: bool
     cost: float
     importance: float = 0.0
 
-    def facts(self, chosen: bool) -> FeatureGroup:
+    def to_feature_group(self, chosen: bool) -> FeatureGroup:
         return FeatureGroup(
             name=self.name,
             features=tuple(sorted(self.inputs)),
@@ -60,10 +60,10 @@ class Sources:
     costs: Mapping[str, float]
 
     def find_needed(self, features: Iterable[str]) -> frozenset[str]:
-        return frozenset(s for f in features for s in self.sources_of.get(f, ()))
+        return frozenset(source for f in features for source in self.sources_of.get(f, ()))
 
     def cost(self, sources: Iterable[str]) -> float:
-        return sum(self.costs[s] for s in sources)
+        return sum(self.costs[source] for source in sources)
 
 
 NO_SOURCES = Sources(MappingProxyType({}), MappingProxyType({}))
@@ -78,24 +78,26 @@ class _BlockSet:
     sources: frozenset[str]
 
     @property
-    def places(self) -> list[int]:
-        return [place for block in self.blocks for place in block.places]
+    def columns(self) -> list[int]:
+        return [index for block in self.blocks for index in block.columns]
 
 
-def find_feature_groups(last: LastEstimator, sources: Sources, cost: Cost) -> tuple[Group, ...]:
+def find_feature_groups(
+    last_estimator: LastEstimator, sources: Sources, measure_cost: Cost
+) -> tuple[Group, ...]:
     """Return the groups of features that are computed together, the cheapest group first.
 
     Two features share a group if the work that both need costs more than the remaining work for
-    one of them. `cost` measures columns of the last estimator's matrix.
+    one of them. `measure_cost` measures columns of the last estimator's matrix.
     """
-    block_sets = _split_blocks(last, sources)
-    inner_costs = [cost(p.places) if p.steps else 0.0 for p in block_sets]
+    block_sets = _split_blocks(last_estimator, sources)
+    inner_costs = [measure_cost(p.columns) if p.steps else 0.0 for p in block_sets]
     leaders = list(range(len(block_sets)))  # The first block set in the group of each.
     for i, block_set in enumerate(block_sets):
         for j, other_set in enumerate(block_sets[:i]):
             shared = sources.cost(block_set.sources & other_set.sources)
             if block_set.steps & other_set.steps:
-                together = cost([*block_set.places, *other_set.places])
+                together = measure_cost([*block_set.columns, *other_set.columns])
                 shared += inner_costs[i] + inner_costs[j] - together
             totals = [inner_costs[k] + sources.cost(block_sets[k].sources) for k in (i, j)]
             if shared > 0 and shared > min(totals) - shared:
@@ -105,38 +107,42 @@ def find_feature_groups(last: LastEstimator, sources: Sources, cost: Cost) -> tu
     for leader in dict.fromkeys(leaders):
         members = [block_sets[i] for i, other in enumerate(leaders) if other == leader]
         blocks = [block for member in members for block in member.blocks]
-        places = sorted(place for block in blocks for place in block.places)
+        column_indices = sorted(index for block in blocks for index in block.columns)
         needed = frozenset[str]().union(*(member.sources for member in members))
         inputs = frozenset[str]().union(*(block.inputs for block in blocks))
         steps = frozenset[int]().union(*(member.steps for member in members))
-        total_cost = sources.cost(needed) + (cost(places) if steps else 0.0)
-        name = _describe_group(last, places, steps, needed, inputs)
-        groups.append(Group(name, tuple(places), inputs, needed, bool(steps), total_cost))
+        total_cost = sources.cost(needed) + (measure_cost(column_indices) if steps else 0.0)
+        name = _describe_group(last_estimator, column_indices, steps, needed, inputs)
+        groups.append(Group(name, tuple(column_indices), inputs, needed, bool(steps), total_cost))
     return tuple(sorted(groups, key=lambda group: group.cost))
 
 
-def _split_blocks(last: LastEstimator, sources: Sources) -> list[_BlockSet]:
+def _split_blocks(last_estimator: LastEstimator, sources: Sources) -> list[_BlockSet]:
     block_sets: dict[tuple[frozenset[int], frozenset[str]], _BlockSet] = {}
-    for block in last.blocks:
-        steps = frozenset(i for i in block.nodes if OPS[last.program.nodes[i].op].group in MIXING)
-        needed = sources.find_needed(block.inputs)
-        block_sets.setdefault((steps, needed), _BlockSet([], steps, needed)).blocks.append(block)
+    for block in last_estimator.blocks:
+        steps = frozenset(
+            i for i in block.nodes if OPS[last_estimator.program.nodes[i].op].group in MIXING
+        )
+        needed_sources = sources.find_needed(block.inputs)
+        block_sets.setdefault(
+            (steps, needed_sources), _BlockSet([], steps, needed_sources)
+        ).blocks.append(block)
     return list(block_sets.values())
 
 
 def _describe_group(
-    last: LastEstimator,
-    places: Sequence[int],
+    last_estimator: LastEstimator,
+    column_indices: Sequence[int],
     steps: frozenset[int],
     sources: frozenset[str],
     inputs: frozenset[str],
 ) -> str:
     """Describe a group by the sources and steps that compute it, or else by its columns."""
-    descriptions = [_describe_step(last.program, i) for i in sorted(steps)]
-    makers = [*sorted(sources), *dict.fromkeys(step for step in descriptions if step)]
-    if makers:
-        return ", ".join(makers)
-    names = _column_names(last, places) if steps else sorted(inputs)
+    descriptions = [_describe_step(last_estimator.program, i) for i in sorted(steps)]
+    producers = [*sorted(sources), *dict.fromkeys(step for step in descriptions if step)]
+    if producers:
+        return ", ".join(producers)
+    names = _column_names(last_estimator, column_indices) if steps else sorted(inputs)
     return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if names[8:] else "")
 
 
@@ -149,12 +155,12 @@ def _describe_step(program: Program, i: int) -> str:
     return f"{token_kind} of {', '.join(node.attrs['features'])}"
 
 
-def _column_names(last: LastEstimator, places: Sequence[int]) -> list[str]:
-    node = last.program.nodes[last.values[0]]
+def _column_names(last_estimator: LastEstimator, column_indices: Sequence[int]) -> list[str]:
+    node = last_estimator.program.nodes[last_estimator.values[0]]
     names = node.attrs.get("features", ())
-    if len(last.values) == 1 and len(names) == node.type.width:
-        return [str(names[place]) for place in places]
-    return [f"column {place}" for place in places]
+    if len(last_estimator.values) == 1 and len(names) == node.type.width:
+        return [str(names[index]) for index in column_indices]
+    return [f"column {index}" for index in column_indices]
 
 
 Needs = Mapping[str, frozenset[FeatureSource]]
@@ -162,7 +168,7 @@ Needs = Mapping[str, frozenset[FeatureSource]]
 
 
 def measure_source_costs(
-    query: str, needs: Needs, run: Callable[[str], object], rows: int
+    query: str, needs: Needs, run: Callable[[str], object], row_count: int
 ) -> tuple[Sources, float]:
     """Measure the cost of each source, and of the rest of the query, in nanoseconds per row.
 
@@ -173,8 +179,8 @@ def measure_source_costs(
     sources = frozenset[FeatureSource]().union(*needs.values())
     if not sources:
         return Sources({}, {}), 0.0
-    named_sources = {s.name: frozenset(t for t in sources if t.name == s.name) for s in sources}
-    disabled_sets = [frozenset[FeatureSource](), sources, *named_sources.values()]
+    sources_by_name = {s.name: frozenset(t for t in sources if t.name == s.name) for s in sources}
+    disabled_sets = [frozenset[FeatureSource](), sources, *sources_by_name.values()]
     seconds = dict.fromkeys(disabled_sets, float("inf"))
     start = time.perf_counter()
     for _ in range(ROUNDS):
@@ -187,10 +193,10 @@ def measure_source_costs(
             break
 
     def to_ns(duration: float) -> float:
-        return max(duration, 0.0) / rows * 1e9
+        return max(duration, 0.0) / row_count * 1e9
 
     all_seconds = seconds[frozenset()]
-    costs = {n: to_ns(all_seconds - seconds[named]) for n, named in named_sources.items()}
+    costs = {name: to_ns(all_seconds - seconds[named]) for name, named in sources_by_name.items()}
     sources_of = {feature: frozenset(s.name for s in needed) for feature, needed in needs.items()}
     return Sources(sources_of, costs), to_ns(seconds[sources])
 

@@ -42,11 +42,11 @@ MIXING = frozenset({"complex", "opaque"})
 class Block:
     """Columns of the last estimator's matrix that one step computes.
 
-    places: the indices of the columns in the matrix. nodes: all nodes that compute the columns.
+    columns: the indices of the columns in the matrix. nodes: all nodes that compute the columns.
     inputs: the features of the model that the columns depend on.
     """
 
-    places: tuple[int, ...]
+    columns: tuple[int, ...]
     nodes: frozenset[int]
     inputs: frozenset[str]
 
@@ -78,12 +78,12 @@ def find_last_estimator(program: Program) -> LastEstimator:
     """
     outputs = [i for name, i in program.outputs.items() if name in ("label", "proba", "score")]
     has_estimator = False
-    for value, above in _find_bottlenecks(program, outputs):
-        groups = {OPS[program.nodes[i].op].group for i in above}
+    for node_index, nodes_above in _find_bottlenecks(program, outputs):
+        groups = {OPS[program.nodes[i].op].group for i in nodes_above}
         has_estimator = has_estimator or not groups.isdisjoint(MIXING)
-        column_nodes = _find_column_nodes(program, value) if has_estimator else []
+        column_nodes = _find_column_nodes(program, node_index) if has_estimator else []
         if len(set(column_nodes)) > 1:
-            return LastEstimator(program, (value,), _group_blocks(program, column_nodes))
+            return LastEstimator(program, (node_index,), _group_blocks(program, column_nodes))
     inputs = tuple(program.inputs.values())
     column_nodes = [i for i in inputs for _ in range(program.nodes[i].type.width)]
     return LastEstimator(program, inputs, _group_blocks(program, column_nodes))
@@ -94,42 +94,42 @@ def _find_bottlenecks(program: Program, outputs: Sequence[int]) -> Iterator[tupl
 
     Each is yielded with the nodes between it and the previously yielded node.
     """
-    frontier, above = set(outputs), list[int]()
+    frontier, nodes_above = set(outputs), list[int]()
     while frontier:
-        node = max(frontier)
-        if len(frontier) == 1 and len(program.nodes[node].type.shape) == 2:
-            yield node, above
-            above = []
-        frontier.remove(node)
-        above.append(node)
-        frontier |= {i for i in program.nodes[node].inputs if program.nodes[i].type.rowwise}
+        node_index = max(frontier)
+        if len(frontier) == 1 and len(program.nodes[node_index].type.shape) == 2:
+            yield node_index, nodes_above
+            nodes_above = []
+        frontier.remove(node_index)
+        nodes_above.append(node_index)
+        frontier |= {i for i in program.nodes[node_index].inputs if program.nodes[i].type.rowwise}
 
 
-def _find_column_nodes(program: Program, value: int) -> list[int]:
-    """Return the node that computes each column of `value`."""
-    node = program.nodes[value]
+def _find_column_nodes(program: Program, node_index: int) -> list[int]:
+    """Return the node that computes each column of the node `node_index`."""
+    node = program.nodes[node_index]
     inputs = [i for i in node.inputs if program.nodes[i].type.rowwise]
     if node.op == "concat":
-        return [maker for i in node.inputs for maker in _find_column_nodes(program, i)]
+        return [column_node for i in node.inputs for column_node in _find_column_nodes(program, i)]
     if node.op == "select":
         column_nodes = _find_column_nodes(program, inputs[0])
         return [column_nodes[int(i)] for i in node.attrs["indices"]]
     keeps_columns = node.op in _KEEPS_COLUMNS and len(inputs) == 1
     if keeps_columns and program.nodes[inputs[0]].type.width == node.type.width:
         return _find_column_nodes(program, inputs[0])
-    return [value] * node.type.width
+    return [node_index] * node.type.width
 
 
 def _group_blocks(program: Program, column_nodes: Sequence[int]) -> tuple[Block, ...]:
-    columns_of_node: dict[int, list[int]] = {}
-    for place, node in enumerate(column_nodes):
-        columns_of_node.setdefault(node, []).append(place)
+    columns_by_node: dict[int, list[int]] = {}
+    for column_index, node_index in enumerate(column_nodes):
+        columns_by_node.setdefault(node_index, []).append(column_index)
     names = {i: name for name, i in program.inputs.items()}
     blocks = []
-    for node, columns in columns_of_node.items():
-        nodes = program.find_needed_nodes([node])
-        inputs = frozenset(names[i] for i in nodes if i in names)
-        blocks.append(Block(tuple(columns), frozenset(nodes), inputs))
+    for node_index, columns in columns_by_node.items():
+        needed_nodes = program.find_needed_nodes([node_index])
+        inputs = frozenset(names[i] for i in needed_nodes if i in names)
+        blocks.append(Block(tuple(columns), frozenset(needed_nodes), inputs))
     return tuple(blocks)
 
 
@@ -140,73 +140,78 @@ CONFIDENCE = "score"
 SHUFFLED = "{} (shuffled)"
 
 
-def build_feature_program(last: LastEstimator, places: Sequence[int]) -> Program:
-    """Build a program that computes the columns `places` of the last estimator's matrix.
+def build_feature_program(last_estimator: LastEstimator, column_indices: Sequence[int]) -> Program:
+    """Build a program that computes the columns `column_indices` of the last estimator's matrix.
 
     Its output `FEATURES` is sparse (`ir/csr.py`) if the model computes these columns sparsely.
     """
-    b = Builder(last.program.nodes)
-    return push_selection(b.build({FEATURES: _select_columns(b, _build_matrix(b, last), places)}))
+    b = Builder(last_estimator.program.nodes)
+    return push_selection(
+        b.build({FEATURES: _select_columns(b, _build_matrix(b, last_estimator), column_indices)})
+    )
 
 
-def build_shuffled_model(last: LastEstimator, places: Sequence[int]) -> Program:
-    """Build the model with the columns `places` computed from a second set of inputs.
+def build_shuffled_model(last_estimator: LastEstimator, column_indices: Sequence[int]) -> Program:
+    """Build the model with the columns `column_indices` computed from a second set of inputs.
 
     These inputs have `SHUFFLED` names. Shuffled rows in them show how much the columns matter.
     """
-    b = Builder(last.program.nodes)
+    b = Builder(last_estimator.program.nodes)
     copies: dict[int, Value] = {}
-    for i in last.program.find_needed_nodes(last.values):
-        node = last.program.nodes[i]
+    for i in last_estimator.program.find_needed_nodes(last_estimator.values):
+        node = last_estimator.program.nodes[i]
         if node.op == "input":
             copies[i] = b.input_of(node, SHUFFLED.format(node.attrs["name"]))
         elif node.type.rowwise:
             copies[i] = copy_retyped(b, node, [copies.get(j, b.value(j)) for j in node.inputs])
-    matrix, shuffled_matrix = _build_matrix(b, last), b.concat([copies[i] for i in last.values])
-    moved = sorted(places)
-    unchanged = sorted(set(range(matrix.type.width)) - set(places))
-    mixed = shuffled_matrix
-    if unchanged:
-        halves = (matrix, unchanged), (shuffled_matrix, moved)
-        mixed = b.concat([_select_columns(b, x, columns) for x, columns in halves])
-    order = np.argsort([*unchanged, *moved])
-    return _rebuild_end(b, last, _select_columns(b, mixed, order))
+    matrix, shuffled_matrix = (
+        _build_matrix(b, last_estimator),
+        b.concat([copies[i] for i in last_estimator.values]),
+    )
+    shuffled_indices = sorted(column_indices)
+    unchanged_indices = sorted(set(range(matrix.type.width)) - set(column_indices))
+    mixed_matrix = shuffled_matrix
+    if unchanged_indices:
+        selections = (matrix, unchanged_indices), (shuffled_matrix, shuffled_indices)
+        mixed_matrix = b.concat([_select_columns(b, x, columns) for x, columns in selections])
+    order = np.argsort([*unchanged_indices, *shuffled_indices])
+    return _rebuild_end(b, last_estimator, _select_columns(b, mixed_matrix, order))
 
 
 def append_estimator(
-    last: LastEstimator, places: Sequence[int], estimator: Any, sparse: bool
+    last_estimator: LastEstimator, column_indices: Sequence[int], estimator: Any, sparse: bool
 ) -> tuple[Builder, Outputs]:
-    """Replace a model's last estimator by one that was fitted to the columns `places`.
+    """Replace a model's last estimator by one that was fitted to the columns `column_indices`.
 
     Return the builder of the new model and its outputs. `sparse` says whether `estimator` was
     fitted to a sparse matrix.
     """
-    b = Builder(last.program.nodes)
-    matrix = _select_columns(b, _build_matrix(b, last), places)
+    b = Builder(last_estimator.program.nodes)
+    matrix = _select_columns(b, _build_matrix(b, last_estimator), column_indices)
     outputs = import_onto(estimator, replace(Frame.from_value(b, matrix), sparse=sparse))
     if not isinstance(outputs, Outputs):
         raise UnsupportedModelError(f"a {type(estimator).__name__} predicts nothing")
     return b, outputs
 
 
-def _build_matrix(b: Builder, last: LastEstimator) -> Value:
-    return b.concat([b.value(i) for i in last.values])
+def _build_matrix(b: Builder, last_estimator: LastEstimator) -> Value:
+    return b.concat([b.value(i) for i in last_estimator.values])
 
 
-def _select_columns(b: Builder, x: Value, places: Sequence[int] | Array) -> Value:
-    indices = np.asarray(places, np.int64)
+def _select_columns(b: Builder, x: Value, column_indices: Sequence[int] | Array) -> Value:
+    indices = np.asarray(column_indices, np.int64)
     is_complete = np.array_equal(indices, np.arange(x.type.width))
     return x if is_complete else b.op("select", x, indices=indices)
 
 
-def _rebuild_end(b: Builder, last: LastEstimator, matrix: Value) -> Program:
-    program = last.program
+def _rebuild_end(b: Builder, last_estimator: LastEstimator, matrix: Value) -> Program:
+    program = last_estimator.program
     values: dict[int, Value] = {}
-    start = 0
-    for i in last.values:
+    column_start = 0
+    for i in last_estimator.values:
         width = program.nodes[i].type.width
-        values[i] = _select_columns(b, matrix, np.arange(start, start + width))
-        start += width
+        values[i] = _select_columns(b, matrix, np.arange(column_start, column_start + width))
+        column_start += width
     output_names = [n for n in ("label", "proba", "score") if n in program.outputs]
     for i in program.find_needed_nodes([program.outputs[n] for n in output_names]):
         node = program.nodes[i]
@@ -231,63 +236,67 @@ def compute_output(program: Program, output: str, rows: Rows) -> Array:
 
 def measure_row_ns(program: Program, output: str, rows: Rows) -> float:
     """Measure the nanoseconds per row of one output on one thread."""
-    inputs = {name: v[:_TIMED_ROWS] for name, v in _select_inputs(program, rows).items()}
-    n = len(next(iter(inputs.values())))
+    inputs = {name: values[:_TIMED_ROWS] for name, values in _select_inputs(program, rows).items()}
+    row_count = len(next(iter(inputs.values())))
     scorer = _make_scorer(program)
-    return time_fastest_run(lambda: scorer._score(output, inputs, {"threads": 1})) / n
+    return time_fastest_run(lambda: scorer._score(output, inputs, {"threads": 1})) / row_count
 
 
-def time_fastest_run(work: Callable[[], Any]) -> float:
+def time_fastest_run(function: Callable[[], Any]) -> float:
     """Return the time in ns of the fastest of several runs, after a warm-up run."""
     durations = []
     with wait_for_kernels():
-        work()
+        function()
         for _ in range(ROUNDS):
             start = time.perf_counter_ns()
-            work()
+            function()
             durations.append(time.perf_counter_ns() - start)
     return float(min(durations))
 
 
 def _make_scorer(program: Program) -> Scorer:
-    unnamed = replace(program, labels=())
-    return Scorer(unnamed, unnamed.features, {})
+    unlabelled_program = replace(program, labels=())
+    return Scorer(unlabelled_program, unlabelled_program.features, {})
 
 
 def _select_inputs(program: Program, rows: Rows) -> dict[str, Array]:
     return {name: np.asarray(rows[name]) for name in program.inputs}
 
 
-def compute_features(last: LastEstimator, places: Sequence[int], rows: Rows) -> Any:
-    """Compute the columns `places` of the last estimator's matrix for `rows`.
+def compute_features(
+    last_estimator: LastEstimator, column_indices: Sequence[int], rows: Rows
+) -> Any:
+    """Compute the columns `column_indices` of the last estimator's matrix for `rows`.
 
     The result is an array (n, k), or a sparse scipy matrix if the model computes them sparsely.
     """
-    blocks = list(_run_in_blocks(_compile_features(last, places), rows))
+    blocks = list(_run_in_blocks(_compile_features(last_estimator, column_indices), rows))
     if not isinstance(blocks[0], Csr):
         return np.concatenate(blocks)
     from scipy import sparse  # scikit-learn and the boosters depend on it.
 
-    parts = [sparse.csr_matrix((p.data, p.indices, p.indptr), shape=p.shape) for p in blocks]
-    matrix = sparse.vstack(parts, format="csr")
+    csr_blocks = [sparse.csr_matrix((p.data, p.indices, p.indptr), shape=p.shape) for p in blocks]
+    matrix = sparse.vstack(csr_blocks, format="csr")
     matrix.eliminate_zeros()
     return matrix
 
 
-def measure_feature_ns(last: LastEstimator, places: Sequence[int], rows: Rows) -> float:
-    compiled = _compile_features(last, places)
+def measure_feature_ns(
+    last_estimator: LastEstimator, column_indices: Sequence[int], rows: Rows
+) -> float:
+    compiled = _compile_features(last_estimator, column_indices)
     sample = {name: values[:_TIMED_ROWS] for name, values in rows.items()}
-    n = len(next(iter(sample.values())))
-    return time_fastest_run(lambda: sum(1 for _ in _run_in_blocks(compiled, sample))) / n
+    row_count = len(next(iter(sample.values())))
+    return time_fastest_run(lambda: sum(1 for _ in _run_in_blocks(compiled, sample))) / row_count
 
 
-def _compile_features(last: LastEstimator, places: Sequence[int]) -> Compiled:
-    return load_backend("native").compile(build_feature_program(last, places))
+def _compile_features(last_estimator: LastEstimator, column_indices: Sequence[int]) -> Compiled:
+    return load_backend("native").compile(build_feature_program(last_estimator, column_indices))
 
 
-def _run_in_blocks(compiled: Compiled, rows: Rows, size: int = 256) -> Iterator[Any]:
+def _run_in_blocks(compiled: Compiled, rows: Rows, block_size: int = 256) -> Iterator[Any]:
     inputs = {name: rows[name] for name in compiled.program.inputs}
-    n = len(next(iter(inputs.values())))
-    for start in range(0, n, size):
-        block = {name: values[start : start + size] for name, values in inputs.items()}
+    row_count = len(next(iter(inputs.values())))
+    for start in range(0, row_count, block_size):
+        block = {name: values[start : start + block_size] for name, values in inputs.items()}
         yield compiled.run(block, (FEATURES,))[FEATURES]

@@ -111,14 +111,14 @@ def learn_cascade(task: LearningTask, labels: Array, label: str, loss: float) ->
     model's features again, so that its rows pay for both.
     """
     level = 1 - (1 - LEVEL) / len(BUDGETS)
-    needed = count_needed_rows(loss, level)
+    min_rows = count_needed_rows(loss, level)
     random = np.random.default_rng(task.seed)
-    positions = _split_rows(labels.size, HELD_OUT_SHARE, random)
-    train_labels, held_out_labels = (labels[side] for side in positions)
-    if held_out_labels.size < needed:
+    row_indices = _split_rows(labels.size, HELD_OUT_SHARE, random)
+    train_labels, held_out_labels = (labels[indices] for indices in row_indices)
+    if held_out_labels.size < min_rows:
         raise ConfigError(
             f"{labels.size:,} rows cannot show a loss of accuracy as small as {loss:g}: a quarter "
-            f"of them is held out for that; give at least {math.ceil(needed / HELD_OUT_SHARE):,} "
+            f"of them is held out for that; give at least {math.ceil(min_rows / HELD_OUT_SHARE):,} "
             "rows, or a larger accuracy_loss"
         )
 
@@ -126,14 +126,16 @@ def learn_cascade(task: LearningTask, labels: Array, label: str, loss: float) ->
         accuracy = _is_correct(task.program, train_rows, train_labels).mean()
         return lambda model, rows: float(accuracy - _is_correct(model, rows, train_labels).mean())
 
-    candidates = _find_candidates(task, "label", positions, random, make_loss_function)
+    candidates = _find_candidates(task, "label", row_indices, random, make_loss_function)
     held_out_rows = candidates.held_out_rows
     full_correct = _is_correct(task.program, held_out_rows, held_out_labels)
 
     def learn(chosen: frozenset[int]) -> Cascade | None:
-        places, train_rows = candidates.places(chosen), candidates.train_rows
-        recipe, last = task.recipe, candidates.last
-        small = run(train_small_classifier(last, places, recipe, train_rows, train_labels))
+        column_indices, train_rows = candidates.columns(chosen), candidates.train_rows
+        recipe, last_estimator = task.recipe, candidates.last
+        small = run(
+            train_small_classifier(last_estimator, column_indices, recipe, train_rows, train_labels)
+        )
         confidence = compute_output(small, CONFIDENCE, held_out_rows)[:, 0]
         small_correct = _is_correct(small, held_out_rows, held_out_labels)
         threshold = find_lowest_threshold(confidence, small_correct, full_correct, loss, level)
@@ -141,7 +143,7 @@ def learn_cascade(task: LearningTask, labels: Array, label: str, loss: float) ->
             return None
         small = run(reject_uncertain_labels(small, threshold.confidence, task.program.labels))
         rest_ns = candidates.full_ns - candidates.source_ns(chosen)
-        facts = CascadeFacts(
+        cascade_facts = CascadeFacts(
             label=label,
             accuracy_loss=loss,
             threshold=threshold.confidence,
@@ -149,12 +151,12 @@ def learn_cascade(task: LearningTask, labels: Array, label: str, loss: float) ->
             accuracy=float(full_correct.mean()),
             loss=threshold.loss,
             most_loss=threshold.max_loss,
-            **candidates.facts(chosen, small, "label", (1 - threshold.confident) * rest_ns),
+            **candidates.shared_facts(chosen, small, "label", (1 - threshold.confident) * rest_ns),
         )
-        return Cascade(small, facts)
+        return Cascade(small, cascade_facts)
 
-    learned = [cascade for chosen in candidates if (cascade := learn(chosen)) is not None]
-    return _choose_fastest(learned, candidates, "no small model is sure enough of any row")
+    cascades = [cascade for chosen in candidates if (cascade := learn(chosen)) is not None]
+    return _choose_fastest(cascades, candidates, "no small model is sure enough of any row")
 
 
 def learn_filter(task: LearningTask, goal: RankingGoal) -> TopKFilter | NoGain:
@@ -165,8 +167,8 @@ def learn_filter(task: LearningTask, goal: RankingGoal) -> TopKFilter | NoGain:
     """
     n, k = len(next(iter(task.rows.values()))), goal.k
     random = np.random.default_rng(task.seed)
-    positions = _split_rows(n, FILTER_HELD_OUT, random)
-    held_out_count = positions[1].size
+    row_indices = _split_rows(n, FILTER_HELD_OUT, random)
+    held_out_count = row_indices[1].size
     table_rows = max(MIN_ROWS_PER_K * k, held_out_count // MAX_QUERIES)
     if held_out_count < MIN_QUERIES * table_rows:
         raise ConfigError(
@@ -182,19 +184,21 @@ def learn_filter(task: LearningTask, goal: RankingGoal) -> TopKFilter | NoGain:
         scores = score(task.program, train_rows)
         return lambda model, rows: float(np.mean((score(model, rows) - scores) ** 2))
 
-    candidates = _find_candidates(task, goal.output, positions, random, make_loss_function)
+    candidates = _find_candidates(task, goal.output, row_indices, random, make_loss_function)
     train_rows, held_out_rows = candidates.train_rows, candidates.held_out_rows
     train_scores, full_scores = (score(task.program, x) for x in (train_rows, held_out_rows))
 
     def learn(chosen: frozenset[int]) -> TopKFilter:
-        places = candidates.places(chosen)
-        recipe, last = task.recipe, candidates.last
-        small = run(train_small_scorer(last, places, recipe, train_rows, train_scores))
-        small_scores = compute_output(small, CONFIDENCE, held_out_rows)[:, 0]
+        column_indices = candidates.columns(chosen)
+        recipe, last_estimator = task.recipe, candidates.last
+        small_model = run(
+            train_small_scorer(last_estimator, column_indices, recipe, train_rows, train_scores)
+        )
+        small_scores = compute_output(small_model, CONFIDENCE, held_out_rows)[:, 0]
         limits: dict[str, Any] = {"k": k, "rows": table_rows, "precision": goal.precision}
         ratio = find_smallest_ratio(small_scores, full_scores, **limits, random=random)
-        remaining = min(ratio.ratio * k / table_rows, 1.0)
-        facts = FilterFacts(
+        kept_share = min(ratio.ratio * k / table_rows, 1.0)
+        filter_facts = FilterFacts(
             **asdict(goal),
             ratio=ratio.ratio,
             rows=table_rows,
@@ -202,9 +206,11 @@ def learn_filter(task: LearningTask, goal: RankingGoal) -> TopKFilter | NoGain:
             failures=ratio.failures,
             low=ratio.interval[0],
             high=ratio.interval[1],
-            **candidates.facts(chosen, small, CONFIDENCE, remaining * candidates.full_ns),
+            **candidates.shared_facts(
+                chosen, small_model, CONFIDENCE, kept_share * candidates.full_ns
+            ),
         )
-        return TopKFilter(small, facts)
+        return TopKFilter(small_model, filter_facts)
 
     return _choose_fastest(map(learn, candidates), candidates, "no features are cheap enough")
 
@@ -248,21 +254,21 @@ class Candidates:
             if 0 < len(chosen) < len(self.groups):
                 yield chosen
 
-    def places(self, chosen: frozenset[int]) -> list[int]:
-        return sorted(place for i in chosen for place in self.groups[i].places)
+    def columns(self, chosen: frozenset[int]) -> list[int]:
+        return sorted(column_index for i in chosen for column_index in self.groups[i].columns)
 
     def source_ns(self, chosen: frozenset[int]) -> float:
-        needed = frozenset[str]().union(*(self.groups[i].sources for i in chosen))
-        return self.task.sources.cost(needed)
+        needed_sources = frozenset[str]().union(*(self.groups[i].sources for i in chosen))
+        return self.task.sources.cost(needed_sources)
 
-    def facts(
-        self, chosen: frozenset[int], small: Program, output: str, rest_ns: float
+    def shared_facts(
+        self, chosen: frozenset[int], small_model: Program, output: str, rest_ns: float
     ) -> dict[str, Any]:
         """Return the facts that cascades and filters share.
 
         `rest_ns` is the time per row that the full model adds.
         """
-        small_ns = measure_row_ns(small, output, self.train_rows) + self.source_ns(chosen)
+        small_ns = measure_row_ns(small_model, output, self.train_rows) + self.source_ns(chosen)
         trained, held_out = self.sizes
         return {
             "query": self.task.query,
@@ -274,13 +280,13 @@ class Candidates:
         }
 
     def describe_groups(self, chosen: frozenset[int] = frozenset()) -> tuple[FeatureGroup, ...]:
-        return tuple(group.facts(i in chosen) for i, group in enumerate(self.groups))
+        return tuple(group.to_feature_group(i in chosen) for i, group in enumerate(self.groups))
 
 
 def _find_candidates(
     task: LearningTask,
     output: str,
-    positions: tuple[Array, Array],
+    row_indices: tuple[Array, Array],
     random: np.random.Generator,
     make_loss_function: Callable[[Rows], LossFunction],
 ) -> Candidates:
@@ -290,28 +296,30 @@ def _find_candidates(
     `make_loss_function` makes a function that measures the loss of a model.
     """
     train_rows, held_out_rows = (
-        {name: values[side] for name, values in task.rows.items()} for side in positions
+        {name: values[indices] for name, values in task.rows.items()} for indices in row_indices
     )
-    last = find_last_estimator(task.program)
+    last_estimator = find_last_estimator(task.program)
 
-    def cost(places: Sequence[int]) -> float:
-        return measure_feature_ns(last, places, train_rows)
+    def measure_cost(column_indices: Sequence[int]) -> float:
+        return measure_feature_ns(last_estimator, column_indices, train_rows)
 
-    groups = find_feature_groups(last, task.sources, cost)
+    groups = find_feature_groups(last_estimator, task.sources, measure_cost)
     if len(groups) < 2:
         raise ConfigError(
             f"all features of the model are computed together ({groups[0].name}), so no small "
             "model can leave some of them out"
         )
-    sizes = (positions[0].size, positions[1].size)
+    sizes = (row_indices[0].size, row_indices[1].size)
     order = random.permutation(sizes[0])
     shuffled_rows = {SHUFFLED.format(name): values[order] for name, values in train_rows.items()}
     rows, measure_loss = {**train_rows, **shuffled_rows}, make_loss_function(train_rows)
-    losses = [measure_loss(build_shuffled_model(last, group.places), rows) for group in groups]
-    groups = tuple(replace(g, importance=x) for g, x in zip(groups, losses, strict=True))
+    losses = [
+        measure_loss(build_shuffled_model(last_estimator, group.columns), rows) for group in groups
+    ]
+    groups = tuple(replace(g, importance=loss) for g, loss in zip(groups, losses, strict=True))
     source_ns = task.sources.cost(task.sources.costs)
     full_ns = measure_row_ns(task.program, output, train_rows) + source_ns
-    return Candidates(task, last, groups, train_rows, held_out_rows, sizes, full_ns)
+    return Candidates(task, last_estimator, groups, train_rows, held_out_rows, sizes, full_ns)
 
 
 def choose_most_important(
@@ -325,10 +333,10 @@ def choose_most_important(
     >>> sorted(choose_most_important([48, 30, 22, 0], [5.0, 3.0, 3.0, 0.1], 60))
     [1, 2, 3]
     """
-    free = frozenset(i for i, cost in enumerate(costs) if cost <= 0)
-    best: list[tuple[float, float, frozenset[int]]] = [(0.0, 0.0, free)]
+    free_indices = frozenset(i for i, cost in enumerate(costs) if cost <= 0)
+    best: list[tuple[float, float, frozenset[int]]] = [(0.0, 0.0, free_indices)]
     for i, (cost, importance) in enumerate(zip(costs, importances, strict=True)):
-        if i in free or importance <= 0:
+        if i in free_indices or importance <= 0:
             continue
         extended = [(c + cost, w + importance, s | {i}) for c, w, s in best if c + cost <= budget]
         merged, best, largest = sorted([*best, *extended], key=lambda b: (b[0], -b[1])), [], -1.0
@@ -343,18 +351,18 @@ _SmallModel = TypeVar("_SmallModel", Cascade, TopKFilter)
 
 
 def _choose_fastest(
-    learned: Iterable[_SmallModel], candidates: Candidates, failure: str
+    small_models: Iterable[_SmallModel], candidates: Candidates, reason: str
 ) -> _SmallModel | NoGain:
     """Return the fastest small model, or the reason why none is worth storing.
 
-    `failure` is the reason if `learned` is empty.
+    `reason` is given if `small_models` is empty.
     """
-    fastest = min(learned, key=lambda small: small.facts.expected_ns, default=None)
+    fastest = min(small_models, key=lambda small_model: small_model.facts.expected_ns, default=None)
     if fastest is not None and fastest.facts.gain >= MIN_GAIN:
         return fastest
     if fastest is not None:
-        failure = f"a query would take {1 / fastest.facts.gain:.2f} of the time without it"
-    return NoGain(failure, candidates.describe_groups())
+        reason = f"a query would take {1 / fastest.facts.gain:.2f} of the time without it"
+    return NoGain(reason, candidates.describe_groups())
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,9 +402,9 @@ def measure_filter_loss(program: Program, top_k_filter: TopKFilter, rows: Rows) 
     k = min(facts.k, full_scores.size)
     kept_share = facts.ratio * facts.k / facts.rows
     kept_count = max(math.ceil(facts.ratio * facts.k), math.ceil(kept_share * full_scores.size))
-    remaining = np.argsort(-small_scores, kind="stable")[:kept_count]
+    kept_indices = np.argsort(-small_scores, kind="stable")[:kept_count]
     kth_score = np.partition(full_scores, -k)[-k]  # Rows that tie with the k-th are as good.
-    missed = k - min(k, int((full_scores[remaining] >= kth_score).sum()))
+    missed = k - min(k, int((full_scores[kept_indices] >= kth_score).sum()))
     allowed = 1 - facts.precision
     agrees = k - missed >= facts.precision * k
     return RealLoss(full_scores.size, missed / k, allowed, missed, agrees)

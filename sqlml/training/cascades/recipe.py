@@ -88,16 +88,16 @@ class Recipe:
 
 def extract_recipe(model: Any) -> Recipe | None:
     """Return the recipe of a fitted object's last estimator, or None if it cannot be stored."""
-    last = _find_last_estimator(model)
-    path = find_class_key(last)
-    if path.split(".")[0] not in _LIBRARIES or not hasattr(last, "get_params"):
+    estimator = _find_last_estimator(model)
+    path = find_class_key(estimator)
+    if path.split(".")[0] not in _LIBRARIES or not hasattr(estimator, "get_params"):
         return None
     try:
-        parameters = last.get_params(deep=False)
+        parameters = estimator.get_params(deep=False)
     except Exception:  # An object from a file may lack attributes that its class expects.
         return None
-    signature = inspect.signature(type(last).__init__)
-    defaults = {name: p.default for name, p in signature.parameters.items()}
+    signature = inspect.signature(type(estimator).__init__)
+    defaults = {name: parameter.default for name, parameter in signature.parameters.items()}
     changed = {}
     for name, value in parameters.items():
         default = defaults.get(name)
@@ -186,9 +186,9 @@ def _to_json_value(value: Any) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, list | tuple):
-        return [_to_json_value(item) for item in value]
+        return [_to_json_value(element) for element in value]
     if isinstance(value, dict):
-        return {str(key): _to_json_value(item) for key, item in value.items()}
+        return {str(key): _to_json_value(element) for key, element in value.items()}
     if value is not None and not isinstance(value, bool | int | float | str):
         raise TypeError(f"a {type(value).__name__} cannot be stored")
     return value

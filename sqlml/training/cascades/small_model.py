@@ -51,34 +51,34 @@ def fit_closed_form(path: str, parameters: Mapping[str, Any], matrix: Any, targe
 
 
 def _fit_linear_regression(x: Array, y: Array, *, fit_intercept: bool = True) -> dict[str, Any]:
-    return _fit_least_squares(x, y, fit_intercept, lambda a, b: np.linalg.lstsq(a, b)[0])
+    return _fit_least_squares(x, y, fit_intercept, lambda design, b: np.linalg.lstsq(design, b)[0])
 
 
 def _fit_ridge(
     x: Array, y: Array, *, alpha: float = 1.0, fit_intercept: bool = True
 ) -> dict[str, Any]:
-    def solve(a: Array, b: Array) -> Array:
-        return np.asarray(np.linalg.solve(a.T @ a + alpha * np.eye(a.shape[1]), a.T @ b))
+    def solve(a: Array, target: Array) -> Array:
+        return np.asarray(np.linalg.solve(a.T @ a + alpha * np.eye(a.shape[1]), a.T @ target))
 
     return _fit_least_squares(x, y, fit_intercept, solve)
 
 
 def _fit_least_squares(
-    x: Array, y: Array, is_centred: bool, solve: Callable[[Array, Array], Array]
+    x: Array, y: Array, fit_intercept: bool, solve: Callable[[Array, Array], Array]
 ) -> dict[str, Any]:
-    x_mean, y_mean = (x.mean(axis=0), y.mean()) if is_centred else (np.zeros(x.shape[1]), 0.0)
+    x_mean, y_mean = (x.mean(axis=0), y.mean()) if fit_intercept else (np.zeros(x.shape[1]), 0.0)
     weights = solve(x - x_mean, y - y_mean)
     return {"coef_": weights, "intercept_": float(y_mean - x_mean @ weights)}
 
 
 def _fit_gaussian(x: Array, y: Array, *, var_smoothing: float = 1e-9) -> dict[str, Any]:
-    members = [x[y == c] for c in range(int(y.max()) + 1)]
+    rows_by_class = [x[y == code] for code in range(int(y.max()) + 1)]
     min_variance = var_smoothing * x.var(axis=0).max()
     return {
-        "theta_": np.array([rows.mean(axis=0) for rows in members]),
-        "var_": np.array([rows.var(axis=0) + min_variance for rows in members]),
-        "class_prior_": np.array([len(rows) for rows in members]) / len(y),
-        "classes_": np.arange(len(members)),
+        "theta_": np.array([rows.mean(axis=0) for rows in rows_by_class]),
+        "var_": np.array([rows.var(axis=0) + min_variance for rows in rows_by_class]),
+        "class_prior_": np.array([len(rows) for rows in rows_by_class]) / len(y),
+        "classes_": np.arange(len(rows_by_class)),
     }
 
 
@@ -106,7 +106,7 @@ def _fit_bernoulli(
 
 
 def _sum_by_class(x: Array, y: Array) -> Array:
-    return np.array([x[y == c].sum(axis=0) for c in range(int(y.max()) + 1)])
+    return np.array([x[y == code].sum(axis=0) for code in range(int(y.max()) + 1)])
 
 
 def _compute_class_priors(y: Array, fit_prior: bool) -> dict[str, Any]:
@@ -128,34 +128,36 @@ Its arguments are x, (n, k) float64, y, (n,), and the parameters of the class as
 
 
 def train_small_classifier(
-    last: LastEstimator, places: Sequence[int], recipe: Recipe, rows: Rows, labels: Array
+    last_estimator: LastEstimator, indices: Sequence[int], recipe: Recipe, rows: Rows, labels: Array
 ) -> Program:
-    """Train a classifier on the columns `places`, with outputs `label` and `CONFIDENCE`.
+    """Train a classifier on the columns `indices`, with outputs `label` and `CONFIDENCE`.
 
     `labels`, (n,), and the output `label` are indices into the labels of the full model.
     """
-    present, codes = np.unique(labels, return_inverse=True)
-    b, outputs = _append_fitted(last, places, recipe, rows, codes)
+    classes, codes = np.unique(labels, return_inverse=True)
+    b, outputs = _append_fitted(last_estimator, indices, recipe, rows, codes)
     label = outputs.values["label"]
-    if not np.array_equal(present, np.arange(len(last.program.labels[0]))):
-        label = b.op("reshape", b.op("take", present.astype(np.int64)[:, None], label), shape=(1,))
+    if not np.array_equal(classes, np.arange(len(last_estimator.program.labels[0]))):
+        label = b.op("reshape", b.op("take", classes.astype(np.int64)[:, None], label), shape=(1,))
     return verify(b.build({"label": label, CONFIDENCE: _compute_confidence(b, outputs)}))
 
 
 def train_small_scorer(
-    last: LastEstimator, places: Sequence[int], recipe: Recipe, rows: Rows, scores: Array
+    last_estimator: LastEstimator, indices: Sequence[int], recipe: Recipe, rows: Rows, scores: Array
 ) -> Program:
-    """Train a regression of `scores` (n,) on the columns at `places`, with output `CONFIDENCE`."""
-    b, outputs = _append_fitted(last, places, recipe, rows, scores)
+    """Train a regression of `scores` (n,) on the columns at `indices`, with output `CONFIDENCE`."""
+    b, outputs = _append_fitted(last_estimator, indices, recipe, rows, scores)
     return verify(b.build({CONFIDENCE: b.cast(outputs.values["label"], "float64")}))
 
 
 def _append_fitted(
-    last: LastEstimator, places: Sequence[int], recipe: Recipe, rows: Rows, target: Array
+    last_estimator: LastEstimator, indices: Sequence[int], recipe: Recipe, rows: Rows, target: Array
 ) -> tuple[Builder, Outputs]:
-    matrix = compute_features(last, places, rows)
+    matrix = compute_features(last_estimator, indices, rows)
     estimator = _fit_estimator(recipe, matrix, target)
-    return append_estimator(last, places, estimator, sparse=not isinstance(matrix, np.ndarray))
+    return append_estimator(
+        last_estimator, indices, estimator, sparse=not isinstance(matrix, np.ndarray)
+    )
 
 
 def _fit_estimator(recipe: Recipe, matrix: Any, target: Array) -> Any:
@@ -191,11 +193,11 @@ def _compute_confidence(b: Builder, outputs: Outputs) -> Value:
 
 
 def reject_uncertain_labels(
-    small: Program, threshold: float, labels: tuple[Labels, ...]
+    small_model: Program, threshold: float, labels: tuple[Labels, ...]
 ) -> Program:
     """Return a small classifier whose label is -1 unless its confidence exceeds `threshold`."""
-    b = Builder(small.nodes)
-    label, confidence = (b.value(small.outputs[name]) for name in ("label", CONFIDENCE))
+    b = Builder(small_model.nodes)
+    label, confidence = (b.value(small_model.outputs[name]) for name in ("label", CONFIDENCE))
     no_answer = b.constant(np.full(1, -1, np.int64))
     answer = b.op("where", b.op("gt", confidence, threshold), label, no_answer)
     return b.build({"label": answer}, labels)

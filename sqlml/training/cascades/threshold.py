@@ -59,8 +59,8 @@ def binomial_cdf(successes: int, trials: int, share: float) -> float:
     if share >= 1:
         return 0.0
     k = np.arange(successes + 1)
-    logs = _log_choices(trials)[k] + k * math.log(share) + (trials - k) * math.log1p(-share)
-    return float(min(1.0, np.exp(logs).sum()))
+    log_terms = _log_choices(trials)[k] + k * math.log(share) + (trials - k) * math.log1p(-share)
+    return float(min(1.0, np.exp(log_terms).sum()))
 
 
 @lru_cache(maxsize=8)
@@ -81,8 +81,8 @@ def max_failures(trials: int, share: float = LEVEL, level: float = LEVEL) -> int
 @lru_cache(maxsize=8)
 def _log_choices(n: int) -> Array:
     """Return the logarithms of the binomial coefficients n over k, for k from 0 to n."""
-    logs = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, n + 1)))])
-    return np.asarray(logs[n] - logs - logs[::-1])
+    log_factorials = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, n + 1)))])
+    return np.asarray(log_factorials[n] - log_factorials - log_factorials[::-1])
 
 
 MAX_THRESHOLDS = 200
@@ -120,8 +120,8 @@ def find_lowest_threshold(
     order = order[: n - int(np.isnan(confidence).sum())]  # NaN is sorted last.
     if not order.size:
         return None
-    lost = np.cumsum((full_is_correct & ~small_is_correct)[order])
-    won = np.cumsum((small_is_correct & ~full_is_correct)[order])
+    lost_counts = np.cumsum((full_is_correct & ~small_is_correct)[order])
+    won_counts = np.cumsum((small_is_correct & ~full_is_correct)[order])
     sorted_confidence = confidence[order]
     # The threshold below each row. Rows of equal confidence share a threshold.
     thresholds = np.append(sorted_confidence[1:], np.nextafter(sorted_confidence[-1], -np.inf))
@@ -130,10 +130,10 @@ def find_lowest_threshold(
         ends = ends[np.linspace(0, ends.size - 1, MAX_THRESHOLDS).astype(int)]
     lowest = None
     for end in ends:
-        loss_bound = max_loss(int(lost[end]), int(won[end]), n, level)
+        loss_bound = max_loss(int(lost_counts[end]), int(won_counts[end]), n, level)
         if loss_bound > loss:
             break
-        difference = int(lost[end]) - int(won[end])
+        difference = int(lost_counts[end]) - int(won_counts[end])
         lowest = Threshold(float(thresholds[end]), (int(end) + 1) / n, difference / n, loss_bound)
     return lowest
 
@@ -194,8 +194,8 @@ def find_smallest_ratio(
     needed = math.ceil(precision * k)
     ranks = np.sort([find_needed_rank(small[table], full[table], k, needed) for table in tables])
     rank = float(ranks[trials - 1 - max(max_failures(trials), 0)])
-    failed = int((ranks > rank).sum())
-    return Ratio(max(rank / k, 1.0), trials, failed, compute_interval(trials - failed, trials))
+    failures = int((ranks > rank).sum())
+    return Ratio(max(rank / k, 1.0), trials, failures, compute_interval(trials - failures, trials))
 
 
 def find_needed_rank(small_scores: Array, full_scores: Array, k: int, needed: int) -> int:
@@ -207,5 +207,5 @@ def find_needed_rank(small_scores: Array, full_scores: Array, k: int, needed: in
     needed = min(needed, k)
     kth_score = np.partition(full_scores, -k)[-k]  # Rows that tie with the k-th are as good.
     order = np.argsort(-small_scores, kind="stable")
-    good_count = np.cumsum(full_scores[order] >= kth_score)
-    return int(np.searchsorted(good_count, needed)) + 1
+    good_counts = np.cumsum(full_scores[order] >= kth_score)
+    return int(np.searchsorted(good_counts, needed)) + 1

@@ -66,8 +66,8 @@ class MultilayerPerceptron(nn.Module):
 
     def __init__(
         self,
-        inputs: int,
-        outputs: int,
+        n_inputs: int,
+        n_outputs: int,
         hidden_units: Sequence[int],
         activation: str = "relu",
         dropout: float = 0.0,
@@ -76,11 +76,11 @@ class MultilayerPerceptron(nn.Module):
         super().__init__()
         hidden = []
         for width in hidden_units:
-            layers = [nn.Linear(inputs, width), ACTIVATIONS[activation]()]
+            layers = [nn.Linear(n_inputs, width), ACTIVATIONS[activation]()]
             hidden.append(nn.Sequential(*layers, *([nn.Dropout(dropout)] if dropout else [])))
-            inputs = width
+            n_inputs = width
         self.hidden = nn.Sequential(*hidden)
-        self.last = nn.Linear(inputs, outputs)
+        self.last = nn.Linear(n_inputs, n_outputs)
         self.memory = memory
 
     def forward(self, X: Any, weight: Any = None) -> Any:
@@ -118,8 +118,8 @@ def _to_tensor(X: Any) -> Any:
 
 def _make_loader(dataset: Any, batch_size: int, shuffle: bool = False) -> Any:
     """Return a DataLoader that fetches the rows of a batch together."""
-    order = RandomSampler(dataset) if shuffle else SequentialSampler(dataset)
-    return DataLoader(dataset, sampler=BatchSampler(order, batch_size, False), batch_size=None)
+    sampler = RandomSampler(dataset) if shuffle else SequentialSampler(dataset)
+    return DataLoader(dataset, sampler=BatchSampler(sampler, batch_size, False), batch_size=None)
 
 
 class _Net(NeuralNet):  # type: ignore[misc]
@@ -249,17 +249,19 @@ class _DNN(BaseEstimator):  # type: ignore[misc]
         if not 0 <= self.dropout < 1:
             raise ConfigError(f"option dropout must be >= 0 and < 1, not {self.dropout!r}")
 
-    def _fit(self, datasets: Sequence[_Rows], outputs: int, criterion: Any, epochs: Epochs) -> None:
+    def _fit(
+        self, datasets: Sequence[_Rows], n_outputs: int, criterion: Any, epochs: Epochs
+    ) -> None:
         """Train on the first dataset; a second one, of held-out rows, decides on early stopping."""
         self._check_parameters()
-        (data, *held_out), segment = datasets, epochs.segment
+        (dataset, *held_out), segment = datasets, epochs.segment
         callback = _RoundCallback(epochs, stops_early=bool(held_out))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.random_state)
             net = _Net(
                 MultilayerPerceptron,
-                module__inputs=data.X.shape[1],
-                module__outputs=outputs,
+                module__n_inputs=dataset.X.shape[1],
+                module__n_outputs=n_outputs,
                 module__hidden_units=tuple(self.hidden_units),
                 module__activation=self.activation,
                 module__dropout=self.dropout,
@@ -279,7 +281,7 @@ class _DNN(BaseEstimator):  # type: ignore[misc]
                 verbose=0,
             )
             net.initialize()
-            net.notify("on_train_begin", X=data, y=None)
+            net.notify("on_train_begin", X=dataset, y=None)
             if segment is not None:
                 torch.manual_seed(self.random_state + segment.number)
                 if segment.state is not None:
@@ -288,7 +290,7 @@ class _DNN(BaseEstimator):  # type: ignore[misc]
                     net.optimizer_.load_state_dict(state["optimizer"])
                     callback.epochs_before, callback.best = state["epochs"], state["best"]
             with suppress(_StopTraining):  # Unlike fit, fit_loop does not catch Ctrl-C.
-                net.fit_loop(data, epochs=self.max_epochs if segment is None else segment.count)
+                net.fit_loop(dataset, epochs=self.max_epochs if segment is None else segment.count)
         if segment is not None:
             state = {
                 "module": net.module_.state_dict(),
@@ -296,13 +298,13 @@ class _DNN(BaseEstimator):  # type: ignore[misc]
                 "epochs": callback.epochs_before + len(net.history),
                 "best": callback.best,
             }
-            content = io.BytesIO()
-            torch.save(state, content)
-            self.state_ = content.getvalue()
+            buffer = io.BytesIO()
+            torch.save(state, buffer)
+            self.state_ = buffer.getvalue()
         if callback.best is not None:
             net.module_.load_state_dict(callback.best[2])
         self.module_ = copy.deepcopy(net.module_).eval()
-        self.n_features_in_ = data.X.shape[1]
+        self.n_features_in_ = dataset.X.shape[1]
 
     def _compute_scores(self, X: Any) -> Any:
         with torch.inference_mode():
@@ -381,10 +383,10 @@ class DNNRegressor(RegressorMixin, _DNN):  # type: ignore[misc]
         held_out_rows = [make_rows(*held_out)] if held_out else []
         datasets = [make_rows(X, targets, sample_weight), *held_out_rows]
         self._fit(datasets, 1, nn.MSELoss, epochs)
-        last = self.module_.last
+        output_layer = self.module_.last
         with torch.no_grad():
-            last.weight.mul_(spread)
-            last.bias.mul_(spread).add_(mean)
+            output_layer.weight.mul_(spread)
+            output_layer.bias.mul_(spread).add_(mean)
         return self
 
     def predict(self, X: Any) -> Array:

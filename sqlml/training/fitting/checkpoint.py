@@ -53,10 +53,10 @@ class Checkpoint:
     path: Path
 
     @classmethod
-    def of(cls, folder: str, identity: str, parts: Iterable[Part | None]) -> Checkpoint:
+    def of(cls, folder: str, identity: str, data_parts: Iterable[Part | None]) -> Checkpoint:
         """Return the checkpoint of a training, named for its statement, options and rows."""
         digest = sha256(identity.encode())
-        for part in parts:
+        for part in data_parts:
             for array in () if part is None else _read_arrays(part):
                 digest.update(np.ascontiguousarray(array).data)
         _make_private(folder)
@@ -74,7 +74,7 @@ class Checkpoint:
         header_line, _, saved_content = body.removeprefix(_HEADER).partition(b"\n")
         try:
             header = json.loads(header_line)
-            losses = tuple((_parse_loss(a), _parse_loss(b)) for a, b in header["losses"])
+            losses = tuple((_parse_loss(loss), _parse_loss(b)) for loss, b in header["losses"])
             return Saved(str(header["metric"]), losses, saved_content)
         except (ValueError, TypeError, KeyError, RecursionError):
             return None
@@ -164,7 +164,7 @@ def fit_in_segments(
             checkpoint.remove()
             return fit_in_segments(checkpoint, log, rounds, fit_segment, model_format)
         resumes = False
-        losses = tuple((r.loss, r.eval_loss) for r in log.rounds)
+        losses = tuple((past_round.loss, past_round.eval_loss) for past_round in log.rounds)
         checkpoint.save(Saved(log.metric, losses, content))
         model = model_format.load(content)
     return model
@@ -240,7 +240,7 @@ class Fitting:
 
     parameters: the parameters of the estimator. categories: the indices of categorical columns in
     X. held_out: None if no rows are held out. memory_limit: the memory limit of the engine, in
-    bytes. classes: the number of classes of the label. checkpoint: saves the rounds, or None.
+    bytes. n_classes: the number of classes of the label. checkpoint: saves the rounds, or None.
     """
 
     request: Request
@@ -250,7 +250,7 @@ class Fitting:
     held_out: Part | None
     log: TrainingLog
     memory_limit: float
-    classes: int = 0
+    n_classes: int = 0
     checkpoint: Checkpoint | None = None
 
     @property

@@ -36,8 +36,8 @@ def fit_by_blocks(fitting: Fitting) -> Any:
     Each pass reads the rows in a different order. The fit ends when the loss on a sample hardly
     decreases in two passes.
     """
-    request, data, log = fitting.request, fitting.fitted, fitting.log
-    parameters, row_count = fitting.parameters, data.X.shape[0]
+    request, fitted, log = fitting.request, fitting.fitted, fitting.log
+    parameters, row_count = fitting.parameters, fitted.X.shape[0]
     replacement = find_block_estimator(request.trainer.path, parameters)
     assert replacement is not None
     # Ignore the default that a solver has for max_iter.
@@ -48,20 +48,20 @@ def fit_by_blocks(fitting: Fitting) -> Any:
     requested = {"random_state": request.seed, **parameters}
     estimator = import_class(replacement.path)(**replacement.parameters(requested, row_count))
     random = np.random.default_rng(request.seed)
-    parts = [data] if fitting.held_out is None else [data, fitting.held_out]
+    parts = [fitted] if fitting.held_out is None else [fitted, fitting.held_out]
     samples = [sample_rows(part, 20_000) for part in parts]
     losses_by_task = {"classify": "log_loss", "regress": "mean_squared_error"}
     log.metric = losses_by_task.get(request.task, "mean_squared_distance")
     idle_passes, best_loss = 0, float("inf")
     for pass_number in range(passes):
-        for X, y, weight in _shuffle_blocks(data, random):
+        for X, y, weight in _shuffle_blocks(fitted, random):
             if pass_number == 0 and hasattr(estimator, "eta0") and not hasattr(estimator, "t_"):
                 estimator.set_params(eta0=_estimate_learning_rate(X))
-            arguments: dict[str, Any] = {} if weight is None else {"sample_weight": weight}
-            if fitting.classes:
-                arguments["classes"] = np.arange(fitting.classes)
-            estimator.partial_fit(X, *(() if y is None else (y,)), **arguments)
-        losses = [_compute_loss(estimator, part, fitting.classes) for part in samples]
+            fit_arguments: dict[str, Any] = {} if weight is None else {"sample_weight": weight}
+            if fitting.n_classes:
+                fit_arguments["classes"] = np.arange(fitting.n_classes)
+            estimator.partial_fit(X, *(() if y is None else (y,)), **fit_arguments)
+        losses = [_compute_loss(estimator, part, fitting.n_classes) for part in samples]
         log.add_round(losses[0], losses[1] if len(losses) > 1 else None)
         has_gained = losses[0] < best_loss * (1 - parameters.get("tol", MIN_GAIN))
         idle_passes = 0 if has_gained or pass_number == 0 else idle_passes + 1
@@ -73,14 +73,14 @@ def fit_by_blocks(fitting: Fitting) -> Any:
 
 def _shuffle_blocks(part: Part, random: np.random.Generator) -> Iterator[tuple[Any, Any, Any]]:
     """Yield all rows in blocks of distant stretches, each as X, y or None, and weight or None."""
-    size = max(part.X.block_rows // BLOCK_STRETCHES, 1)
-    starts = random.permutation(np.arange(0, len(part.X), size))
+    stretch_rows = max(part.X.block_rows // BLOCK_STRETCHES, 1)
+    starts = random.permutation(np.arange(0, len(part.X), stretch_rows))
     for block_start in range(0, len(starts), BLOCK_STRETCHES):
         block_starts = starts[block_start : block_start + BLOCK_STRETCHES]
-        stretches = [(start, min(start + size, len(part.X))) for start in block_starts]
+        stretches = [(start, min(start + stretch_rows, len(part.X))) for start in block_starts]
         y, weight = (
-            None if v is None else np.concatenate([v[a:b] for a, b in stretches])
-            for v in (part.y, part.weight)
+            None if values is None else np.concatenate([values[begin:b] for begin, b in stretches])
+            for values in (part.y, part.weight)
         )
         yield part.X.stretches(stretches), y, weight
 
@@ -91,11 +91,11 @@ def _estimate_learning_rate(X: Any) -> float:
     return float(0.5 / max(np.mean(squares), 1.0))
 
 
-def _compute_loss(estimator: Any, part: Part, classes: int) -> float:
+def _compute_loss(estimator: Any, part: Part, n_classes: int) -> float:
     from sklearn import metrics
 
-    if classes:
-        codes = np.arange(classes)
+    if n_classes:
+        codes = np.arange(n_classes)
         proba = estimator.predict_proba(part.X)
         return float(metrics.log_loss(part.y, proba, sample_weight=part.weight, labels=codes))
     if part.y is not None:
@@ -109,23 +109,23 @@ def _compute_loss(estimator: Any, part: Part, classes: int) -> float:
 
 def fit_sklearn(fitting: Fitting) -> Any:
     """Fit a scikit-learn estimator, or its replacement if the rows are in blocks."""
-    data, held_out = fitting.fitted, fitting.held_out
-    if isinstance(data.X, Blocks):
+    fitted, held_out = fitting.fitted, fitting.held_out
+    if isinstance(fitted.X, Blocks):
         return fit_by_blocks(fitting)
     trainer = fitting.request.trainer
-    parameters, options = dict(fitting.parameters), {}
+    parameters, fit_arguments = dict(fitting.parameters), {}
     if trainer.stops_early:
         parameters["categorical_features"] = fitting.categories or None
         parameters["early_stopping"] = fitting.patience is not None
         if fitting.patience is not None and held_out is not None:
             parameters["n_iter_no_change"] = fitting.patience
-            options = {"X_val": held_out.X, "y_val": held_out.y}
+            fit_arguments = {"X_val": held_out.X, "y_val": held_out.y}
             if held_out.weight is not None:
-                options["sample_weight_val"] = held_out.weight
-    if data.weight is not None:
-        options["sample_weight"] = data.weight
-    arguments = (data.X,) if data.y is None else (data.X, data.y)
-    estimator = trainer.estimator_class()(**parameters).fit(*arguments, **options)
+                fit_arguments["sample_weight_val"] = held_out.weight
+    if fitted.weight is not None:
+        fit_arguments["sample_weight"] = fitted.weight
+    rows = (fitted.X,) if fitted.y is None else (fitted.X, fitted.y)
+    estimator = trainer.estimator_class()(**parameters).fit(*rows, **fit_arguments)
     if trainer.stops_early and fitting.patience is not None:
         fitting.log.metric = "loss"
         scores = zip(estimator.train_score_[1:], estimator.validation_score_[1:], strict=True)
@@ -137,15 +137,15 @@ def fit_sklearn(fitting: Fitting) -> Any:
 def fit_torch(fitting: Fitting) -> Any:
     from sqlml.training.estimators.dnn import Epochs, Segment
 
-    data, held_out, checkpoint = fitting.fitted, fitting.held_out, fitting.checkpoint
+    fitted, held_out, checkpoint = fitting.fitted, fitting.held_out, fitting.checkpoint
     fitting.log.metric = "loss"
     estimator = fitting.request.trainer.estimator_class()(**fitting.parameters)
-    holdout = None if held_out is None else (held_out.X, held_out.y, held_out.weight)
+    held_out_arrays = None if held_out is None else (held_out.X, held_out.y, held_out.weight)
 
     def fit_segment(number: int, rounds: int, state: Any) -> Any:
         segment = None if checkpoint is None else Segment(number, rounds, state)
         epochs = Epochs(fitting.patience, fitting.log.add_round, segment)
-        return estimator.fit(data.X, data.y, data.weight, holdout, epochs)
+        return estimator.fit(fitted.X, fitted.y, fitted.weight, held_out_arrays, epochs)
 
     rounds = estimator.max_epochs
     if checkpoint is None:
@@ -194,7 +194,7 @@ _MESSAGE_RULES = (
 
 def fit(fitting: Fitting) -> Any:
     names = ("n_estimators", "iterations", "max_iter", "max_epochs")
-    rounds = next((fitting.parameters[n] for n in names if n in fitting.parameters), None)
+    rounds = next((fitting.parameters[name] for name in names if name in fitting.parameters), None)
     fitting.log.start(rounds)
     estimator = FITTERS[fitting.request.trainer.package](fitting)
     show_stage("measuring it")

@@ -34,26 +34,28 @@ def _fit_with_xgboost(folder: str | None, fitting: Fitting) -> Any:
     """Fit a booster, with bins in `folder` or in memory, and load it into an XGBoost estimator."""
     import xgboost
 
-    data, held_out = fitting.fitted, fitting.held_out
-    parameters, types = dict(fitting.parameters), None
+    fitted, held_out = fitting.fitted, fitting.held_out
+    parameters, feature_types = dict(fitting.parameters), None
     if fitting.categories:
-        types = ["c" if k in fitting.categories else "q" for k in range(data.X.shape[1])]
-        parameters["feature_types"] = types
+        feature_types = ["c" if k in fitting.categories else "q" for k in range(fitted.X.shape[1])]
+        parameters["feature_types"] = feature_types
     estimator = fitting.request.trainer.estimator_class()(**parameters)
     options = _build_train_options(estimator, fitting)
-    matrix = _build_matrix(data, types, estimator, folder)
-    sides = [(matrix, "training")]
+    matrix = _build_matrix(fitted, feature_types, estimator, folder)
+    evals = [(matrix, "training")]
     if held_out is not None:
-        sides.append((_build_matrix(held_out, types, estimator, folder, matrix), "held_out"))
+        evals.append(
+            (_build_matrix(held_out, feature_types, estimator, folder, matrix), "held_out")
+        )
     if not fitting.request.trainer.stops_early:  # A forest is fitted in one round.
-        sides = []
+        evals = []
 
     def fit_segment(number: int, rounds: int, model: Any) -> Any:
         return xgboost.train(
             {**options, "random_state": fitting.request.seed + number},
             matrix,
             rounds,
-            evals=sides,
+            evals=evals,
             callbacks=_make_callbacks(fitting, model),
             verbose_eval=False,
             xgb_model=model,
@@ -66,7 +68,7 @@ def _fit_with_xgboost(folder: str | None, fitting: Fitting) -> Any:
         return xgboost.Booster(options, model_file=bytearray(content))
 
     rounds = estimator.get_num_boosting_rounds()
-    checkpoint = fitting.checkpoint if sides else None
+    checkpoint = fitting.checkpoint if evals else None
     model_format = ModelFormat("xgboost", dump, load)
     booster = fit_in_segments(checkpoint, fitting.log, rounds, fit_segment, model_format)
     # early_stopping_rounds is not set, so that a clone can be fitted without held-out rows.
@@ -82,47 +84,47 @@ def _make_callbacks(fitting: Fitting, model: Any) -> list[Any]:
 
     class RoundLogger(TrainingCallback):
         def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
-            sides = [list(metrics.items())[-1] for metrics in evals_log.values()]
-            log.metric = sides[-1][0] if sides else ""
-            losses = [float(np.atleast_1d(values[-1])[0]) for _, values in sides]
+            metric_values = [list(metrics.items())[-1] for metrics in evals_log.values()]
+            log.metric = metric_values[-1][0] if metric_values else ""
+            losses = [float(np.atleast_1d(values[-1])[0]) for _, values in metric_values]
             log.add_round(losses[0] if losses else None, losses[1] if len(losses) > 1 else None)
             return False
 
     if fitting.patience is None:
         return [RoundLogger()]
-    stop = EarlyStopping(rounds=fitting.patience)
+    early_stopping = EarlyStopping(rounds=fitting.patience)
     for epoch, past_round in enumerate(log.rounds):  # Replay the rounds of earlier segments.
         losses: Any = {"held_out": {log.metric: [past_round.eval_loss]}}
-        stop.after_iteration(model, epoch, losses)
-    return [RoundLogger(), stop]
+        early_stopping.after_iteration(model, epoch, losses)
+    return [RoundLogger(), early_stopping]
 
 
 def _build_train_options(estimator: Any, fitting: Fitting) -> dict[str, Any]:
     options: dict[str, Any] = estimator.get_xgb_params()
-    if fitting.classes == 2 and options.get("objective") is None:
+    if fitting.n_classes == 2 and options.get("objective") is None:
         options["objective"] = "binary:logistic"
-    if fitting.classes > 2:
+    if fitting.n_classes > 2:
         if options.get("objective") != "multi:softmax":
             options["objective"] = "multi:softprob"
-        options["num_class"] = fitting.classes
+        options["num_class"] = fitting.n_classes
     return options
 
 
 def _build_matrix(
-    part: Part, types: Any, estimator: Any, folder: str | None, reference: Any = None
+    part: Part, feature_types: Any, estimator: Any, folder: str | None, reference: Any = None
 ) -> Any:
     """Build the XGBoost matrix of `part`, quantized to one byte per number if it trains on bins.
 
     A matrix of held-out rows takes the bins of `reference`, the matrix of the fitted rows. The
-    bins are stored in `folder`, or in memory if it is None. `types` are XGBoost's feature types.
+    bins are stored in `folder`, or in memory if it is None. XGBoost names the `feature_types`.
     """
     import xgboost
 
-    options = {"nthread": estimator.n_jobs, "enable_categorical": types is not None}
+    options = {"nthread": estimator.n_jobs, "enable_categorical": feature_types is not None}
     columns = {"label": part.y, "weight": part.weight, "qid": part.group}
-    row_columns = {name: v for name, v in columns.items() if v is not None}
+    row_columns = {name: values for name, values in columns.items() if values is not None}
     if not uses_bins(estimator.get_xgb_params()):
-        return xgboost.DMatrix(part.X, feature_types=types, **row_columns, **options)
+        return xgboost.DMatrix(part.X, feature_types=feature_types, **row_columns, **options)
 
     class Rows(xgboost.DataIter):
         """An iterator over the rows, which XGBoost restarts as needed."""
@@ -144,8 +146,8 @@ def _build_matrix(
                 return False
             rows = slice(self._row, self._row + len(block))
             self._row = rows.stop
-            block_columns = {name: v[rows] for name, v in row_columns.items()}
-            input_data(data=_to_arrow(block), feature_types=types, **block_columns)
+            block_columns = {name: values[rows] for name, values in row_columns.items()}
+            input_data(data=_to_arrow(block), feature_types=feature_types, **block_columns)
             return True
 
     max_bin = getattr(estimator, "max_bin", None)
@@ -188,9 +190,9 @@ def _open_bin_folder(fitting: Fitting) -> AbstractContextManager[str | None]:
     nbytes = X.shape[0] * X.shape[1] * _BYTES_PER_BIN
     if not fitting.request.out_of_core and nbytes <= _BIN_MEMORY_SHARE * fitting.memory_limit:
         return nullcontext()
-    rows = len(X) + (0 if held_out is None else len(held_out.X))
-    width = 2 if fitting.parameters.get("max_bin", 0) > 256 else 1
-    needed = 1.1 * rows * (X.shape[1] * _BYTES_PER_BIN * width + _EXTRA_ROW_BYTES)
+    row_count = len(X) + (0 if held_out is None else len(held_out.X))
+    bin_bytes = 2 if fitting.parameters.get("max_bin", 0) > 256 else 1
+    needed = 1.1 * row_count * (X.shape[1] * _BYTES_PER_BIN * bin_bytes + _EXTRA_ROW_BYTES)
     folder = X.store.folder or tempfile.gettempdir()
     if shutil.disk_usage(folder).free < needed:
         raise ConfigError(
@@ -204,10 +206,10 @@ def fit_lightgbm(fitting: Fitting) -> Any:
     """Fit a LightGBM estimator, by `lightgbm.train` for rows in a file or saved rounds."""
     import lightgbm
 
-    log, data, held_out = fitting.log, fitting.fitted, fitting.held_out
+    log, fitted, held_out = fitting.log, fitting.fitted, fitting.held_out
 
     def log_round(environment: Any) -> None:
-        losses = {side: value for side, _, value, *_ in environment.evaluation_result_list}
+        losses = {name: value for name, _, value, *_ in environment.evaluation_result_list}
         metrics = [metric for _, metric, *_ in environment.evaluation_result_list]
         log.metric = metrics[-1] if metrics else ""
         log.add_round(losses.get("training"), losses.get("held out"))
@@ -215,30 +217,32 @@ def fit_lightgbm(fitting: Fitting) -> Any:
     parameters = dict(fitting.parameters)
     if fitting.categories:
         parameters["categorical_column"] = fitting.categories
-    if isinstance(data.X, StoredRows) and "force_row_wise" not in fitting.request.options:
+    if isinstance(fitted.X, StoredRows) and "force_row_wise" not in fitting.request.options:
         del parameters["force_row_wise"]  # It would store the bins twice.
         parameters["force_col_wise"] = True
     estimator = fitting.request.trainer.estimator_class()(**parameters)
-    if isinstance(data.X, StoredRows) or fitting.checkpoint is not None:
+    if isinstance(fitted.X, StoredRows) or fitting.checkpoint is not None:
         return _fit_with_lightgbm(fitting, estimator, log_round)
-    sides = {"training": data} if held_out is None else {"training": data, "held out": held_out}
+    eval_sets = (
+        {"training": fitted} if held_out is None else {"training": fitted, "held out": held_out}
+    )
     callbacks: list[Any] = [log_round]
     if fitting.patience is not None:
         callbacks.append(lightgbm.early_stopping(fitting.patience, verbose=False))
-    options: dict[str, Any] = {"eval_names": list(sides), "callbacks": callbacks}
+    options: dict[str, Any] = {"eval_names": list(eval_sets), "callbacks": callbacks}
     if "eval_X" in inspect.signature(estimator.fit).parameters:  # LightGBM 4.7 and later
-        options["eval_X"] = tuple(part.X for part in sides.values())
-        options["eval_y"] = tuple(part.y for part in sides.values())
+        options["eval_X"] = tuple(part.X for part in eval_sets.values())
+        options["eval_y"] = tuple(part.y for part in eval_sets.values())
     else:
-        options["eval_set"] = [(part.X, part.y) for part in sides.values()]
-    if data.weight is not None:
-        options["sample_weight"] = data.weight
-        options["eval_sample_weight"] = [part.weight for part in sides.values()]
-    if data.group is not None:
-        groups = [part.group for part in sides.values() if part.group is not None]
-        options["group"] = _compute_group_sizes(data.group)
+        options["eval_set"] = [(part.X, part.y) for part in eval_sets.values()]
+    if fitted.weight is not None:
+        options["sample_weight"] = fitted.weight
+        options["eval_sample_weight"] = [part.weight for part in eval_sets.values()]
+    if fitted.group is not None:
+        groups = [part.group for part in eval_sets.values() if part.group is not None]
+        options["group"] = _compute_group_sizes(fitted.group)
         options["eval_group"] = [_compute_group_sizes(group) for group in groups]
-    return estimator.fit(data.X, data.y, **options)
+    return estimator.fit(fitted.X, fitted.y, **options)
 
 
 def _fit_with_lightgbm(fitting: Fitting, estimator: Any, log_round: Any) -> Any:
@@ -246,17 +250,19 @@ def _fit_with_lightgbm(fitting: Fitting, estimator: Any, log_round: Any) -> Any:
     import lightgbm
     from lightgbm.callback import EarlyStopException
 
-    log, data, held_out = fitting.log, fitting.fitted, fitting.held_out
-    classes = max(fitting.classes, 1)
+    log, fitted, held_out = fitting.log, fitting.fitted, fitting.held_out
+    n_classes = max(fitting.n_classes, 1)
     # A fit on zeros sets the estimator's parameters and all attributes except its trees.
-    estimator.fit(np.zeros((2 * classes, data.X.shape[1])), np.repeat(np.arange(classes), 2))
+    estimator.fit(np.zeros((2 * n_classes, fitted.X.shape[1])), np.repeat(np.arange(n_classes), 2))
     options = dict(estimator.booster_.params)
     rounds = options.pop("num_iterations")
     # Each segment of a checkpoint reads the raw rows again.
     dataset_options = {"params": options, "free_raw_data": fitting.checkpoint is None}
-    sides = {"training": _make_dataset(data, **dataset_options)}
+    datasets = {"training": _make_dataset(fitted, **dataset_options)}
     if held_out is not None:
-        sides["held out"] = _make_dataset(held_out, reference=sides["training"], **dataset_options)
+        datasets["held out"] = _make_dataset(
+            held_out, reference=datasets["training"], **dataset_options
+        )
 
     def stop_early(environment: Any) -> None:
         """Stop early, as LightGBM's own callback does, but count the rounds of all segments."""
@@ -268,10 +274,10 @@ def _fit_with_lightgbm(fitting: Fitting, estimator: Any, log_round: Any) -> Any:
     def fit_segment(number: int, rounds: int, model: Any) -> Any:
         return lightgbm.train(
             {**options, "random_state": fitting.request.seed + number},
-            sides["training"],
+            datasets["training"],
             rounds,
-            valid_sets=list(sides.values()),
-            valid_names=list(sides),
+            valid_sets=list(datasets.values()),
+            valid_names=list(datasets),
             init_model=model,
             callbacks=[log_round, stop_early],
         )
@@ -331,23 +337,25 @@ def fit_catboost(fitting: Fitting) -> Any:
     import catboost
 
     log, held_out = fitting.log, fitting.held_out
-    raised: list[BaseException] = []
+    errors: list[BaseException] = []
 
     class RoundLogger:
         def after_iteration(self, info: Any) -> bool:
-            metrics = {side: next(iter(m.items())) for side, m in info.metrics.items() if m}
+            metrics = {dataset: next(iter(m.items())) for dataset, m in info.metrics.items() if m}
             log.metric = next(iter(metrics.values()))[0] if metrics else ""
-            losses = {side: values[-1] for side, (_, values) in metrics.items()}
+            losses = {dataset: values[-1] for dataset, (_, values) in metrics.items()}
             try:
                 log.add_round(losses.get("learn"), losses.get("validation"))
             except BaseException as error:
-                raised.append(error)  # CatBoost would wrap it, so it is raised after the fit.
-            return not raised
+                errors.append(error)  # CatBoost would wrap it, so it is raised after the fit.
+            return not errors
 
     def make_pool(part: Part) -> Any:
         options = {} if part.group is None else {"group_id": part.group}
-        names = fitting.categories
-        return catboost.Pool(part.X, part.y, cat_features=names, weight=part.weight, **options)
+        cat_features = fitting.categories
+        return catboost.Pool(
+            part.X, part.y, cat_features=cat_features, weight=part.weight, **options
+        )
 
     parameters = dict(fitting.parameters)
     if fitting.categories:
@@ -361,6 +369,6 @@ def fit_catboost(fitting: Fitting) -> Any:
         options["early_stopping_rounds"] = fitting.patience
         options["use_best_model"] = fitting.patience is not None
     estimator.fit(make_pool(fitting.fitted), callbacks=[RoundLogger()], **options)
-    if raised:
-        raise raised[0]
+    if errors:
+        raise errors[0]
     return estimator

@@ -117,7 +117,9 @@ class _Search:
 
     def _make_distributions(self) -> dict[str, Any]:
         """Return the distributions from which optuna draws numbers, or indices of candidates."""
-        return {name: self._make_distribution(s) for name, s in self.request.searched.items()}
+        return {
+            name: self._make_distribution(space) for name, space in self.request.searched.items()
+        }
 
     def _make_distribution(self, space: SearchSpace) -> Any:
         distributions = self.optuna.distributions

@@ -71,15 +71,15 @@ def parse_constraints(option: str, value: Any) -> Constraints:
     >>> parse_constraints("monotone_constraints", "(1, 0)"), parse_constraints("m", [["age", -1]])
     ((1, 0), (('age', -1),))
     """
-    items: Any = value
+    constraints: Any = value
     if isinstance(value, str) and re.fullmatch(r"\s*\(?[\s\d,+-]*\)?\s*", value):
-        items = [int(number) for number in re.findall(r"[+-]?\d+", value)]
-    if isinstance(items, list | tuple) and items:
-        if all(type(v) is int and v in _DIRECTIONS for v in items):
-            return tuple(items)
-        pairs = [tuple(v) for v in items if isinstance(v, list | tuple) and len(v) == 2]
+        constraints = [int(number) for number in re.findall(r"[+-]?\d+", value)]
+    if isinstance(constraints, list | tuple) and constraints:
+        if all(type(v) is int and v in _DIRECTIONS for v in constraints):
+            return tuple(constraints)
+        pairs = [tuple(v) for v in constraints if isinstance(v, list | tuple) and len(v) == 2]
         are_valid = (isinstance(n, str) and type(v) is int and v in _DIRECTIONS for n, v in pairs)
-        if len(pairs) == len(items) and all(are_valid):
+        if len(pairs) == len(constraints) and all(are_valid):
             return tuple(pairs)
     raise ConfigError(
         f"option {option} must be -1, 0 or 1 for each feature, such as [1, 0, -1], or by name, "
@@ -104,7 +104,7 @@ def order_constraints(
         if ordered_parameters.get(option) is None:
             continue
         columns = query_columns, numeric_columns
-        directions = _constraints_by_name(option, ordered_parameters[option], *columns)
+        directions = _map_constraints(option, ordered_parameters[option], *columns)
         by_column = [0 if name is None else directions.get(name, 0) for name in estimator_columns]
         # CatBoost copies a list, and scikit-learn's clone rejects copied parameters.
         text = f"({','.join(map(str, by_column))})"
@@ -112,19 +112,19 @@ def order_constraints(
     return ordered_parameters
 
 
-def _constraints_by_name(
+def _map_constraints(
     option: str,
     constraints: Constraints,
     query_columns: Sequence[str],
     numeric_columns: Collection[str],
 ) -> dict[str, int]:
     """Return the direction of each feature; reject unknown features and constrained categories."""
-    by_position = [item for item in constraints if not isinstance(item, tuple)]
+    by_position = [constraint for constraint in constraints if not isinstance(constraint, tuple)]
     if by_position and len(by_position) != len(query_columns):
         features = f"{len(query_columns)} features: {', '.join(query_columns)}"
         message = f"option {option} has {len(by_position)} values, and the model has {features}"
         raise ConfigError(message)
-    directions = dict(item for item in constraints if isinstance(item, tuple))
+    directions = dict(constraint for constraint in constraints if isinstance(constraint, tuple))
     directions |= dict(zip(query_columns, by_position, strict=False))
     for name, direction in directions.items():
         if name not in query_columns:
@@ -251,10 +251,10 @@ def map_parameter_aliases(trainer: Trainer) -> Mapping[str, str]:
     """
     if trainer.package != "lightgbm":
         return MappingProxyType({})
-    first_names = _read_lightgbm_names()
+    primary_names = _read_lightgbm_names()
     declared = inspect.signature(trainer.estimator_class().__init__).parameters
-    declared_names = {first_names[name]: name for name in declared if name in first_names}
-    return MappingProxyType({n: declared_names.get(f, f) for n, f in first_names.items()})
+    declared_names = {primary_names[name]: name for name in declared if name in primary_names}
+    return MappingProxyType({alias: declared_names.get(f, f) for alias, f in primary_names.items()})
 
 
 @lru_cache(maxsize=1)
@@ -267,56 +267,56 @@ def _read_lightgbm_names() -> Mapping[str, str]:
 
 
 def check_parameters(
-    trainer: Trainer, given: Mapping[str, Any], written: Mapping[str, str] = MappingProxyType({})
+    trainer: Trainer, given: Mapping[str, Any], spellings: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, Any]:
-    """Convert parameters to the estimator's types. Errors use their spelling in `written`."""
-    return {n: _check_parameter(trainer, n, v, written.get(n, n)) for n, v in given.items()}
+    """Convert parameters to the estimator's types. Errors use their spelling in `spellings`."""
+    return {n: _check_parameter(trainer, n, v, spellings.get(n, n)) for n, v in given.items()}
 
 
-def check_search(trainer: Trainer, name: str, space: SearchSpace, written: str) -> SearchSpace:
+def check_search(trainer: Trainer, name: str, space: SearchSpace, spelling: str) -> SearchSpace:
     if isinstance(space, Candidates):
-        return Candidates(tuple(_check_parameter(trainer, name, v, written) for v in space.values))
-    parameter_type = _parameter_types(trainer).get(name)
+        return Candidates(tuple(_check_parameter(trainer, name, v, spelling) for v in space.values))
+    parameter_type = _read_parameter_types(trainer).get(name)
     if parameter_type not in (None, int, float):
         advice = "search for it with hparam_candidates([...])"
-        raise ConfigError(f"option {written} must be {_TYPE_NAMES[parameter_type]}: {advice}")
+        raise ConfigError(f"option {spelling} must be {_TYPE_NAMES[parameter_type]}: {advice}")
     if parameter_type is not None:
-        ends = (space.low, space.high)
-        return Range(*(_check_parameter(trainer, name, end, written) for end in ends))
+        bounds = (space.low, space.high)
+        return Range(*(_check_parameter(trainer, name, bound, spelling) for bound in bounds))
     if name in COUNTS:
-        _check_count(name, space.low, written)
+        _check_count(name, space.low, spelling)
     return space
 
 
-def _check_parameter(trainer: Trainer, name: str, value: Any, written: str) -> Any:
+def _check_parameter(trainer: Trainer, name: str, value: Any, spelling: str) -> Any:
     if value is None:
         return value
     if name in MONOTONE_OPTIONS:
-        return parse_constraints(written, value)
+        return parse_constraints(spelling, value)
     if name == "hidden_units" and type(value) is int:
         value = (value,)
     elif isinstance(value, str):
-        value = _normalize_word(trainer, name, value, written)
-    value = _convert_type(name, value, _parameter_types(trainer).get(name), written)
+        value = _normalize_word(trainer, name, value, spelling)
+    value = _convert_type(name, value, _read_parameter_types(trainer).get(name), spelling)
     if name in COUNTS:
-        _check_count(name, value, written)
+        _check_count(name, value, spelling)
     if trainer.package == "lightgbm":
-        _check_words(value, written)
+        _check_words(value, spelling)
     return value
 
 
-def _check_words(value: Any, written: str) -> None:
+def _check_words(value: Any, spelling: str) -> None:
     if isinstance(value, list | tuple):
-        for item in value:
-            _check_words(item, written)
+        for element in value:
+            _check_words(element, spelling)
     elif isinstance(value, str) and not _LIGHTGBM_WORD.fullmatch(value):
         text = option_text(value)
         raise ConfigError(
-            f"option {written} must be a word of LightGBM's without spaces, not {text}"
+            f"option {spelling} must be a word of LightGBM's without spaces, not {text}"
         )
 
 
-def _convert_type(name: str, value: Any, parameter_type: type | None, written: str) -> Any:
+def _convert_type(name: str, value: Any, parameter_type: type | None, spelling: str) -> Any:
     if parameter_type is None:
         return list(value) if isinstance(value, tuple) else value
     if parameter_type is float and type(value) in (int, float):
@@ -325,7 +325,7 @@ def _convert_type(name: str, value: Any, parameter_type: type | None, written: s
         return int(value)
     if type(value) is not parameter_type:
         expected = _TYPE_NAMES[parameter_type]
-        raise ConfigError(f"option {written} must be {expected}, not {option_text(value)}")
+        raise ConfigError(f"option {spelling} must be {expected}, not {option_text(value)}")
     return value
 
 
@@ -336,23 +336,23 @@ COUNTS = frozenset(
 """Parameters that count something, and must be at least 1."""
 
 
-def _check_count(name: str, value: Any, written: str) -> None:
+def _check_count(name: str, value: Any, spelling: str) -> None:
     """Reject a count below 1, with which some libraries would train an empty model."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return
-    if written == "pca_explained_variance_ratio":
+    if spelling == "pca_explained_variance_ratio":
         if not 0 < value < 1:
-            raise ConfigError(f"option {written} must be above 0 and below 1, not {value}")
+            raise ConfigError(f"option {spelling} must be above 0 and below 1, not {value}")
     elif value < 1 and (name != "n_components" or type(value) is int or value <= 0):
-        raise ConfigError(f"option {written} must be at least 1, not {value}")
+        raise ConfigError(f"option {spelling} must be at least 1, not {value}")
 
 
-def _normalize_word(trainer: Trainer, name: str, value: str, written: str) -> str:
+def _normalize_word(trainer: Trainer, name: str, value: str, spelling: str) -> str:
     """Spell a keyword as the library does, since BigQuery writes 'DART', 'RELU' or 'FULL'."""
     if trainer.path.endswith(".KMeans") and name == "init":
         if value.lower() == "custom":
             advice = "k-means cannot start from rows of your choice; write 'kmeans++' or 'random'"
-            raise ConfigError(f"option {written}: {advice}")
+            raise ConfigError(f"option {spelling}: {advice}")
         value = "k-means++" if value.lower() == "kmeans++" else value
     allowed = _find_allowed_words(trainer, name)
     for word in allowed:
@@ -360,7 +360,7 @@ def _normalize_word(trainer: Trainer, name: str, value: str, written: str) -> st
             return word
     if allowed:
         names = ", ".join(sorted(allowed))
-        raise ConfigError(f"option {written} must be one of {names}, not {option_text(value)}")
+        raise ConfigError(f"option {spelling} must be one of {names}, not {option_text(value)}")
     is_upper = trainer.package in ("xgboost", "lightgbm") and value.isupper()
     return value.lower() if is_upper else value
 
@@ -372,10 +372,10 @@ def _find_allowed_words(trainer: Trainer, name: str) -> list[str]:
     cls = trainer.estimator_class()
     if trainer.package == "torch":
         return list(cls.WORDS.get(name, ()))
-    allowed = getattr(cls, "_parameter_constraints", {}).get(name)
-    if not isinstance(allowed, list) or str in allowed:
+    constraints = getattr(cls, "_parameter_constraints", {}).get(name)
+    if not isinstance(constraints, list) or str in constraints:
         return []
-    words = [word for item in allowed for word in getattr(item, "options", ())]
+    words = [word for constraint in constraints for word in getattr(constraint, "options", ())]
     return [word for word in words if isinstance(word, str)]
 
 
@@ -383,11 +383,11 @@ _TYPE_NAMES = {int: "an integer", float: "a number", bool: "true or false", str:
 
 
 @lru_cache(maxsize=64)
-def _parameter_types(trainer: Trainer) -> Mapping[str, type]:
+def _read_parameter_types(trainer: Trainer) -> Mapping[str, type]:
     """Return the types of parameters that have a single type; the estimator checks all others."""
     cls = trainer.estimator_class()
     if trainer.package == "sklearn":
-        return _constraint_types(getattr(cls, "_parameter_constraints", {}))
+        return _read_constraint_types(getattr(cls, "_parameter_constraints", {}))
     types: dict[str, type] = {}
     for base in reversed(cls.__mro__):
         try:
@@ -402,7 +402,7 @@ def _parameter_types(trainer: Trainer) -> Mapping[str, type]:
     return types
 
 
-def _constraint_types(constraints: Mapping[str, Any]) -> Mapping[str, type]:
+def _read_constraint_types(constraints: Mapping[str, Any]) -> Mapping[str, type]:
     import numbers
 
     by_class: dict[Any, type] = {numbers.Integral: int, numbers.Real: float}

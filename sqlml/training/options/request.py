@@ -67,9 +67,9 @@ def apply_regularisation(
     other_options = {name: value for name, value in options.items() if name not in PENALTIES}
     weights = {name: options[name] for name in PENALTIES if name in options}
     searched = {name for name, value in weights.items() if isinstance(value, Call)}
-    fixed = {n: check_penalty(n, v) for n, v in weights.items() if n not in searched}
+    fixed_weights = {n: check_penalty(n, v) for n, v in weights.items() if n not in searched}
     if model_type == "linear_reg":
-        requested = searched | {name for name, value in fixed.items() if value}
+        requested = searched | {name for name, value in fixed_weights.items() if value}
         trainer = _choose_linear_model(trainer, requested, other_options)
         if trainer.path.endswith("ElasticNet") and not requested:
             other_options.setdefault("alpha", 1.0)
@@ -78,9 +78,9 @@ def apply_regularisation(
     elif other_options.get("l1_ratio"):
         other_options.setdefault("solver", "saga")
     if searched:
-        other_options |= {**weights, **fixed}
+        other_options |= {**weights, **fixed_weights}
     elif weights:
-        other_options = {**compute_penalty_parameters(trainer.path, fixed), **other_options}
+        other_options = {**compute_penalty_parameters(trainer.path, fixed_weights), **other_options}
     return trainer, other_options
 
 
@@ -93,13 +93,13 @@ def compute_penalty_parameters(path: str, weights: Mapping[str, float]) -> dict[
     {'C': 0.25, 'l1_ratio': 0.25, 'solver': 'saga'}
     """
     l1, l2 = (weights.get(name, 0.0) for name in PENALTIES)
-    total = l1 + l2
-    l1_share = l1 / total if total else 0.0
+    total_weight = l1 + l2
+    l1_share = l1 / total_weight if total_weight else 0.0
     if path.endswith("LogisticRegression"):
-        parameters = {"C": 1 / total if total else float("inf"), "l1_ratio": l1_share}
+        parameters = {"C": 1 / total_weight if total_weight else float("inf"), "l1_ratio": l1_share}
         return {**parameters, "solver": "saga"} if l1 else parameters
     if path.endswith("ElasticNet"):
-        return {"alpha": total, "l1_ratio": l1_share if total else 0.5}
+        return {"alpha": total_weight, "l1_ratio": l1_share if total_weight else 0.5}
     return {"alpha": l1 if path.endswith("Lasso") else l2}
 
 
@@ -211,8 +211,8 @@ class Request:
     @property
     def other_columns(self) -> frozenset[str]:
         """The columns that options name, such as the label, which are not features."""
-        named = (self.label, self.weight, self.group, self.split.column)
-        return frozenset(name for name in named if name is not None)
+        option_columns = (self.label, self.weight, self.group, self.split.column)
+        return frozenset(name for name in option_columns if name is not None)
 
     def trial_parameters(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return the estimator's parameters for a trial, given values of searched parameters."""
@@ -267,9 +267,9 @@ def parse_request(options: Mapping[str, Any], stored_names: tuple[str, ...]) -> 
     unchecked = unchecked.replace_values(regularised).rename(trainer.names)
     unchecked = unchecked.rename(map_parameter_aliases(trainer))
     # The names of options are folded, and some parameters, such as C, are not in lower case.
-    folded = {name.lower(): name for name in list_parameter_names(trainer)}
-    unchecked = unchecked.rename({n: folded.get(n.lower(), n) for n in unchecked.values})
-    pass_options = _take_pass_options(unchecked, values.get("out_of_core"), trainer)
+    names_by_folded = {name.lower(): name for name in list_parameter_names(trainer)}
+    unchecked = unchecked.rename({n: names_by_folded.get(n.lower(), n) for n in unchecked.values})
+    pass_options = _select_pass_options(unchecked, values.get("out_of_core"), trainer)
     unchecked = unchecked.exclude(pass_options)
     calls = {n: value for n, value in unchecked.values.items() if isinstance(value, Call)}
     searches = {n: parse_search(unchecked.written.get(n, n), call) for n, call in calls.items()}
@@ -305,8 +305,8 @@ def _check_feasible(request: Request) -> None:
         raise ConfigError(NO_HOLDOUT_ERROR)
     if request.checkpoint is not None and not request.searched and not trainer.can_resume:
         trainers = MODEL_TYPES[request.model_type].trainers
-        capable = ", ".join(name for name, t in trainers.items() if t.can_resume)
-        advice = f"libraries that can: {capable}" if capable else "leave out checkpoint"
+        resumable = ", ".join(name for name, t in trainers.items() if t.can_resume)
+        advice = f"libraries that can: {resumable}" if resumable else "leave out checkpoint"
         models = f"{request.model_type} models by {request.library}"
         raise ConfigError(f"{models} cannot resume from a checkpoint; {advice}")
     if request.out_of_core and not request.reads_blocks:
@@ -324,16 +324,16 @@ NO_HOLDOUT_ERROR = (
 
 
 def _check_search(
-    trainer: Trainer, name: str, space: SearchSpace, written: Mapping[str, str]
+    trainer: Trainer, name: str, space: SearchSpace, spellings: Mapping[str, str]
 ) -> SearchSpace:
     if name not in PENALTIES:
-        return check_search(trainer, name, space, written.get(name, name))
+        return check_search(trainer, name, space, spellings.get(name, name))
     if isinstance(space, Candidates):
         return Candidates(tuple(check_penalty(name, v) for v in space.values))
     return Range(check_penalty(name, space.low), check_penalty(name, space.high))
 
 
-def _take_pass_options(options: Options, out_of_core: Any, trainer: Trainer) -> dict[str, Any]:
+def _select_pass_options(options: Options, out_of_core: Any, trainer: Trainer) -> dict[str, Any]:
     """Check and return the `PASS_OPTIONS` among `options`, which limit out-of-core passes.
 
     Return {} if training is not out of core, or if they are parameters of the estimator itself.
@@ -342,10 +342,10 @@ def _take_pass_options(options: Options, out_of_core: Any, trainer: Trainer) -> 
     if not out_of_core or pass_options.keys() <= list_parameter_names(trainer):
         return {}
     for name, value in pass_options.items():
-        written, (types, description) = options.written[name], PASS_OPTIONS[name]
+        spelling, (types, description) = options.written[name], PASS_OPTIONS[name]
         is_valid = isinstance(value, types) and not isinstance(value, bool)
         if not is_valid or float(value) < 0:
-            raise ConfigError(f"option {written} must be {description}, not {option_text(value)}")
+            raise ConfigError(f"option {spelling} must be {description}, not {option_text(value)}")
     return pass_options
 
 
@@ -372,16 +372,16 @@ def _check_search_options(searches: Mapping[str, SearchSpace], values: Mapping[s
 def _check_sqlml_options(
     values: Mapping[str, Any], given: Options, model_type: str, task: Task, trainer: Trainer
 ) -> None:
-    written, no_option = given.written, f"{model_type} models have no option"
+    spellings, no_option = given.written, f"{model_type} models have no option"
     if task in SUPERVISED and values.get("label") is None:
         raise ConfigError(f"training {model_type} models needs the option label")
     for name in ("label", "class_weights", "early_stop", "early_stopping_rounds"):
         if values.get(name) is not None and task not in SUPERVISED:
-            raise ConfigError(f"{no_option} {written[name]}: they take no label")
+            raise ConfigError(f"{no_option} {spellings[name]}: they take no label")
     if values.get("class_weights") is not None and task != "classify":
-        raise ConfigError(f"{no_option} {written['class_weights']}: they have no classes")
+        raise ConfigError(f"{no_option} {spellings['class_weights']}: they have no classes")
     if values.get("weight") is not None and task in ("rank", "project"):
-        raise ConfigError(f"{no_option} {written['weight']}")
+        raise ConfigError(f"{no_option} {spellings['weight']}")
     if values.get("group") is not None and task != "rank":
         raise ConfigError(f"{no_option} group; only boosted_tree_ranker models have it")
     if values.get("group") is None and task == "rank":
@@ -393,9 +393,9 @@ def _check_sqlml_options(
     for name, allowed in keywords.items():
         if values.get(name) not in (None, *allowed):
             expected, text = TRAINING_OPTIONS[name][1], option_text(given.values[name])
-            raise ConfigError(f"option {written[name]} must be {expected}, not {text}")
+            raise ConfigError(f"option {spellings[name]} must be {expected}, not {text}")
     if values.get("encoding") == "one_hot" and trainer.features in ("ordinal", "named"):
-        message = f"this library encodes categories itself; leave {written['encoding']} out"
+        message = f"this library encodes categories itself; leave {spellings['encoding']} out"
         raise ConfigError(message)
     columns = [values[n] for n in ("label", "weight", "group", "split_column") if values.get(n)]
     for column in columns:

@@ -92,32 +92,32 @@ class Split:
         if self.column is not None:
             return (DUCKDB.quote_name(self.column),)
         if group is not None:
-            text = f"CAST({DUCKDB.quote_name(group)} AS VARCHAR)"
-            return (_base_position(DUCKDB.call("hash", text, str(seed))),)
+            group_text = f"CAST({DUCKDB.quote_name(group)} AS VARCHAR)"
+            return (_base_position(DUCKDB.call("hash", group_text, str(seed))),)
         features = {n: kind for n, kind in columns.items() if fold(n) != fold(label or "")}
         labels = list_hash_arguments({n: kind for n, kind in columns.items() if n not in features})
-        row = DUCKDB.call("hash", *list_hash_arguments(features), str(seed))
-        return row, DUCKDB.call("hash", *labels) if labels else "CAST(0 AS UBIGINT)"
+        row_hash = DUCKDB.call("hash", *list_hash_arguments(features), str(seed))
+        return row_hash, DUCKDB.call("hash", *labels) if labels else "CAST(0 AS UBIGINT)"
 
     def select_side(
-        self, rows: str, keys: Sequence[str], last: str | None, *, held_out: bool
+        self, rows_sql: str, keys: Sequence[str], last: str | None, *, held_out: bool
     ) -> str:
-        """Return a query for the held-out (`held_out`) or the fitted rows of `rows`.
+        """Return a query for the held-out (`held_out`) or the fitted rows of `rows_sql`.
 
-        `rows` is a query in parentheses with an alias, and `keys` are its `key_expressions`. `last`
-        is SQL for the largest value that method seq trains on; None if it trains on all rows.
+        `rows_sql` is a query in parentheses with an alias, and `keys` are its `key_expressions`.
+        `last` is SQL for the largest value that method seq trains on; None for all rows.
         """
         if not keys:
-            return f"SELECT * FROM {rows} WHERE {'false' if held_out else 'true'}"
+            return f"SELECT * FROM {rows_sql} WHERE {'false' if held_out else 'true'}"
         if len(keys) == 1:
             (key,) = keys
-            without_null = f"{last} IS NULL AND {key} IS NOT NULL"
-            fitted = "true" if last is None else f"coalesce({key} <= {last}, {without_null})"
+            only_last_is_null = f"{last} IS NULL AND {key} IS NOT NULL"
+            fitted = "true" if last is None else f"coalesce({key} <= {last}, {only_last_is_null})"
             if self.method == "custom":
                 fitted = f"NOT coalesce({key}, true)"
             elif self.method == "random":
                 fitted = f"{key} >= {self.bound}"
-            return f"SELECT * FROM {rows} WHERE {f'NOT ({fitted})' if held_out else fitted}"
+            return f"SELECT * FROM {rows_sql} WHERE {f'NOT ({fitted})' if held_out else fitted}"
         # The hashes are columns, so that the engine numbers the rows without their other columns.
         key_columns = ", ".join(f"{key} AS {name}" for key, name in zip(keys, _KEYS, strict=True))
         order = f"PARTITION BY {_KEYS[0]} ORDER BY {_KEYS[1]}"
@@ -126,7 +126,7 @@ class Split:
         position = DUCKDB.operator("+", _base_position(_KEYS[0]), offset)
         position = DUCKDB.operator("%", position, str(2**BITS))
         return (
-            f"SELECT * EXCLUDE ({', '.join(_KEYS)}) FROM (SELECT *, {key_columns} FROM {rows}) "
+            f"SELECT * EXCLUDE ({', '.join(_KEYS)}) FROM (SELECT *, {key_columns} FROM {rows_sql}) "
             f"AS sqlml_hashed QUALIFY {position} {'<' if held_out else '>='} {self.bound}"
         )
 
@@ -203,11 +203,11 @@ def _number_ties(row_hashes: Array, label_hashes: Array) -> Array:
     """
     order = np.lexsort((label_hashes, row_hashes))
     sorted_rows = row_hashes[order]
-    starts = np.flatnonzero(np.append(True, sorted_rows[1:] != sorted_rows[:-1]))
-    sizes = np.diff(starts, append=len(row_hashes))
-    numbers = np.empty(len(row_hashes), np.int64)
-    numbers[order] = np.arange(len(row_hashes)) - np.repeat(starts, sizes)
-    return numbers
+    run_starts = np.flatnonzero(np.append(True, sorted_rows[1:] != sorted_rows[:-1]))
+    sizes = np.diff(run_starts, append=len(row_hashes))
+    tie_numbers = np.empty(len(row_hashes), np.int64)
+    tie_numbers[order] = np.arange(len(row_hashes)) - np.repeat(run_starts, sizes)
+    return tie_numbers
 
 
 def list_hash_arguments(columns: Mapping[str, str]) -> list[str]:
@@ -221,9 +221,9 @@ def list_hash_arguments(columns: Mapping[str, str]) -> list[str]:
 
 def parse_split(method: str | None, fraction: float | None, column: str | None) -> Split:
     # BigQuery writes auto_split and no_split.
-    name = "auto" if method is None else method.lower().removesuffix("_split")
-    name = "none" if name == "no" else name
-    parsed_method = next((m for m in METHODS if m == name), None)
+    folded_method = "auto" if method is None else method.lower().removesuffix("_split")
+    folded_method = "none" if folded_method == "no" else folded_method
+    parsed_method = next((m for m in METHODS if m == folded_method), None)
     if parsed_method is None:
         raise ConfigError(f"unknown split {method!r}; splits: {', '.join(METHODS)}")
     if fraction is not None and not 0 <= fraction < 1:

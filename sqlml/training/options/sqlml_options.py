@@ -77,15 +77,15 @@ class Options:
     def rename(self, names: Mapping[str, str]) -> Options:
         """Return the options under other names, and reject two options with the same meaning."""
         values: dict[str, Any] = {}
-        written: dict[str, str] = {}
+        spellings: dict[str, str] = {}
         for name, value in self.values.items():
             new_name, spelling = names.get(name, name), self.written.get(name, name)
             if new_name in values:
                 raise ConfigError(
-                    f"options {written[new_name]} and {spelling} are the same; give one of them"
+                    f"options {spellings[new_name]} and {spelling} are the same; give one of them"
                 )
-            values[new_name], written[new_name] = value, spelling
-        return Options(MappingProxyType(values), MappingProxyType(written))
+            values[new_name], spellings[new_name] = value, spelling
+        return Options(MappingProxyType(values), MappingProxyType(spellings))
 
     def select(self, names: Collection[str]) -> Options:
         return self.replace_values({n: v for n, v in self.values.items() if n in names})
@@ -109,7 +109,7 @@ def read_sqlml_options(options: Options, names: Collection[str]) -> dict[str, An
     return {n: _check_value(n, v, options.written[n]) for n, v in selected.items()}
 
 
-def _check_value(name: str, value: Any, written: str) -> Any:
+def _check_value(name: str, value: Any, spelling: str) -> Any:
     is_list = isinstance(value, tuple | list)
     if name in ("label", "tuning_objective") and is_list and len(value) == 1:
         (value,) = value  # BigQuery writes input_label_cols = ['churned'].
@@ -126,7 +126,7 @@ def _check_value(name: str, value: Any, written: str) -> Any:
     if name == "seed":
         is_valid = is_valid and 0 <= value < 2**32  # All libraries accept these seeds.
     if not is_valid and not (name == "class_weights" and value is None):
-        raise ConfigError(f"option {written} must be {description}, not {option_text(value)}")
+        raise ConfigError(f"option {spelling} must be {description}, not {option_text(value)}")
     return value
 
 
@@ -201,29 +201,29 @@ def check_parameter_names(
     for name in parameters.values:
         if name in names:
             continue
-        written = parameters.written[name]
+        spelling = parameters.written[name]
         if trainer.path.endswith(".LinearRegression") and name == "max_iter":
             raise ConfigError(
-                f"option {written}: linear_reg models are solved in one step unless l1_reg or "
+                f"option {spelling}: linear_reg models are solved in one step unless l1_reg or "
                 "l2_reg is above 0; leave it out"
             )
-        owners = list(_find_owners(written))
+        owners = list(_find_owners(spelling))
         libraries = [library for other, library in owners if other == model_type]
         if libraries and library not in libraries:
             choice = " or ".join(f"'{other}'" for other in libraries)
             raise ConfigError(
-                f"option {written} belongs to {model_type} models by {' and '.join(libraries)}, "
+                f"option {spelling} belongs to {model_type} models by {' and '.join(libraries)}, "
                 f"not to those by {library}; set library = {choice}"
             )
         if owners and not libraries:  # Name boosted_tree instead of boosted_tree_classifier.
             families = [re.sub("_(classifier|regressor|ranker)$", "", t) for t, _ in owners]
-            owning = join_names(list(dict.fromkeys(families)))
+            owner_families = join_names(list(dict.fromkeys(families)))
             others = f"not to {model_type} models by {library}"
-            raise ConfigError(f"option {written} belongs to {owning} models, {others}")
+            raise ConfigError(f"option {spelling} belongs to {owner_families} models, {others}")
         known_names = {*TRAINING_OPTIONS, *ALIASES, *stored_names, *trainer.names, *names}
-        suggestion = closest(written, sorted(known_names - {written}))
+        suggestion = closest(spelling, sorted(known_names - {spelling}))
         hint = f"; did you mean {suggestion}?" if suggestion else ""
-        raise ConfigError(f"unknown option {written!r} of {model_type} models by {library}{hint}")
+        raise ConfigError(f"unknown option {spelling!r} of {model_type} models by {library}{hint}")
 
 
 def _find_owners(name: str) -> Iterator[tuple[str, str]]:

@@ -66,10 +66,10 @@ def check_rows(
 
 
 def _report_leak(name: str, request: Request) -> str:
-    finding = f"column {name!r} determines the label {request.label!r} exactly"
+    fault = f"column {name!r} determines the label {request.label!r} exactly"
     if request.leaks == "error":
-        raise ConfigError(f"{finding}: leave it out of the query, or set leaks = 'warn' to keep it")
-    return f"{finding}: a leak? leave it out of the query if it is"
+        raise ConfigError(f"{fault}: leave it out of the query, or set leaks = 'warn' to keep it")
+    return f"{fault}: a leak? leave it out of the query if it is"
 
 
 def check_label(request: Request, label_type: str | None) -> list[str]:
@@ -87,10 +87,10 @@ def check_label(request: Request, label_type: str | None) -> list[str]:
 
 def _check_values(rows: TrainingRows, feature: TrainingColumn, request: Request) -> list[str]:
     statistics = rows.statistics[feature.name]
-    names = rows.names.get(feature.name, ())
+    categories = rows.names.get(feature.name, ())
     is_computed = feature.expression is not None
-    if feature.type.startswith("VARCHAR") and not is_computed and len(names) > 2:
-        if all(map(_NUMBER.fullmatch, names)):
+    if feature.type.startswith("VARCHAR") and not is_computed and len(categories) > 2:
+        if all(map(_NUMBER.fullmatch, categories)):
             number = f"CAST({quote_if_needed(feature.name)} AS DOUBLE)"
             return [
                 f"column {feature.name!r} contains numbers as strings, which are treated as "
@@ -135,8 +135,8 @@ def check_classes(classes: Classes, row_count: int, request: Request) -> None:
     label, class_count = request.label, len(classes)
     if class_count == 1:
         value = class_literal(classes.values()[0])
-        need = "a classifier needs at least two classes"
-        raise ConfigError(f"the label {label!r} is {value} in all rows: {need}")
+        requirement = "a classifier needs at least two classes"
+        raise ConfigError(f"the label {label!r} is {value} in all rows: {requirement}")
     if class_count > MAX_CLASSES:
         regression_type = request.model_type.replace("classifier", "regressor")
         is_same = regression_type == request.model_type
@@ -178,26 +178,26 @@ def _equals_label(rows: TrainingRows, feature: TrainingColumn, request: Request)
     label = rows.fitted.label
     if label is None or request.task == "rank":
         return False
-    classes = None if rows.classes is None else len(rows.classes)
+    n_classes = None if rows.classes is None else len(rows.classes)
     for count in (_SAMPLE_ROWS, rows.fitted.rows):
         values = _read_column(rows, feature, count)
-        if not determine_each_other(values, label[: len(values)], classes):
+        if not determine_each_other(values, label[: len(values)], n_classes):
             return False
     return True
 
 
-def determine_each_other(values: Array, label: Array, classes: int | None) -> bool:
-    """Return whether `values` and `label`, both (n,), are equal up to renaming the classes.
+def determine_each_other(values: Array, labels: Array, n_classes: int | None) -> bool:
+    """Return whether `values` and `labels`, both (n,), are equal up to renaming the classes.
 
-    `classes` is the number of classes; None for a numeric label, which must be equal as it is.
+    `n_classes` is the number of classes; None for a numeric label, which must be equal as it is.
     """
-    if classes is None:
-        return np.array_equal(values, label.astype(values.dtype))
+    if n_classes is None:
+        return np.array_equal(values, labels.astype(values.dtype))
     distinct, codes = np.unique(values, return_inverse=True)
-    if not 2 <= len(distinct) <= classes:
+    if not 2 <= len(distinct) <= n_classes:
         return False
-    pairs = np.unique(codes.astype(np.int64) * classes + label)
-    return len(distinct) == len(pairs) == len(np.unique(label))
+    pairs = np.unique(codes.astype(np.int64) * n_classes + labels)
+    return len(distinct) == len(pairs) == len(np.unique(labels))
 
 
 def _read_column(rows: TrainingRows, feature: TrainingColumn, max_rows: int) -> Array:
@@ -221,18 +221,18 @@ def check_frame(
     types: Mapping[str, str],
     features: Sequence[str],
     label: Array | None,
-    classes: int | None,
+    n_classes: int | None,
     request: Request,
 ) -> tuple[list[ColumnStatistics], list[str]]:
     """Check a pandas frame of training rows; return statistics of its `features`, and notices.
 
-    `types` maps columns to SQL types. For `label` and `classes` see `determine_each_other`.
+    `types` maps columns to SQL types. For `label` and `n_classes` see `determine_each_other`.
     """
-    columns, notices = [], []
+    all_statistics, notices = [], []
     for name in features:
-        values, names = _to_codes(frame[name])
+        values, categories = _to_codes(frame[name])
         statistics = ColumnStatistics(name, types[name])
-        columns.append(statistics)
+        all_statistics.append(statistics)
         if values is None:
             statistics.row_count, statistics.null_count = len(frame), int(frame[name].isna().sum())
             continue
@@ -240,14 +240,14 @@ def check_frame(
             statistics.add_numbers(values)
         else:
             statistics.add_codes(values)
-            statistics.distinct_count, statistics.names = len(names), names
+            statistics.distinct_count, statistics.names = len(categories), categories
         if statistics.is_constant:
             notices.append(f"column {name!r} has one value in all rows")
         elif is_key(statistics, types[name], values):
             notices.append(_KEY_NOTICE.format(name))
-        elif label is not None and determine_each_other(values, label, classes):
+        elif label is not None and determine_each_other(values, label, n_classes):
             notices.append(_report_leak(name, request))
-    return columns, notices
+    return all_statistics, notices
 
 
 def _to_codes(column: Any) -> tuple[Array | None, tuple[str, ...]]:
@@ -264,7 +264,7 @@ def _to_codes(column: Any) -> tuple[Array | None, tuple[str, ...]]:
     inferred_type = "string" if is_category else pd.api.types.infer_dtype(column, skipna=True)
     if inferred_type not in ("string", "empty", "boolean"):
         return None, ()
-    codes, names = pd.factorize(column)
+    codes, categories = pd.factorize(column)
     # The engine writes a BOOLEAN in lower case.
-    category_names = (str(v).lower() if isinstance(v, bool) else str(v) for v in names)
+    category_names = (str(v).lower() if isinstance(v, bool) else str(v) for v in categories)
     return codes.astype(np.int64), tuple(category_names)

@@ -159,18 +159,18 @@ class EncodedBlocks(Blocks):
     def stretches(self, stretches: Sequence[tuple[int, int]]) -> Any:
         """Return the encoded rows of several (start, stop) stretches."""
         block = np.concatenate([self.source.rows(start, stop) for start, stop in stretches])
-        numbers, few = self.groups.numbers, self.groups.categories
+        numeric, categorical = self.groups.numbers, self.groups.categories
         encoded = []
-        if numbers:
+        if numeric:
             scaler = self.transformer.named_transformers_["number"]
-            encoded.append(scaler.transform(_to_frame(block[:, : len(numbers)], numbers)))
-        if not few:
+            encoded.append(scaler.transform(_to_frame(block[:, : len(numeric)], numeric)))
+        if not categorical:
             return encoded[0]
         from scipy import sparse
 
         encoder = self.transformer.named_transformers_["category"]
-        encoded.append(_encode_one_hot(block[:, len(numbers) :], encoder.categories_))
-        matrix = sparse.hstack([sparse.csr_matrix(part) for part in encoded], format="csr")
+        encoded.append(_encode_one_hot(block[:, len(numeric) :], encoder.categories_))
+        matrix = sparse.hstack([sparse.csr_matrix(columns) for columns in encoded], format="csr")
         return matrix.toarray() if self.dense else matrix
 
 
@@ -181,27 +181,27 @@ def encode_blocks(
 
     `source` has the features in the order of the groups, and `order` is their order in the query.
     """
-    counts, means = _count_and_average(source)
+    value_counts, means = _count_and_average(source)
     transformer = make_transformer(groups, names, request)
-    transformer.fit(_build_example(groups, names, order, counts < len(source)))
+    transformer.fit(_build_example(groups, names, order, value_counts < len(source)))
     if groups.numbers:
-        step = transformer.named_transformers_["number"]
-        imputer = step.steps[0][1] if request.standardize else step
+        number_step = transformer.named_transformers_["number"]
+        imputer = number_step.steps[0][1] if request.standardize else number_step
         imputer.statistics_ = means[: len(groups.numbers)]
         if request.standardize:
-            step.steps[1] = (step.steps[1][0], _fit_scaler(source, groups, imputer))
+            number_step.steps[1] = (number_step.steps[1][0], _fit_scaler(source, groups, imputer))
     blocks = EncodedBlocks(source, transformer, groups, dense=False)
     dense = request.task == "project" or blocks.shape[1] <= _MAX_DENSE_COLUMNS
     return replace(blocks, dense=dense)
 
 
 def _count_and_average(source: StoredRows) -> tuple[Array, Array]:
-    counts, total = np.zeros(source.shape[1]), np.zeros(source.shape[1])
+    value_counts, totals = np.zeros(source.shape[1]), np.zeros(source.shape[1])
     for block in source.blocks():
-        missing = np.isnan(block)
-        counts += len(block) - missing.sum(axis=0)
-        total += np.where(missing, 0.0, block).sum(axis=0)
-    return counts, total / np.maximum(counts, 1)
+        is_missing = np.isnan(block)
+        value_counts += len(block) - is_missing.sum(axis=0)
+        totals += np.where(is_missing, 0.0, block).sum(axis=0)
+    return value_counts, totals / np.maximum(value_counts, 1)
 
 
 def _fit_scaler(source: StoredRows, groups: FeatureGroups, imputer: Any) -> Any:
@@ -215,23 +215,23 @@ def _fit_scaler(source: StoredRows, groups: FeatureGroups, imputer: Any) -> Any:
 
 
 def _build_example(
-    groups: FeatureGroups, names: Any, order: Sequence[str], has_missing: Array
+    groups: FeatureGroups, category_names: Any, order: Sequence[str], has_missing: Array
 ) -> Any:
     """Return a frame with every category, and a NaN in each column that has missing values."""
     import pandas as pd
 
     number_count = len(groups.numbers)
     categories = [
-        [*names[name], *([np.nan] if is_incomplete else [])]
+        [*category_names[name], *([np.nan] if is_incomplete else [])]
         for name, is_incomplete in zip(groups.categories, has_missing[number_count:], strict=True)
     ]
-    rows = max([2, *map(len, categories)])
+    row_count = max([2, *map(len, categories)])
     columns: dict[str, Any] = {}
     for name, is_incomplete in zip(groups.numbers, has_missing, strict=False):
-        columns[name] = np.zeros(rows)
+        columns[name] = np.zeros(row_count)
         columns[name][0] = np.nan if is_incomplete else 0.0
     for name, values in zip(groups.categories, categories, strict=True):
-        columns[name] = pd.Series(np.resize(np.array(values, object), rows), dtype=object)
+        columns[name] = pd.Series(np.resize(np.array(values, object), row_count), dtype=object)
     return pd.DataFrame({name: columns[name] for name in order if name in columns})
 
 
@@ -247,13 +247,15 @@ def _encode_one_hot(codes: Array, categories: Sequence[Array]) -> Any:
 
     column_starts = np.cumsum([0, *(len(c) for c in categories)])
     last_columns = column_starts[1:] - 1
-    missing = np.isnan(codes)
-    columns = np.where(missing, last_columns, np.where(missing, 0, codes) + column_starts[:-1])
-    is_encoded = ~missing | np.array([c[-1] != c[-1] for c in categories])
-    ends = np.concatenate([[0], np.cumsum(is_encoded.sum(axis=1))])
-    ones = np.ones(int(ends[-1]))
+    is_missing = np.isnan(codes)
+    columns = np.where(
+        is_missing, last_columns, np.where(is_missing, 0, codes) + column_starts[:-1]
+    )
+    is_encoded = ~is_missing | np.array([c[-1] != c[-1] for c in categories])
+    row_ends = np.concatenate([[0], np.cumsum(is_encoded.sum(axis=1))])
+    ones = np.ones(int(row_ends[-1]))
     shape = (len(codes), int(column_starts[-1]))
-    return sparse.csr_matrix((ones, columns[is_encoded].astype(np.int32), ends), shape)
+    return sparse.csr_matrix((ones, columns[is_encoded].astype(np.int32), row_ends), shape)
 
 
 def build_held_out_query(host: RowHost, facts: TrainingFacts) -> str | None:
@@ -275,10 +277,10 @@ def build_held_out_query(host: RowHost, facts: TrainingFacts) -> str | None:
     if not keys or not facts.held_out:
         return None
     condition = "true" if label is None else f"{DUCKDB.quote_name(label)} IS NOT NULL"
-    rows = f"(SELECT * FROM (\n{facts.query}\n) AS sqlml_query WHERE {condition}) AS sqlml_rows"
+    rows_sql = f"(SELECT * FROM (\n{facts.query}\n) AS sqlml_query WHERE {condition}) AS sqlml_rows"
     last_trained = None
     if split.method == "seq":
-        (key,) = keys
-        last_row = f"ORDER BY {key} NULLS LAST LIMIT 1 OFFSET {max(facts.rows, 1) - 1}"
-        last_trained = f"(SELECT {key} FROM {rows} {last_row})"
-    return f"({split.select_side(rows, keys, last_trained, held_out=True)})"
+        (key_expression,) = keys
+        last_row = f"ORDER BY {key_expression} NULLS LAST LIMIT 1 OFFSET {max(facts.rows, 1) - 1}"
+        last_trained = f"(SELECT {key_expression} FROM {rows_sql} {last_row})"
+    return f"({split.select_side(rows_sql, keys, last_trained, held_out=True)})"

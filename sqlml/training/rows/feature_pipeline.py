@@ -42,12 +42,12 @@ def make_vectorizer(values: Sequence[str], sparse: bool, seed: int) -> Any:
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.pipeline import make_pipeline
 
-    words = TfidfVectorizer(max_features=MAX_TERMS)
+    vectorizer = TfidfVectorizer(max_features=MAX_TERMS)
     if sparse:
-        return words
+        return vectorizer
     # Some words may only occur in rows that are held out.
-    topics = max(min(TOPICS, len(_find_words(_sample_texts(values))) // 4), 1)
-    return make_pipeline(words, TruncatedSVD(topics, random_state=seed))
+    n_topics = max(min(TOPICS, len(_find_words(_sample_texts(values))) // 4), 1)
+    return make_pipeline(vectorizer, TruncatedSVD(n_topics, random_state=seed))
 
 
 _WORD = re.compile(r"(?u)\b\w\w+\b")
@@ -104,17 +104,22 @@ class FeatureGroups:
 def group_features(
     features: Sequence[TrainingColumn], names: Categories, texts: Collection[str], request: Request
 ) -> FeatureGroups:
-    numbers = tuple(f.name for f in features if f.role == "number")
+    number_columns = tuple(f.name for f in features if f.role == "number")
     categories = [f.name for f in features if f.role == "category"]
     text_columns = tuple(name for name in categories if name in texts)
-    limit = _get_max_categories(request)
-    few = tuple(n for n in categories if len(names[n]) <= limit and n not in texts)
-    many = tuple(n for n in categories if len(names[n]) > limit and n not in texts)
-    return FeatureGroups(numbers, few, many, text_columns)
+    max_categories = _get_max_categories(request)
+    categorical = tuple(n for n in categories if len(names[n]) <= max_categories and n not in texts)
+    target_encoded = tuple(
+        n for n in categories if len(names[n]) > max_categories and n not in texts
+    )
+    return FeatureGroups(number_columns, categorical, target_encoded, text_columns)
 
 
 def find_text_columns(
-    features: Sequence[TrainingColumn], names: Categories, keys: Collection[str], request: Request
+    features: Sequence[TrainingColumn],
+    category_names: Categories,
+    keys: Collection[str],
+    request: Request,
 ) -> frozenset[str]:
     """Return the string features to vectorize as texts.
 
@@ -122,16 +127,20 @@ def find_text_columns(
     """
     if request.trainer.features == "named":  # CatBoost reads texts itself.
         return frozenset()
-    limit = _get_max_categories(request)
-    categories = {f.name: names[f.name] for f in features if f.role == "category"}
-    large = {n: values for n, values in categories.items() if n in keys or len(values) > limit}
-    return frozenset(name for name, values in large.items() if are_texts(values))
+    max_count = _get_max_categories(request)
+    categories = {f.name: category_names[f.name] for f in features if f.role == "category"}
+    large_columns = {
+        n: values for n, values in categories.items() if n in keys or len(values) > max_count
+    }
+    return frozenset(name for name, values in large_columns.items() if are_texts(values))
 
 
-def learns_in_blocks(groups: FeatureGroups, names: Categories, request: Request) -> bool:
+def learns_in_blocks(groups: FeatureGroups, category_names: Categories, request: Request) -> bool:
     """Return whether the features can be encoded without means, terms or counts of all rows."""
     merges_rare = request.trainer.features == "scaled" and not request.has_label
-    has_rare = merges_rare and any(len(names[name]) >= MAX_ONE_HOT for name in groups.categories)
+    has_rare = merges_rare and any(
+        len(category_names[name]) >= MAX_ONE_HOT for name in groups.categories
+    )
     return not (groups.target_encoded or groups.texts or has_rare)
 
 
@@ -145,28 +154,28 @@ def _get_max_categories(request: Request) -> float:
     return MAX_ONE_HOT
 
 
-def make_transformer(groups: FeatureGroups, names: Categories, request: Request) -> Any:
+def make_transformer(groups: FeatureGroups, category_names: Categories, request: Request) -> Any:
     """Return an unfitted ColumnTransformer that encodes each of `groups` for the estimator."""
     from sklearn.compose import ColumnTransformer
 
-    style = request.trainer.features
+    features_form = request.trainer.features
     steps: list[tuple[str, Any, list[str] | str]] = []
     if groups.numbers:
-        numbers = _make_scaler(request) if style == "scaled" else "passthrough"
-        steps.append(("number", numbers, list(groups.numbers)))
+        number_transformer = _make_scaler(request) if features_form == "scaled" else "passthrough"
+        steps.append(("number", number_transformer, list(groups.numbers)))
     if groups.categories:
-        categories = [np.array(names[name], object) for name in groups.categories]
-        encoder = _make_encoder(style, categories, request)
+        category_lists = [np.array(category_names[name], object) for name in groups.categories]
+        encoder = _make_encoder(features_form, category_lists, request)
         steps.append(("category", encoder, list(groups.categories)))
     if groups.target_encoded:
         steps.append(("target", _make_target_encoder(request), list(groups.target_encoded)))
     is_linear = request.model_type in ("linear_reg", "logistic_reg")
     steps += [
-        (f"text_{n}", make_vectorizer(names[name], is_linear, request.seed), name)
+        (f"text_{n}", make_vectorizer(category_names[name], is_linear, request.seed), name)
         for n, name in enumerate(groups.texts)
     ]
     transformer = ColumnTransformer(steps)
-    return transformer.set_output(transform="pandas") if style == "named" else transformer
+    return transformer.set_output(transform="pandas") if features_form == "named" else transformer
 
 
 def _make_scaler(request: Request) -> Any:
@@ -192,13 +201,13 @@ def _make_target_encoder(request: Request) -> Any:
     return TargetEncoder(target_type=target_type, cv=folds)
 
 
-def _make_encoder(style: str, categories: list[Any], request: Request) -> Any:
+def _make_encoder(features_form: str, categories: list[Any], request: Request) -> Any:
     from sklearn.impute import SimpleImputer
     from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
 
-    if style == "named":
+    if features_form == "named":
         return SimpleImputer(strategy="constant", fill_value=MISSING)
-    if style == "ordinal":
+    if features_form == "ordinal":
         return OrdinalEncoder(
             categories=categories,
             handle_unknown="use_encoded_value",
@@ -206,7 +215,7 @@ def _make_encoder(style: str, categories: list[Any], request: Request) -> Any:
             encoded_missing_value=np.nan,
         )
     # scikit-learn's trees do not support missing values in a sparse matrix.
-    options: dict[str, Any] = {"sparse_output": style == "scaled"}
+    options: dict[str, Any] = {"sparse_output": features_form == "scaled"}
     if not request.has_label:
         options |= {"handle_unknown": "infrequent_if_exist", "max_categories": MAX_ONE_HOT}
     return OneHotEncoder(**{"handle_unknown": "ignore", **options})

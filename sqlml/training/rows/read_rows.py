@@ -114,15 +114,15 @@ class _Reader:
         self.features = (*numbers, *categories)
         self.statistics = {c.name: ColumnStatistics(c.name, c.type) for c in self.features}
         self.names = {c.name: Names() for c in self.features if c.role == "category"}
-        classes = columns.label if request.task == "classify" else None
-        self.classes = None if classes is None else Classes(classes.type)
+        class_column = columns.label if request.task == "classify" else None
+        self.classes = None if class_column is None else Classes(class_column.type)
         label_type = np.float64 if self.classes is None else np.int64
         self.labels = Buffer(label_type) if request.label else None
         self.weights = Buffer(np.float64) if request.weight else None
         self.group_encoder = Names() if request.group else None
         self.group_codes = Buffer(np.int64) if request.group else None
-        named = request.label, request.group, request.seed
-        self.split_keys = request.split.key_expressions(columns.raw, *named)
+        split_options = request.label, request.group, request.seed
+        self.split_keys = request.split.key_expressions(columns.raw, *split_options)
         self.hashes = [Buffer(np.uint64) for _ in self.split_keys]
         self.split_values: list[Any] = []
         self.recoded: dict[int, Array] = {}
@@ -156,8 +156,8 @@ class _Reader:
         request, package = self.request, self.request.trainer.package
         max_memory_bytes = float("inf")
         if request.reads_blocks:
-            in_memory = max(MAX_MEMORY_BYTES, self.memory_limit * MEMORY_SHARES.get(package, 0))
-            max_memory_bytes = 0 if request.out_of_core else in_memory
+            memory_bytes = max(MAX_MEMORY_BYTES, self.memory_limit * MEMORY_SHARES.get(package, 0))
+            max_memory_bytes = 0 if request.out_of_core else memory_bytes
         is_exact = all(c.role == "category" or c.type in _FLOAT32_TYPES for c in self.features)
         is_narrow = request.trainer.features == "ordinal" and (is_exact or package == "xgboost")
         dtype = np.float32 if is_narrow else np.float64
@@ -165,8 +165,8 @@ class _Reader:
 
     def check_memory(self, rows: int | None) -> None:
         if not self.request.reads_blocks:
-            item = 8 if self.matrix is None else self.matrix.dtype.itemsize
-            check_memory(self.request, rows, item * len(self.features) + 8, self.memory_limit)
+            item_bytes = 8 if self.matrix is None else self.matrix.dtype.itemsize
+            check_memory(self.request, rows, item_bytes * len(self.features) + 8, self.memory_limit)
         nbytes = sum(names.nbytes for names in self.names.values())
         if nbytes > MEMORY_SHARE * self.memory_limit:
             largest = max(self.names, key=lambda name: self.names[name].nbytes)
@@ -177,20 +177,20 @@ class _Reader:
 
     def build_query(self, query: str) -> str:
         request = self.request
-        items = [column.sql for column in self.features]
+        expressions = [column.sql for column in self.features]
         if self.columns.label is not None:
-            items.append(build_label_sql(self.columns.label, request))
+            expressions.append(build_label_sql(self.columns.label, request))
         if request.weight is not None:
-            items.append(f"CAST({DUCKDB.quote_name(request.weight)} AS DOUBLE)")
-        order = ""
+            expressions.append(f"CAST({DUCKDB.quote_name(request.weight)} AS DOUBLE)")
+        order_by = ""
         if request.group is not None:
             group = f"CAST({DUCKDB.quote_name(request.group)} AS VARCHAR)"
-            items.append(group)
+            expressions.append(group)
             row = DUCKDB.call("hash", *list_hash_arguments(self.columns.raw))
-            order = f" ORDER BY {group}, {row}"  # A total order, whatever the number of threads.
-        items += self.split_keys
-        columns = ", ".join(f"{item} AS c{n}" for n, item in enumerate(items))
-        return f"SELECT {columns} FROM (\n{query}\n) AS sqlml_rows{order}"
+            order_by = f" ORDER BY {group}, {row}"  # A total order, whatever the number of threads.
+        expressions += self.split_keys
+        columns = ", ".join(f"{expression} AS c{n}" for n, expression in enumerate(expressions))
+        return f"SELECT {columns} FROM (\n{query}\n) AS sqlml_rows{order_by}"
 
     def add_batch(self, batch: Any) -> None:
         """Append the rows of a pyarrow RecordBatch, except those without a label."""
@@ -203,11 +203,11 @@ class _Reader:
             if labels.null_count:
                 self.unlabelled += labels.null_count
                 batch = batch.filter(pc.is_valid(labels))
-        remaining = iter(batch.columns)
+        remaining_columns = iter(batch.columns)
         matrix = self.matrix
         block = None if matrix is None else np.empty((batch.num_rows, matrix.width), matrix.dtype)
         for column_index, column in enumerate(self.features):
-            values = self._convert_feature(column, next(remaining))
+            values = self._convert_feature(column, next(remaining_columns))
             if block is None:
                 self.arrays[column.name].append(values)
             elif column.role == "category":
@@ -217,14 +217,14 @@ class _Reader:
         if matrix is not None and block is not None:
             matrix.append(block)
         if self.labels is not None:
-            labels = self._check_label(next(remaining))
+            labels = self._check_label(next(remaining_columns))
             encode = _to_numbers if self.classes is None else self.classes.encode
             self.labels.append(encode(labels))
         if self.weights is not None:
-            self.weights.append(check_weights(_to_numbers(next(remaining)), request))
+            self.weights.append(check_weights(_to_numbers(next(remaining_columns)), request))
         if self.group_encoder is not None and self.group_codes is not None:
-            self.group_codes.append(self.group_encoder.encode(next(remaining)))
-        for hashes, values in zip(self.hashes, remaining, strict=True):
+            self.group_codes.append(self.group_encoder.encode(next(remaining_columns)))
+        for hashes, values in zip(self.hashes, remaining_columns, strict=True):
             if request.split.reads_hashes:
                 hashes.append(values.to_numpy())
             else:
@@ -249,8 +249,8 @@ class _Reader:
                 f"them into NULL in the query{advice}"
             )
         is_float32 = self.matrix is not None and self.matrix.dtype == np.float32
-        largest = max(-(statistics.min_value or 0), statistics.max_value or 0)
-        if is_float32 and largest > _FLOAT32_MAX:
+        max_magnitude = max(-(statistics.min_value or 0), statistics.max_value or 0)
+        if is_float32 and max_magnitude > _FLOAT32_MAX:
             fault = f"numbers beyond {_FLOAT32_MAX:.6g}, which {self.request.library} cannot take"
             raise ConfigError(f"column {column.name!r} has {fault}; scale them in the query")
         return numbers
@@ -310,8 +310,8 @@ class _Reader:
             matrix = self.matrix.array()
             for start in range(0, len(matrix), _RECODED_ROWS):
                 block = matrix[start : start + _RECODED_ROWS, column_index]
-                present = ~np.isnan(block)
-                block[present] = new_codes[block[present].astype(np.int64)]
+                is_present = ~np.isnan(block)
+                block[is_present] = new_codes[block[is_present].astype(np.int64)]
 
     def _find_held_out(self) -> tuple[Split, Array | None]:
         import pyarrow as pa
@@ -335,7 +335,7 @@ class _Reader:
         lone_codes = np.flatnonzero(fitted_counts == 0)
         mask[np.isin(codes, lone_codes)] = False
         values = self.classes.values()
-        return tuple(values[k] for k in lone_codes)
+        return tuple(values[code] for code in lone_codes)
 
     def _build_side(self, mask: Array | None, is_held_out: bool) -> Side:
         """Return the held-out rows, which are removed from memory, or the remaining fitted rows."""

@@ -46,10 +46,10 @@ def list_date_parts(name: str, column: RowExpression) -> list[NamedPart]:
     if column.type == "TIMESTAMP WITH TIME ZONE":  # Ignore the time zone of the session.
         sql = f"{builtin('timezone')}('UTC', {sql})"
     parts = []
-    for part in DATE_PARTS.get(column.type, ()):
-        result_type = "DOUBLE" if part == "epoch" else "INTEGER"
-        expression = RowExpression(f"{builtin(part)}({sql})", column.columns, result_type)
-        parts.append((f"{name}_{part}", expression))
+    for part_name in DATE_PARTS.get(column.type, ()):
+        result_type = "DOUBLE" if part_name == "epoch" else "INTEGER"
+        expression = RowExpression(f"{builtin(part_name)}({sql})", column.columns, result_type)
+        parts.append((f"{name}_{part_name}", expression))
     return parts
 
 
@@ -87,44 +87,48 @@ _NestedParts = Iterator[tuple[str, str, str]]
 def _list_parts(rows: FittedRows, column: RowExpression, sql_type: Any) -> _NestedParts:
     match sql_type.id:
         case "array":
-            (_, child), (_, size) = sql_type.children
-            yield from _list_items(column, size, str(child))
+            (_, child_type), (_, size) = sql_type.children
+            yield from _list_items(column, size, str(child_type))
         case "list":
             yield from _list_list_parts(rows, column, str(sql_type.children[0][1]))
         case "map":
-            (_, key), (_, value) = sql_type.children
-            yield from _list_map_parts(rows, column, str(key), str(value))
+            (_, key_type), (_, value_type) = sql_type.children
+            yield from _list_map_parts(rows, column, str(key_type), str(value_type))
         case "struct":
-            for field, child in sql_type.children:
+            for field, child_type in sql_type.children:
                 if field and is_storable_text(field):
                     sql = f"{builtin('struct_extract')}({column.sql}, {DUCKDB.quote_string(field)})"
-                    yield field, sql, str(child)
+                    yield field, sql, str(child_type)
 
 
-def _list_items(column: RowExpression, count: int, child: str) -> _NestedParts:
-    for position in range(1, count + 1 if count <= MAX_PARTS else 0):
-        yield str(position), f"{builtin('array_extract')}({column.sql}, {position})", child
+def _list_items(column: RowExpression, length: int, item_type: str) -> _NestedParts:
+    for position in range(1, length + 1 if length <= MAX_PARTS else 0):
+        yield str(position), f"{builtin('array_extract')}({column.sql}, {position})", item_type
 
 
-def _list_list_parts(rows: FittedRows, column: RowExpression, child: str) -> _NestedParts:
-    if NUMBERS.fullmatch(child):
+def _list_list_parts(rows: FittedRows, column: RowExpression, item_type: str) -> _NestedParts:
+    if NUMBERS.fullmatch(item_type):
         length = f"{builtin('len')}({_format_over_columns(column)})"
-        bounds = f"{builtin('min')}({length}), {builtin('max')}({length})"
-        min_length, max_length = rows.read_aggregates(bounds)
-        yield from _list_items(column, (min_length or 0) if min_length == max_length else 0, child)
-    elif _is_category(child):
+        length_range = f"{builtin('min')}({length}), {builtin('max')}({length})"
+        min_length, max_length = rows.read_aggregates(length_range)
+        yield from _list_items(
+            column, (min_length or 0) if min_length == max_length else 0, item_type
+        )
+    elif _is_category(item_type):
         string_list = f"CAST({column.sql} AS VARCHAR[])"
         for text in _find_frequent(rows, _format_over_columns(column)):
             contains = f"{builtin('list_contains')}({string_list}, {DUCKDB.quote_string(text)})"
             yield text, contains, "BOOLEAN"
 
 
-def _list_map_parts(rows: FittedRows, column: RowExpression, key: str, value: str) -> _NestedParts:
-    if not _is_category(key) or not (NUMBERS.fullmatch(value) or _is_category(value)):
+def _list_map_parts(
+    rows: FittedRows, column: RowExpression, key_type: str, value: str
+) -> _NestedParts:
+    if not _is_category(key_type) or not (NUMBERS.fullmatch(value) or _is_category(value)):
         return
     keys = f"{builtin('map_keys')}({_format_over_columns(column)})"
     for text in _find_frequent(rows, keys):
-        key_value = f"CAST({DUCKDB.quote_string(text)} AS {key})"
+        key_value = f"CAST({DUCKDB.quote_string(text)} AS {key_type})"
         expression = f"{builtin('map_extract_value')}({column.sql}, {key_value})"
         if NUMBERS.fullmatch(value):  # A missing key is 0, as in scikit-learn's DictVectorizer.
             zero = f"CASE WHEN {column.sql} IS NOT NULL THEN CAST(0 AS {value}) END"
@@ -132,9 +136,9 @@ def _list_map_parts(rows: FittedRows, column: RowExpression, key: str, value: st
         yield text, expression, value
 
 
-def _find_frequent(rows: FittedRows, lists: str) -> list[str]:
-    entries = rows.find_most_frequent(f"CAST({lists} AS VARCHAR[])", MAX_ITEMS)
-    return sorted(text for text in entries if is_storable_text(text))
+def _find_frequent(rows: FittedRows, lists_sql: str) -> list[str]:
+    texts = rows.find_most_frequent(f"CAST({lists_sql} AS VARCHAR[])", MAX_ITEMS)
+    return sorted(text for text in texts if is_storable_text(text))
 
 
 def _is_category(sql_type: str) -> bool:
@@ -209,11 +213,11 @@ class TrainingColumns:
 
     def transform(self, features: Sequence[str]) -> Transform | None:
         """Return the `Transform` that computes `features`; None if all of them are columns."""
-        used = [column for column in self.features if column.name in features]
-        expressions = {c.name: c.expression for c in used if c.expression is not None}
+        used_columns = [column for column in self.features if column.name in features]
+        expressions = {c.name: c.expression for c in used_columns if c.expression is not None}
         if not expressions:
             return None
-        sources = {c.name for c in used if c.expression is None}
+        sources = {c.name for c in used_columns if c.expression is None}
         sources.update(name for e in expressions.values() for name in e.columns)
         return Transform(tuple(name for name in self.raw if name in sources), expressions)
 
@@ -247,18 +251,18 @@ def read_columns(
     Raises MissingColumnError if the query lacks a column that an option names, and ParseError if
     the query is invalid.
     """
-    described = host.describe(query)
-    duplicate = _find_duplicate(name for name, _ in described)
+    column_types = host.describe(query)
+    duplicate = _find_duplicate(name for name, _ in column_types)
     if duplicate is not None:
         message = f"the query has several columns {duplicate!r}; give each a different name with AS"
         raise ConfigError(message)
-    raw = dict(described)
+    raw = dict(column_types)
     columns = _list_columns(FittedRows(host, query, raw, request), transform)
     names = {fold(c.name): c.name for c in columns} | {fold(name): name for name in raw}
     request = request.with_columns(names)
     _check_types(raw, request)
-    others = request.other_columns
-    features = [c for c in columns if c.name not in others]
+    option_columns = request.other_columns
+    features = [c for c in columns if c.name not in option_columns]
     duplicate = _find_duplicate(c.name for c in features)
     if duplicate is not None:
         raise ConfigError(f"two features would be called {duplicate!r}; rename one with AS")
@@ -271,9 +275,9 @@ def read_columns(
 
 
 def _find_duplicate(names: Iterable[str]) -> str | None:
-    listed = list(names)
-    counts = Counter(map(fold, listed))
-    return next((name for name in listed if counts[fold(name)] > 1), None)
+    all_names = list(names)
+    counts = Counter(map(fold, all_names))
+    return next((name for name in all_names if counts[fold(name)] > 1), None)
 
 
 def _check_types(raw: Mapping[str, str], request: Request) -> None:
@@ -294,14 +298,14 @@ def _list_columns(rows: FittedRows, transform: Sequence[str] | None) -> list[Tra
     """Return all columns with their roles, and split nested columns and dates into parts."""
     raw, option_columns = rows.columns, {fold(name) for name in rows.request.other_columns}
     if transform is None:
-        items: list[Named] = [(name, None) for name in raw]
+        named_expressions: list[Named] = [(name, None) for name in raw]
     else:
-        items = transform_items(rows, transform, option_columns)
+        named_expressions = transform_items(rows, transform, option_columns)
     columns: list[TrainingColumn] = []
-    types = iter(rows.list_types([e for _, e in items if e is not None]))
-    check_time_zones(rows, {name: e for name, e in items if e is not None})
-    taken_names = {fold(name) for name, _ in items}
-    for name, expression in items:
+    types = iter(rows.list_types([e for _, e in named_expressions if e is not None]))
+    check_time_zones(rows, {name: e for name, e in named_expressions if e is not None})
+    taken_names = {fold(name) for name, _ in named_expressions}
+    for name, expression in named_expressions:
         sql_type = raw[name] if expression is None else next(types)
         if expression is not None:
             expression = replace(expression, type=_get_stored_type(sql_type))
@@ -330,9 +334,9 @@ def _split_column(rows: FittedRows, column: TrainingColumn) -> list[TrainingColu
     computed = replace(expression, type=sql_type)
     parts: list[TrainingColumn] = []
     for part_name, part in flatten_column(rows, name, computed) or [(name, computed)]:
-        dates = list_date_parts(part_name, part)
-        parts += [TrainingColumn(n, date.type, "number", date) for n, date in dates]
-        if not dates and part is not computed:
+        date_parts = list_date_parts(part_name, part)
+        parts += [TrainingColumn(n, date.type, "number", date) for n, date in date_parts]
+        if not date_parts and part is not computed:
             stored = replace(part, type=_get_stored_type(part.type))
             parts.append(TrainingColumn(part_name, part.type, _choose_role(part.type), stored))
     return parts or [column]
@@ -378,5 +382,5 @@ def _cast_exactly(sql: str, label: TrainingColumn) -> str:
         "VARCHAR in the query"
     )
     number = f"CAST({sql} AS DOUBLE)"
-    failed = f"CAST({DUCKDB.error(message)} AS DOUBLE)"
-    return f"CASE WHEN {sql} = CAST({number} AS {label.type}) THEN {number} ELSE {failed} END"
+    error_value = f"CAST({DUCKDB.error(message)} AS DOUBLE)"
+    return f"CASE WHEN {sql} = CAST({number} AS {label.type}) THEN {number} ELSE {error_value} END"

@@ -41,7 +41,7 @@ class FittedRows:
         )
         query = f"SELECT {columns} FROM (\n{self.query}\n) AS sqlml_rows"
         try:
-            return [kind for _, kind in self.host.describe(query)]
+            return [sql_type for _, sql_type in self.host.describe(query)]
         except duckdb.Error as error:
             # The excerpt would show the stored form of the expressions.
             raise type(error)(strip_excerpt(error)) from None
@@ -50,9 +50,9 @@ class FittedRows:
         (values,) = self.host.read(f"SELECT {aggregates} FROM {self._fitted_rows_sql}")
         return values
 
-    def find_most_frequent(self, lists: str, limit: int) -> list[str]:
-        """Return the most frequent entries of `lists`, an expression for lists of strings."""
-        item_sql = f"{builtin('unnest')}({lists}) AS item"
+    def find_most_frequent(self, lists_sql: str, limit: int) -> list[str]:
+        """Return the most frequent entries of `lists_sql`, an expression for lists of strings."""
+        item_sql = f"{builtin('unnest')}({lists_sql}) AS item"
         items_query = f"SELECT {item_sql} FROM {self._fitted_rows_sql}"
         entries = self.host.read(
             f"SELECT item FROM ({items_query}) AS sqlml_items WHERE item IS NOT NULL GROUP BY item "
@@ -76,7 +76,7 @@ class FittedRows:
         keys = request.split.key_expressions(self.columns, request.label, group, request.seed)
         ((count,),) = self.host.read(f"SELECT {builtin('count')}(*) FROM {self._labelled_rows_sql}")
         split = request.split.settle(count)
-        last = None
+        last_fitted = None
         if split.method == "seq" and split.count_trained(count) < count:
             (key,) = keys
             text, kind = f"CAST({key} AS VARCHAR)", DUCKDB.call("typeof", key)
@@ -84,10 +84,10 @@ class FittedRows:
                 f"SELECT {text}, {kind} FROM {self._labelled_rows_sql} ORDER BY {key} NULLS LAST "
                 f"LIMIT 1 OFFSET {max(split.count_trained(count), 1) - 1}"
             )
-            last = f"CAST({'NULL' if value is None else DUCKDB.text(value)} AS {kind})"
+            last_fitted = f"CAST({'NULL' if value is None else DUCKDB.text(value)} AS {kind})"
         if split.method == "none":
             keys = ()
-        fitted_rows = split.select_side(self._labelled_rows_sql, keys, last, held_out=False)
+        fitted_rows = split.select_side(self._labelled_rows_sql, keys, last_fitted, held_out=False)
         return f"({fitted_rows}) AS sqlml_fitted"
 
 
@@ -144,11 +144,11 @@ def _walk_expressions(value: Any) -> Iterator[Mapping[str, Any]]:
 
 def _reads_zone(node: Mapping[str, Any]) -> bool:
     children = [*node.get("children", ()), *([node["child"]] if "child" in node else ())]
-    argument_types, result_type = [_type_of(child) for child in children], _type_of(node)
+    argument_types, result_type = [_dump_type(child) for child in children], _dump_type(node)
     types = " ".join((*argument_types, result_type))
     has_zone = "TIME ZONE" in types or "TIMESTAMPTZ" in types
     if node["type"] == "OPERATOR_CAST":
-        return has_zone and any(kind not in (result_type, _NULL_TYPE) for kind in argument_types)
+        return has_zone and any(name_ not in (result_type, _NULL_TYPE) for name_ in argument_types)
     if node["expression_class"] == "BOUND_CONSTANT":
         return has_zone and not node["value"].get("is_null")
     if node["type"] != "BOUND_FUNCTION" or not has_zone:
@@ -159,7 +159,7 @@ def _reads_zone(node: Mapping[str, Any]) -> bool:
     return name not in _ZONE_FREE
 
 
-def _type_of(node: Mapping[str, Any]) -> str:
+def _dump_type(node: Mapping[str, Any]) -> str:
     return json.dumps(node.get("return_type") or node.get("value", {}).get("type"))
 
 

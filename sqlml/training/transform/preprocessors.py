@@ -31,7 +31,7 @@ class ArgumentKind:
     """A kind of argument, with its description in messages and a test of a value or SQL type."""
 
     description: str
-    fits: Callable[[Any], bool]
+    accepts: Callable[[Any], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,11 +157,11 @@ def check_count(name: str, argument_count: int) -> None:
 
 def check_values(name: str, values: Sequence[Any]) -> None:
     signature = SIGNATURES[name]
-    for position, (value, kind) in enumerate(zip(values, signature.others, strict=False)):
+    for position, (value, argument_kind) in enumerate(zip(values, signature.others, strict=False)):
         is_omitted = value is None and position >= signature.required_count
-        if not is_omitted and not kind.fits(value):
+        if not is_omitted and not argument_kind.accepts(value):
             fault = f"not {format_value(value)}: {signature.example}"
-            raise ParseError(f"{name} takes {kind.description}, {fault}")
+            raise ParseError(f"{name} takes {argument_kind.description}, {fault}")
 
 
 def format_value(value: Any) -> str:
@@ -179,7 +179,7 @@ def format_value(value: Any) -> str:
 
 def check_column(name: str, column: str, sql_type: str) -> None:
     signature = SIGNATURES[name]
-    if not signature.column.fits(sql_type):
+    if not signature.column.accepts(sql_type):
         fix = _suggest_cast(signature.column, column, sql_type) or signature.example
         expected = signature.column.description
         raise ParseError(f"{name} takes {expected}, and {column} has type {sql_type}: {fix}")
@@ -219,15 +219,15 @@ def compute_exact_moments(ask: Ask, column: str) -> tuple[float, float]:
     half_range = max(max_value - midpoint, midpoint - min_value)
     if half_range == 0:
         return float(min_value), 0.0
-    power = math.frexp(half_range)[1]  # Scales the values into the range from -1 to 1.
-    shifted = call("-", column, _format_double(midpoint))
-    normalized = call("*", shifted, _format_double(2.0 ** -max(min(power, 1000), -1000)))
+    exponent = math.frexp(half_range)[1]  # Scales the values into the range from -1 to 1.
+    shifted_column = call("-", column, _format_double(midpoint))
+    normalized = call("*", shifted_column, _format_double(2.0 ** -max(min(exponent, 1000), -1000)))
     bits = _BITS - count.bit_length()
     values = normalized, call("*", normalized, normalized)
-    scaled = [call("*", value, _format_double(2.0**bits)) for value in values]
-    total, squares = ask(", ".join(call("sum", f"CAST({v} AS HUGEINT)") for v in scaled))
-    mean, square = (Fraction(int(total_of), count * 2**bits) for total_of in (total, squares))
-    scale = Fraction(2) ** max(min(power, 1000), -1000)
+    scaled_columns = [call("*", value, _format_double(2.0**bits)) for value in values]
+    total, squares = ask(", ".join(call("sum", f"CAST({v} AS HUGEINT)") for v in scaled_columns))
+    mean, square = (Fraction(int(value_sum), count * 2**bits) for value_sum in (total, squares))
+    scale = Fraction(2) ** max(min(exponent, 1000), -1000)
     spread = max(square - mean * mean, Fraction(0))
     return float(Fraction(midpoint) + mean * scale), math.sqrt(spread) * float(scale)
 
@@ -272,8 +272,8 @@ class Arguments:
         """Return the sorted most frequent strings of a histogram, within the call's limits."""
         max_categories, min_frequency = self.value(0, MAX_CATEGORIES), self.value(1, 1)
         (counts,) = self.ask(histogram)
-        frequent = sorted((-n, text) for text, n in (counts or {}).items() if n >= min_frequency)
-        return sorted(text for _, text in frequent[:max_categories])
+        ranked = sorted((-n, text) for text, n in (counts or {}).items() if n >= min_frequency)
+        return sorted(text for _, text in ranked[:max_categories])
 
 
 def _call(name: str, *arguments: str) -> str:
@@ -284,9 +284,9 @@ def _format_double(value: float) -> str:
     return f"CAST('{value!r}' AS DOUBLE)"
 
 
-def _compile_scaling(call: Arguments, middle: float, size: float) -> str:
+def _compile_scaling(call: Arguments, center: float, scale: float) -> str:
     """Compile (x - middle) / size, with a size of 1 instead of 0, as scikit-learn does."""
-    return _call("/", _call("-", call.number, _format_double(middle)), _format_double(size or 1.0))
+    return _call("/", _call("-", call.number, _format_double(center)), _format_double(scale or 1.0))
 
 
 def _compile_min_max_scaler(call: Arguments) -> str:
@@ -295,17 +295,17 @@ def _compile_min_max_scaler(call: Arguments) -> str:
 
 
 def _compile_max_abs_scaler(call: Arguments) -> str:
-    (largest,) = call.ask(_call("max", _call("abs", call.number)))
-    return _compile_scaling(call, 0.0, float(largest or 0.0))
+    (max_abs,) = call.ask(_call("max", _call("abs", call.number)))
+    return _compile_scaling(call, 0.0, float(max_abs or 0.0))
 
 
 def _compile_robust_scaler(call: Arguments) -> str:
-    low, high = call.value(0, [25, 75])
-    is_centred, is_scaled = call.value(1, True), call.value(2, True)
-    quantiles = _compute_quantiles(call, [low / 100, 0.5, high / 100]) or (0.0, 0.0, 0.0)
+    lower, upper = call.value(0, [25, 75])
+    with_centering, with_scaling = call.value(1, True), call.value(2, True)
+    quantiles = _compute_quantiles(call, [lower / 100, 0.5, upper / 100]) or (0.0, 0.0, 0.0)
     low_quantile, median, high_quantile = quantiles
-    size = high_quantile - low_quantile if is_scaled else 1.0
-    return _compile_scaling(call, median if is_centred else 0.0, size)
+    scale = high_quantile - low_quantile if with_scaling else 1.0
+    return _compile_scaling(call, median if with_centering else 0.0, scale)
 
 
 def _compute_quantiles(call: Arguments, levels: Sequence[float]) -> Sequence[float]:
@@ -323,74 +323,74 @@ def _compile_imputer(call: Arguments) -> str:
             f"{call.type}: write ml_imputer({call.shown}, 'most_frequent') OVER ()"
         )
     aggregate = {"mean": "count", "median": "median", "most_frequent": "mode"}[strategy]
-    (filler,) = call.ask(_call(aggregate, call.column))
+    (fill_value,) = call.ask(_call(aggregate, call.column))
     if strategy == "mean":
-        filler = compute_exact_moments(call.ask, call.number)[0] if filler else None
-    if filler is None:
+        fill_value = compute_exact_moments(call.ask, call.number)[0] if fill_value else None
+    if fill_value is None:
         return call.column
-    text = DUCKDB.quote_string(str(filler))
+    fill_text = DUCKDB.quote_string(str(fill_value))
     value_type = "DOUBLE" if is_number else call.type
-    literal = text if isinstance(filler, str) else f"CAST({text} AS {value_type})"
+    literal = fill_text if isinstance(fill_value, str) else f"CAST({fill_text} AS {value_type})"
     return f"COALESCE({call.column}, {literal})"
 
 
 def _compile_bin_names(column: str, points: Sequence[float]) -> str:
     """Compile the names of bins: bin_1 below the first point, bin_2 below the second, ..."""
     bounds = [_format_double(float(point)) for point in points]
-    cases = " ".join(f"WHEN {column} < {b} THEN 'bin_{n}'" for n, b in enumerate(bounds, 1))
-    return f"CASE WHEN {column} IS NULL THEN NULL {cases} ELSE 'bin_{len(points) + 1}' END"
+    when_clauses = " ".join(f"WHEN {column} < {b} THEN 'bin_{n}'" for n, b in enumerate(bounds, 1))
+    return f"CASE WHEN {column} IS NULL THEN NULL {when_clauses} ELSE 'bin_{len(points) + 1}' END"
 
 
 def _compile_bucketize(call: Arguments) -> str:
     points = call.value(0, [])
-    inner = points[1:-1] if call.value(1, False) else points
-    if not inner:
+    inner_points = points[1:-1] if call.value(1, False) else points
+    if not inner_points:
         raise ParseError(
             f"{call.name} with exclude_boundaries leaves out the first and the last point, and "
             f"{format_value(points)} has no others: give three points or more"
         )
-    return _compile_bin_names(call.column, inner)
+    return _compile_bin_names(call.column, inner_points)
 
 
 def _compile_quantile_bucketize(call: Arguments) -> str:
-    count = call.value(0, 2)
-    quantiles = _compute_quantiles(call, [n / count for n in range(1, count)])
+    bucket_count = call.value(0, 2)
+    quantiles = _compute_quantiles(call, [n / bucket_count for n in range(1, bucket_count)])
     return _compile_bin_names(call.column, sorted(set(quantiles)))
 
 
 def _compile_one_hot_encoder(call: Arguments) -> str:
     """Compile to the category if it is frequent, otherwise NULL; the estimator encodes it."""
-    frequent = DUCKDB.texts(call.find_categories())
+    categories = DUCKDB.texts(call.find_categories())
     text = f"CAST({call.column} AS VARCHAR)"
-    return f"CASE WHEN {_call('list_contains', frequent, text)} THEN {text} END"
+    return f"CASE WHEN {_call('list_contains', categories, text)} THEN {text} END"
 
 
 def _compile_label_encoder(call: Arguments) -> str:
-    frequent = DUCKDB.texts(call.find_categories())
-    position = _call("list_position", frequent, f"CAST({call.column} AS VARCHAR)")
+    categories = DUCKDB.texts(call.find_categories())
+    position = _call("list_position", categories, f"CAST({call.column} AS VARCHAR)")
     return f"COALESCE({position}, 0)"
 
 
 def _compile_hash_bucketize(call: Arguments) -> str:
     """Compile to a bucket by md5, which is stable across versions of the engine."""
-    count = call.value(0, 1)
+    bucket_count = call.value(0, 1)
     digits = _call("substr", _call("md5", f"CAST({call.column} AS VARCHAR)"), "1", "15")
     number = f"CAST({_call('||', DUCKDB.quote_string('0x'), digits)} AS BIGINT)"
-    return _call("%", number, str(count))
+    return _call("%", number, str(bucket_count))
 
 
 def _compile_ngrams(call: Arguments) -> str:
     sizes = call.value(0, 1)
-    low, high = sizes if isinstance(sizes, list) else (sizes, sizes)
+    min_size, max_size = sizes if isinstance(sizes, list) else (sizes, sizes)
     separator = DUCKDB.quote_string(call.value(1, " "))
     ngrams = []
-    for size in range(low, high + 1):
-        last = _call("-", _call("len", call.column), str(size - 1))
+    for size in range(min_size, max_size + 1):
+        last_start = _call("-", _call("len", call.column), str(size - 1))
         end = _call("+", "sqlml_p9", str(size - 1))
         words = _call("array_slice", call.column, "sqlml_p9", end)
-        joined = _call("list_aggregate", words, "'string_agg'", separator)
-        starts = _call("generate_series", "1", last)
-        ngrams.append(_call("list_transform", starts, f"lambda sqlml_p9: {joined}"))
+        joined_words = _call("list_aggregate", words, "'string_agg'", separator)
+        starts = _call("generate_series", "1", last_start)
+        ngrams.append(_call("list_transform", starts, f"lambda sqlml_p9: {joined_words}"))
     return ngrams[0] if len(ngrams) == 1 else _call("list_concat", *ngrams)
 
 

@@ -30,10 +30,12 @@ MULTI_FEATURE_FUNCTIONS = ("ml_multi_hot_encoder", "ml_feature_cross")
 """Functions that compute several features, and so cannot be nested."""
 
 
-def transform_items(rows: FittedRows, texts: Sequence[str], named: set[str]) -> list[Named]:
+def transform_items(
+    rows: FittedRows, texts: Sequence[str], option_columns: set[str]
+) -> list[Named]:
     """Compile `texts`, the items of TRANSFORM (...), to features whose SQL types are not yet set.
 
-    `named` are the folded names of columns that options name, which a star leaves out.
+    `option_columns` are the folded names of columns that options name, which a star leaves out.
     """
     features: list[Named] = []
     items = parse_items(rows.host.read, texts)
@@ -41,7 +43,7 @@ def transform_items(rows: FittedRows, texts: Sequence[str], named: set[str]) -> 
     for item in items:
         if item.star:
             _check_excluded(rows, item)
-            excluded = item.excluded | listed_names | named
+            excluded = item.excluded | listed_names | option_columns
             features += [(name, None) for name in rows.columns if fold(name) not in excluded]
         elif find_function_name(item.tree) in MULTI_FEATURE_FUNCTIONS:
             features += _compile_multi_item(rows, item)
@@ -87,12 +89,14 @@ def _compile_multi_item(rows: FittedRows, item: Item) -> list[Named]:
         expressions = preprocessors.compile_feature_cross(field_sql, degree)
     else:
         column, columns = _compile(rows, Item("", trees[0], item.text))
-        bound = _bind_arguments(rows, name, column, columns, values)
-        expressions = preprocessors.compile_multi_hot(bound)
-    features = {part: RowExpression(sql, columns, "DOUBLE") for part, sql in expressions.items()}
+        bound_arguments = _bind_arguments(rows, name, column, columns, values)
+        expressions = preprocessors.compile_multi_hot(bound_arguments)
+    features = {
+        feature: RowExpression(sql, columns, "DOUBLE") for feature, sql in expressions.items()
+    }
     is_single = len(features) == 1
     prefix = item.name
-    return [(prefix if is_single else f"{prefix}_{part}", f) for part, f in features.items()]
+    return [(prefix if is_single else f"{prefix}_{feature}", f) for feature, f in features.items()]
 
 
 def _share_columns(
@@ -114,12 +118,14 @@ def _share_columns(
 
 def _struct_fields(tree: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     fields = list_arguments(tree) if find_function_name(tree) in _STRUCT_FUNCTIONS else []
-    names = [f.get("sqlml_name") or (f.get("column_names") or ("",))[-1] for f in fields]
-    by_name = dict(zip(map(str, names), fields, strict=True))
-    if len(by_name) < 2 or "" in by_name:
+    names = [
+        field.get("sqlml_name") or (field.get("column_names") or ("",))[-1] for field in fields
+    ]
+    fields_by_name = dict(zip(map(str, names), fields, strict=True))
+    if len(fields_by_name) < 2 or "" in fields_by_name:
         example = preprocessors.SIGNATURES["ml_feature_cross"].example
         raise ParseError(f"ml_feature_cross takes a struct of at least two columns: {example}")
-    return by_name
+    return fields_by_name
 
 
 _STRUCT_FUNCTIONS = ("struct_pack", "row", "struct")
@@ -136,11 +142,11 @@ def _compile_call(
     if name in MULTI_FEATURE_FUNCTIONS:
         raise ParseError(f"{name} computes several features, so it must stand alone in TRANSFORM")
     preprocessors.check_count(name, len(arguments))
-    column, *others = arguments
-    values = tuple(_evaluate(rows, name, text, columns) for text in others)
+    column, *other_arguments = arguments
+    values = tuple(_evaluate(rows, name, text, columns) for text in other_arguments)
     preprocessors.check_values(name, values)
-    bound = _bind_arguments(rows, name, column, tuple(columns), values)
-    return preprocessors.PREPROCESSORS[name](bound)
+    bound_arguments = _bind_arguments(rows, name, column, tuple(columns), values)
+    return preprocessors.PREPROCESSORS[name](bound_arguments)
 
 
 def _bind_arguments(
@@ -177,5 +183,5 @@ def _spell(expression: RowExpression) -> str:
 
 def _convert_decimals(value: Any) -> Any:
     if isinstance(value, list):
-        return [_convert_decimals(item) for item in value]
+        return [_convert_decimals(element) for element in value]
     return float(value) if isinstance(value, Decimal) else value

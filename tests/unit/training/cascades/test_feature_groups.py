@@ -19,7 +19,7 @@ def grouped(name: str, sources: Sources = NO_SOURCES, heavy_ns: float = 100.0) -
     last: LastEstimator = find_last_estimator(program)
 
     def cost(places: Sequence[int]) -> float:
-        expected = [b for b in last.blocks if set(b.places) & set(places)]
+        expected = [b for b in last.blocks if set(b.columns) & set(places)]
         nodes = frozenset[int]().union(*(b.nodes for b in expected))
         ops = [program.nodes[i].op for i in nodes]
         return heavy_ns * sum(op in ("count_tokens", "tree_ensemble", "nearest") for op in ops)
@@ -33,7 +33,7 @@ def test_vectorizers_are_groups_and_the_other_columns_cost_nothing() -> None:
     assert groups["c, x, y, z"].cost == 0
     assert groups["words of t"].cost == groups["characters of t"].cost == 100
     assert groups["words of t"].inputs == {"t"}
-    assert len(groups["words of t"].places) == 16
+    assert len(groups["words of t"].columns) == 16
 
 
 def test_members_of_a_stack_are_groups() -> None:

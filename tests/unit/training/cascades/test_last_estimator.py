@@ -27,7 +27,7 @@ def test_blocks_are_what_is_computed_together(name: str) -> None:
         map(sorted, BLOCKS[name])
     )
     width = sum(program.nodes[i].type.width for i in last.values)
-    places = [place for block in last.blocks for place in block.places]
+    places = [place for block in last.blocks for place in block.columns]
     assert sorted(places) == list(range(width))
 
 

@@ -27,7 +27,7 @@ def test_shuffling_a_column_is_what_the_model_says_of_such_rows(name: str) -> No
     held = arrays(frame[columns])
     other = {SHUFFLED.format(n): values[order] for n, values in held.items()}
     for column in ("x", "z"):
-        places = [p for b in last.blocks if b.inputs == {column} for p in b.places]
+        places = [p for b in last.blocks if b.inputs == {column} for p in b.columns]
         if not places:
             continue
         moved = frame.assign(**{column: frame[column].to_numpy()[order]})
@@ -44,7 +44,7 @@ def test_shuffling_all_columns_shuffles_the_rows() -> None:
     order = np.random.default_rng(2).permutation(len(frame))
     held = arrays(frame)
     other = {SHUFFLED.format(n): values[order] for n, values in held.items()}
-    every = [place for block in last.blocks for place in block.places]
+    every = [place for block in last.blocks for place in block.columns]
     got = compute_output(build_shuffled_model(last, every), "label", {**held, **other})[:, 0]
     assert (got == model.predict(frame)[order]).all()
 

@@ -37,7 +37,7 @@ def test_the_same_class_on_the_same_columns_says_the_same(name: str) -> None:
     model, columns = fitted(name), MODELS[name][1]
     program = import_model(model).program
     last = find_last_estimator(program)
-    places = sorted(last.blocks[0].places + last.blocks[1].places)
+    places = sorted(last.blocks[0].columns + last.blocks[1].columns)
     recipe = extract_recipe(model)
     assert recipe is not None
     frame, labels = rows(600, seed=3)
