@@ -28,7 +28,7 @@ MAX_PLANS = 256
 """The maximum number of plans in the cache; the least recently used plan is removed first."""
 
 Stamp = Callable[[str], Any]
-"""A function that returns a value which changes with a referenced model; None if unknown."""
+"""A function that returns a value which changes with the named model; None if it is unknown."""
 
 Question = tuple[str, Any]
 """The name of a function in `_RECORDED_FUNCTIONS`, and its argument: a string or a tuple."""
@@ -101,14 +101,14 @@ class PlanCache:
         )
 
     def _look_up(self, function_name: str, argument: Any) -> Any:
-        """Return the current answer to a question, as a value that can be compared."""
+        """Return a function's current answer for `argument`, as a value that can be compared."""
         try:
             return self._lookups[function_name](argument)
         except ProbeError as error:
             return str(error)
 
     def _make_recording_context(self, answers: dict[Question, Any]) -> Context:
-        """Return the context with functions that record their answers in `answers`."""
+        """Return a copy of the context whose functions also record their answers in `answers`."""
         stamped_together: set[str] = set()  # Models whose stamps `models` records together.
 
         def ask_and_record(name: str, ask: Callable[[Any], Any], argument: Any) -> Any:

@@ -26,7 +26,7 @@ def plan_statement(
 ) -> Plan | None:
     """Plan a statement with all rules except `disabled_rules`; return None if it uses no model.
 
-    `parameters` are the values of its parameters. Raises ParseError if the statement calls a model
+    `parameters` holds the parameters' values. Raises ParseError if the statement calls a model
     and sqlml cannot parse it, and BindError, UnknownModelError or ConfigError if a call is wrong.
     """
     try:
@@ -77,7 +77,7 @@ def read_statement(sql: str, parameters: Any, context: Context) -> Draft:
 def _plan_unparsed_statement(sql: str, error: ParseError, context: Context) -> Plan | None:
     """Plan a statement that sqlml cannot parse; return None if it calls no model.
 
-    The plan has NULL instead of each call, so that the engine reports the syntax error. Raises
+    In the plan, NULL replaces each call, so that the engine reports the syntax error. Raises
     ParseError if the engine can parse the statement.
     """
     try:

@@ -47,8 +47,8 @@ def bind(
 
     Args:
         model_label: the model's name in messages.
-        fold_blanks: a column also feeds the feature whose name has _ instead of its blanks, since
-            LightGBM renames features in this way.
+        fold_blanks: a column also feeds the feature whose name has _ where the column's name has
+            blanks, since LightGBM renames features in this way.
         missing_is_null: a feature without a column is NULL instead of an error.
     """
     binder = _Binder(call, features, used_features, model_label, scope, fold_blanks)
@@ -91,7 +91,7 @@ def bind(
 def find_other_columns(
     call: ModelCall, features: Sequence[Feature], scope: Scope, fold_blanks: bool = False
 ) -> tuple[str, ...]:
-    """Return the columns in stars of `call` whose names are not among `features`."""
+    """Return the names of the columns that stars in `call` select and that are not features."""
     stars = [a.star for a in call.arguments if a.star is not None]
     columns = (c for star in stars for c in _describe_star(star, star.select.start, scope))
     names = dict.fromkeys(column.name for column in columns)
@@ -101,7 +101,7 @@ def find_other_columns(
 
 
 def _read_struct(positional: Sequence[Argument], scope: Scope) -> Available | None:
-    """Return the fields of the only argument if it is a struct or a table's row; otherwise None."""
+    """Return the fields of a lone argument that is a struct or a table's row; otherwise None."""
     if len(positional) != 1:
         return None
     (argument,) = positional
@@ -132,7 +132,7 @@ def _read_struct(positional: Sequence[Argument], scope: Scope) -> Available | No
 
 
 def _can_read_columns(argument: Argument, fields: Sequence[str], scope: Scope) -> bool:
-    """Return whether an argument is the row of a table, and the query does not group by rows."""
+    """Return whether an argument is a table's row by which the query does not group."""
     block, name = scope.block, argument.column
     if block is None or name is None:
         return False
@@ -153,7 +153,7 @@ def _find_identifiers(span: Span, scope: Scope) -> Sequence[tuple[str, int]]:
 
 
 def _reject_class_by_position(call: ModelCall, arguments: list[Argument], scope: Scope) -> None:
-    """Raise BindError if the two arguments are a row and a class.
+    """Raise BindError if `arguments` are a row and a class.
 
     Only the macros for plain connections accept a class by position.
     """
@@ -180,7 +180,7 @@ class _Binder:
         return len(self.features) == 1 and self.features[0].kind in NESTED
 
     def is_map_argument(self, fields: Available) -> bool:
-        """Return whether a struct with `fields` is the only feature's map, not a row with it."""
+        """Return whether a struct with `fields` is the map of the only feature, not a whole row."""
         if len(self.features) != 1 or self.features[0].kind != "map":
             return False
         bound_inputs = fields.get(fold(self.features[0].name), [])
@@ -223,7 +223,7 @@ class _Binder:
         return available
 
     def describe_columns(self, arguments: Sequence[Argument]) -> tuple[Column, ...]:
-        """Return the column of each argument, or raise BindError at the name that is wrong."""
+        """Return the column of each argument; raise BindError at a name that the engine rejects."""
         scope = self.scope
         try:
             return scope.single_columns([argument.span for argument in arguments])
@@ -234,7 +234,7 @@ class _Binder:
             raise BindError(error.message, scope.sql, offset) from None
 
     def bind_by_name(self, available: Available) -> dict[str, Bound]:
-        """Bind each used feature to the only column with its name; raise BindError otherwise."""
+        """Bind each used feature to the only column with its name, or else raise BindError."""
         scope, offset = self.scope, self.call.span.start
         read_features = [feature for feature in self.features if feature.name in self.used_features]
         missing_names = [f.name for f in read_features if fold(f.name) not in available]
@@ -331,7 +331,7 @@ class _Binder:
         try:
             (column,) = scope.single_columns([argument.span])
         except BindError:
-            return None  # the caller reports the error
+            return None  # The caller reports the error.
         element_type = element(column.type)
         if element_type is None:
             return None
@@ -359,7 +359,7 @@ class _Binder:
 
 
 def _find_candidates(bound: Bound, scope: Scope) -> list[str]:
-    """Return the columns that the engine suggests for an ambiguous name, such as `a.x`, `b.x`."""
+    """Return the columns, such as `a.x` and `b.x`, that the engine suggests for ambiguous `x`."""
     try:
         scope.describe_items([bound.sql])
     except BindError as error:
@@ -427,8 +427,8 @@ _UNKNOWN_NAME_ERROR = re.compile(
 def _find_unknown_name(outline: Outline, message: str, offset: int) -> int:
     """Return the offset in the statement of the name that the engine's `message` calls unknown.
 
-    The first occurrence at or after `offset` counts, or else the last one before it. Return
-    `offset` if the message calls no name unknown, or if the statement does not contain the name.
+    If the name occurs several times, this is the first occurrence at or after `offset`, or else the
+    last one before. Return `offset` if there is no unknown name, or the statement lacks the name.
     """
     match = _UNKNOWN_NAME_ERROR.search(message)
     if match is None:

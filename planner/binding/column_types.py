@@ -1,4 +1,4 @@
-"""Conversions of columns to features: the types that fit a feature, and the SQL that converts."""
+"""Conversions of columns to features: which types fit a feature, and the SQL that converts them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _NESTED_TYPES: Mapping[Kind, str] = MappingProxyType(
 
 
 def convert_to_json(sql: str, sql_type: str, kind: Kind, dialect: Dialect = DUCKDB) -> str | None:
-    """Convert the expression `sql` to JSON for a nested feature; None if its type does not fit.
+    """Convert `sql` to JSON for a nested feature; return None if `sql_type` does not fit `kind`.
 
     An untyped expression, which always fits, is NULL or a parameter without a known type.
     """
@@ -126,7 +126,7 @@ def convert_to_feature(
     The error points at `offset`.
     """
     if feature.kind == "any":
-        return bound  # the feature is read by a SQL expression, which accepts any type
+        return bound  # A SQL expression, which accepts any type, reads the feature.
     dialect, shown_sql = scope.dialect, scope.dialect.display(bound.sql)
     is_untyped = bound.type in UNTYPED or _NULL.fullmatch(bound.sql) is not None
     if feature.kind in NESTED:

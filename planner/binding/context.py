@@ -21,7 +21,7 @@ from sqlml.planner.syntax.outline import Block, ModelCall
 from sqlml.planner.syntax.parameters import EngineTypeOf
 
 EstimateRows = Callable[[str], int | None]
-"""A function from a query to the engine's estimate of its rows, or None. Raises ProbeError."""
+"""A function that estimates the row count of a query, or returns None. Raises ProbeError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class RowEstimate:
     Attributes:
         queries: returns queries with as many rows as reach the call, the most exact first.
         was_asked: whether the engine was asked.
-        estimate: the engine's answer; None if it has none, or was not asked.
+        estimate: the engine's answer; None if the engine has no answer, or was not asked.
         chosen_by: whether the number of rows has chosen the call's backend.
     """
 
@@ -45,12 +45,12 @@ class RowEstimate:
 
     @property
     def count(self) -> int:
-        """The estimate, or a default if the engine has none."""
+        """The estimated number of rows, or a default if the engine has no estimate."""
         return ROWS if self.estimate is None else self.estimate
 
     @property
     def rounded(self) -> int:
-        """The nearest power of ten, so that the choice is stable while a table grows slightly.
+        """The power of ten nearest to the estimate, which stays the same if a table grows slightly.
 
         >>> [RowEstimate(estimate=n).rounded for n in (1, 3, 4, 250_000, 400_000)]
         [1, 1, 10, 100000, 1000000]
@@ -73,9 +73,9 @@ class RowEstimate:
 
 
 def make_row_estimate(call: ModelCall, scope: Scope) -> RowEstimate:
-    """Make the row estimate of a call, for which the engine is not asked yet.
+    """Make the row estimate of a call without asking the engine yet.
 
-    It has no queries if FROM has a parameter, which is NULL in probes and so matches no row.
+    The estimate has no queries if FROM has a parameter, which is NULL in probes and matches no row.
     """
     parameters = [parameter.span for parameter in scope.outline.parameters]
     if parameters and any(overlaps(span, parameters) for span in _iterate_read_spans(scope.block)):

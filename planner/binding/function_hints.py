@@ -29,7 +29,7 @@ _MIN_SIMILARITY = 0.75
 
 
 def suggest_fix(sql: str, message: str, is_function: Callable[[str], bool]) -> str | None:
-    """Return a hint for the engine's error `message` about `sql`; None if sqlml is not concerned.
+    """Return a hint for the engine's error `message` about `sql`; None if sqlml has no hint.
 
     A call is probably meant for sqlml if its name is similar and its first argument is a string.
     The engine rejects it because it has no such function, or because an argument is a star. If

@@ -79,7 +79,7 @@ def read_models_of_rows(
     if not targets:
         return None
     key = next((target.key for target in targets.values() if target.key), "")
-    if call.key is not None and key:  # the key is not a class of every model
+    if call.key is not None and key:  # The key is not a class of every model.
         targets = {n: t if t.key else replace(t, chosen=None, key=key) for n, t in targets.items()}
     _require_same_type(call, targets, outline.sql)
     return ModelsOfRows(targets, errors, unresolved_names if call.skips_unknown else frozenset())
@@ -99,7 +99,7 @@ def _require_same_type(call: ModelCall, targets: Mapping[str, Target], sql: str)
 
 @dataclass(frozen=True, slots=True)
 class _NameReader:
-    """A reader of the model names in a call's rows; `column` is the span with their expression."""
+    """A reader of the model names in a call's rows, which the expression `column` computes."""
 
     call: ModelCall
     column: Span

@@ -37,11 +37,11 @@ Describe = Callable[[str], tuple[Column, ...]]
 
 
 class ProbeError(Exception):
-    """The engine could not bind a probe; the text is the engine's message."""
+    """Raised if the engine cannot bind a probe; its text is the engine's message."""
 
 
 TextOf = Callable[[Span], str]
-"""A function from a span of a statement to its SQL, with replaced calls and parameters."""
+"""A function that returns the SQL at a span of a statement, with calls and parameters replaced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Scope:
         )
 
     def _is_untyped(self, span: Span) -> bool:
-        """Return whether a span has no type, or contains NULL (an INTEGER in DuckDB 1.5)."""
+        """Return whether a span is untyped or a bare NULL, whose type is INTEGER in DuckDB 1.5."""
         return span in self.untyped or self.sql[span.start : span.end].upper() == "NULL"
 
     def describe_items(self, items: Sequence[str]) -> tuple[tuple[Column, ...], ...]:
@@ -108,7 +108,7 @@ class Scope:
         tried_queries: set[str] = set()
         for query, skip in _iterate_probes(items, self.block, self.probed):
             query = _remove_asof(query)
-            if query in tried_queries:  # an enclosing block without FROM adds nothing
+            if query in tried_queries:  # An enclosing block without FROM adds nothing.
                 continue
             tried_queries.add(query)
             try:
@@ -125,7 +125,7 @@ class Scope:
         raise BindError(str(first_error))
 
     def is_row_of_table(self, written_name: str, folded_name: str, fields: Sequence[str]) -> bool:
-        """Return whether a name means the row of a table in FROM, and not a column.
+        """Return whether a name means the row of a table in FROM instead of a column.
 
         The table may belong to an outer query, if the name means nothing in the block itself.
         `written_name` is the name as SQL, which the engine reads as a struct with these `fields`.
@@ -165,13 +165,13 @@ def _remove_asof(query: str) -> str:
 def _iterate_probes(
     items: Sequence[str], block: Block | None, text_of: TextOf
 ) -> Iterator[tuple[str, int]]:
-    """Yield probes, the simplest first, each with the number of leading columns to skip."""
+    """Yield probes, the simplest first, each with the number of its first columns to skip."""
     select = ", ".join(items)
     if block is None:
         yield f"SELECT {select}", 0
         return
     yield _build_query(select, block, text_of), 0
-    if block.excluded_table is not None:  # a bare name means a column of the table
+    if block.excluded_table is not None:  # A bare name means a column of the table.
         table_sql = _build_from(block, text_of)
         excluded = f"(SELECT * FROM {table_sql}) AS excluded"
         lateral = f"LATERAL (SELECT {select} FROM {table_sql}) sqlml_probe"
@@ -189,7 +189,7 @@ def _iterate_probes(
 
 
 def _list_select_variants(select: str, block: Block, text_of: TextOf) -> list[tuple[str, int, str]]:
-    """Return the select lists to probe, each with a number of leading columns to skip and a tail.
+    """Return the select lists to probe, each with the number of first columns to skip and a tail.
 
     The tail, which follows FROM, groups the rows, since engines accept a mixture of aggregates and
     columns only then. It is the block's GROUP BY clause, or GROUP BY ALL if the block has none.
@@ -212,9 +212,9 @@ def _list_select_variants(select: str, block: Block, text_of: TextOf) -> list[tu
 def _iterate_lateral_queries(
     select: str, block: Block, text_of: TextOf, tail: str
 ) -> Iterator[tuple[str, Block]]:
-    """Yield a block's query as a LATERAL of each enclosing block, beginning with the innermost.
+    """Yield queries that read `select` from `block` in a LATERAL of each enclosing block.
 
-    Each query comes with the enclosing block.
+    Each query comes in a pair with its enclosing block, the innermost block first.
     """
     query, parent = _build_query(select, block, text_of, tail, with_outer_ctes=False), block.parent
     while parent is not None:
@@ -228,7 +228,7 @@ def _iterate_lateral_queries(
 def iterate_row_queries(block: Block | None, text_of: TextOf, where: Span | None) -> Iterator[str]:
     """Yield queries with as many rows as `block` has after its FROM and the condition `where`.
 
-    Queries without the condition come last, since it does not bind if it names a select item.
+    If the condition names a select item, it does not bind, so queries without it come last.
     """
     for condition in dict.fromkeys((where, None)):
         yield from _iterate_row_queries("1", block, text_of, condition)
@@ -237,9 +237,9 @@ def iterate_row_queries(block: Block | None, text_of: TextOf, where: Span | None
 def iterate_value_queries(
     value_span: Span, block: Block | None, text_of: TextOf, where: Span | None
 ) -> Iterator[str]:
-    """Yield queries with an expression of `block` as their last column, `sqlml_name`.
+    """Yield queries whose last column, `sqlml_name`, is the expression of `block` at `value_span`.
 
-    The first queries have only the rows that pass the condition `where`.
+    The first queries only have the rows that pass the condition `where`.
     """
     item_sql = f"{text_of(value_span)} AS sqlml_name"
     for condition in dict.fromkeys((where, None)):
@@ -281,7 +281,7 @@ def _build_from(block: Block, text_of: TextOf) -> str:
     if block.is_chain:
         sources_sql = f"({sources_sql}) {block.name}"
     joins = list(map(text_of, block.joins))
-    if block.is_half_join:  # as an inner join, after which both sides are in scope
+    if block.is_half_join:  # After an inner join, both sides are in scope.
         joins[-1] = _HALF_JOIN.sub("", joins[-1], count=1)
     return " ".join([sources_sql, *joins])
 
@@ -294,15 +294,15 @@ def _add_own_ctes(query: str, block: Block, text_of: TextOf) -> str:
 
 
 def _find_used_ctes(query: str, block: Block, text_of: TextOf) -> list[str]:
-    """Return the definitions of a block's WITH whose names a query contains.
+    """Return the CTE definitions in a block's WITH clause whose names `query` contains.
 
-    With all of them, each probe of a statement with many CTEs would be as long as the statement.
+    With all definitions, each probe of a statement with many CTEs would be as long as the text.
     """
     if not block.ctes:
         return []
     words = _find_words(query)
     definitions: dict[int, str] = {}
-    unused = list(range(len(block.ctes)))[::-1]  # a definition mostly uses earlier ones
+    unused = list(range(len(block.ctes)))[::-1]  # A definition mostly uses earlier ones.
     while True:
         for index in unused:
             cte = block.ctes[index]
@@ -321,7 +321,7 @@ _WORD = re.compile(r"\w+")
 
 @lru_cache(1 << 14)
 def _fold_plain_name(name: str) -> str | None:
-    """Return the folded name, or None if it needs quotes because it is not a single word."""
+    """Return the folded name, or None if the name needs quotes because it is not a single word."""
     return fold(name) if _WORD.fullmatch(name) else None
 
 

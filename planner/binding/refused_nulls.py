@@ -32,9 +32,9 @@ from sqlml.types import Array
 def build_text_argument(
     prepared: Prepared, bound_inputs: Mapping[str, Bound], dialect: Dialect = DUCKDB
 ) -> str:
-    """Return `, <strings>`, the SQL of a function's argument after the numbers.
+    """Build the SQL of the string argument that follows the numbers in a call: `, <strings>`.
 
-    Return "" if SQL encodes all string columns.
+    Return "" if the SQL of the numbers encodes all string columns.
     """
     string_columns = list_string_columns(prepared, bound_inputs)
     return f", {dialect.text_arguments(string_columns)}" if string_columns else ""
@@ -47,7 +47,7 @@ def list_string_columns(prepared: Prepared, bound_inputs: Mapping[str, Bound]) -
 def build_column_arguments(
     prepared: Prepared, bound_inputs: Mapping[str, Bound], number_type: str, dialect: Dialect
 ) -> str:
-    """Return the SQL of the arguments of a function that has one parameter per column.
+    """Build the SQL of the arguments for a function that has one parameter per column.
 
     The numbers, cast to `number_type`, come before the string columns.
     """
@@ -66,7 +66,7 @@ _PARAMETER = re.compile(r"\(\$\d+\)")
 
 
 def find_linear_model(prepared: Prepared, bound_inputs: Mapping[str, Bound]) -> Linear | None:
-    """Return a linear model as SQL if its inputs are plain columns; None for any other model."""
+    """Return the SQL of a linear model whose inputs are plain columns; None for other models."""
     if find_plain_columns(prepared, bound_inputs) is None:
         return None
     columns = [_build_cast(bound_inputs[c.name], "DOUBLE") for c in prepared.split.columns]
@@ -74,14 +74,14 @@ def find_linear_model(prepared: Prepared, bound_inputs: Mapping[str, Bound]) -> 
 
 
 def find_plain_columns(prepared: Prepared, bound_inputs: Mapping[str, Bound]) -> list[str] | None:
-    """Return the columns of the packed matrix as SQL; None unless all are plain columns."""
+    """Return the SQL of the columns in the packed matrix; None unless all are plain columns."""
     columns = [bound_inputs[c.name].sql for c in prepared.split.columns if not c.is_encoded]
     are_plain = len(columns) == len(prepared.split.columns) and all(map(is_plain, columns))
     return columns if are_plain else None
 
 
 def is_plain(sql: str) -> bool:
-    """Return whether an expression may be repeated: it is cheap and always has the same value."""
+    """Return whether `sql` may be repeated because it is cheap and always has the same value."""
     return _COLUMN.fullmatch(sql) is not None
 
 
@@ -130,16 +130,17 @@ def list_numbers(
 
 
 def _build_cast(bound: Bound, sql_type: str) -> str:
-    """Cast an input to `sql_type`, unless it is a plain column of that type: casts bind slowly."""
+    """Cast an input to `sql_type`, but return a plain column of that type, as casts bind slowly."""
     is_column = is_plain(bound.sql) and bound.sql[0] != "(" and bound.sql.upper() != "NULL"
     has_type = bound.type == sql_type and is_column
     return bound.sql if has_type else f"CAST({bound.sql} AS {sql_type})"
 
 
 def find_null_inputs(options: Mapping[str, Any], program: Program) -> frozenset[str]:
-    """Return the inputs that reject NULL, if the option `on_null` is 'null'; otherwise no inputs.
+    """Return the inputs in which NULL makes the result NULL: those that reject NULL.
 
-    NULL in one of them makes the result NULL. Raises ConfigError if they cannot be determined.
+    There are none unless the option `on_null` is 'null'. Raises ConfigError if the inputs cannot be
+    determined.
     """
     return _find_required_inputs(program) if options.get("on_null") == "null" else frozenset()
 
@@ -147,7 +148,7 @@ def find_null_inputs(options: Mapping[str, Any], program: Program) -> frozenset[
 def build_missing_test(
     bound_inputs: Mapping[str, Bound], names: Iterable[str], dialect: Dialect = DUCKDB
 ) -> str | None:
-    """Build SQL that is true if one of the inputs `names` is NULL or NaN; None without names."""
+    """Build SQL that is true if an input in `names` is NULL or NaN; return None without names."""
     conditions = []
     for name in names:
         bound = bound_inputs[name]
@@ -158,7 +159,7 @@ def build_missing_test(
 
 
 def build_discarded_test(call: ModelCall, sql: str) -> str | None:
-    """Build SQL that is true for rows whose result the engine discards; None if it discards none.
+    """Build SQL that is true for rows whose result the engine discards; None without such rows.
 
     In MERGE and ON CONFLICT, the engine also evaluates SET for rows without a partner in the other
     table, whose columns are then NULL.
@@ -173,7 +174,7 @@ def build_discarded_test(call: ModelCall, sql: str) -> str | None:
 
 
 def combine_conditions(*conditions: str | None) -> str | None:
-    """Combine SQL conditions by OR, except each None; return None if no condition remains."""
+    """Combine SQL conditions with OR and ignore None; return None if no condition remains."""
     return " OR ".join(condition for condition in conditions if condition is not None) or None
 
 
@@ -207,7 +208,7 @@ class EvaluatedOnce:
 
 
 def build_null_if(null_condition: str | None, value_sql: str) -> str:
-    """Build SQL that is NULL for rows that meet `null_condition`, else `value_sql`."""
+    """Build SQL that is NULL for rows that meet `null_condition`, and otherwise `value_sql`."""
     if null_condition is None:
         return value_sql
     return f"CASE WHEN {null_condition} THEN NULL ELSE {value_sql} END"
@@ -215,7 +216,7 @@ def build_null_if(null_condition: str | None, value_sql: str) -> str:
 
 @cache_by_program
 def _find_required_inputs(program: Program) -> frozenset[str]:
-    """Find the inputs that must have a value, by running the reference backend on one row."""
+    """Find the inputs without which the reference interpreter rejects an otherwise valid row."""
     row = _find_accepted_row(program)
     if row is None:
         raise ConfigError(
@@ -230,7 +231,7 @@ def _find_required_inputs(program: Program) -> frozenset[str]:
         except (MissingValueError, UnknownCategoryError):
             required_inputs.add(name)
         except SqlmlError:
-            continue  # other errors are reported when rows are scored
+            continue  # Other errors are reported when rows are scored.
     return frozenset(required_inputs)
 
 

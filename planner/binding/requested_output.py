@@ -22,7 +22,7 @@ from sqlml.types import Labels, class_literal, fold, list_classes
 def find_chosen_class(
     call: ModelCall, model: Model, sql: str, parameters: Parameters
 ) -> ChosenClass | None:
-    """Return the class of `class := ...`, or else the model's `positive_class`, or else None."""
+    """Return the class in `class := ...` or the model's `positive_class`; None without either."""
     class_argument = call.class_argument
     if class_argument is None:
         positive_class = model.options.get("positive_class")
@@ -40,10 +40,10 @@ def find_chosen_class(
 
 
 def find_keyed_class(call: ModelCall, model: Model) -> ChosenClass | None:
-    """Return the only class to compute if a key chooses it, as in `predict_proba(...)['yes']`.
+    """Return the class that the call's key chooses, as in `predict_proba(...)['yes']`.
 
-    Returns None if the key may mean anything else: it is not written like a label of its type, it
-    equals no label (so the engine returns NULL), or the result is a list.
+    Returns None if the key may not be a class: it is not written like a label of the model's type,
+    it equals no label (so the engine returns NULL), or the result is a list.
     """
     labels = model.program.labels
     if call.key is None or call.class_argument is not None or len(labels) != 1:
@@ -66,7 +66,7 @@ def _read_key(literal: Literal, label_kind: str) -> str | int | bool | None:
 
 
 def _find_class(model: Model, value: Any, sql: str, offset: int) -> ChosenClass:
-    """Return the index of `value` in the labels of each target, None for targets without it.
+    """Return the index of the class `value` in each target's labels; None for targets without it.
 
     Raises BindError if no target has the class.
     """
@@ -80,9 +80,9 @@ def _find_class(model: Model, value: Any, sql: str, offset: int) -> ChosenClass:
 
 
 def find_label(labels: Labels, value: Any) -> int | None:
-    """Return the index of the label that equals a value or is spelled like it, as '1' and 1 are.
+    """Return the index of the label that equals `value`, or is spelled alike, as '1' and 1 are.
 
-    Macros search in the same order (`model_sql/macro_bodies.py`).
+    Return None if no label does. Macros search in the same order (`model_sql/macro_bodies.py`).
     """
     for is_same in (_is_equal, lambda a, b: spell_class(a) == spell_class(b), _is_spelled_like):
         for i, label in enumerate(labels.values):
@@ -117,7 +117,7 @@ def _spell_number(value: Any) -> str:
 
 
 def explain_missing_output(output: str, program: Program) -> str:
-    """Return a hint why a model lacks `output`, which its library may provide; otherwise ""."""
+    """Return a hint that says why a model lacks `output`, or "" if there is nothing to explain."""
     is_voting = program.outputs.keys() == {"label", "proba"}
     if output != "transform" or not is_voting:
         return ""
@@ -169,7 +169,7 @@ OUTPUTS_OF: Mapping[str, tuple[Output, ...]] = {
     "predict_score": ("score", "samples"),
     "transform": ("transform",),
 }
-"""Function other than `explain` -> outputs, of which it returns the first that the model has.
+"""Function other than `explain` -> outputs; the function returns the first that the model has.
 
 A density (KernelDensity, GaussianMixture) has no decision function, but it scores samples.
 """
@@ -226,7 +226,7 @@ class Target:
 def find_target(
     call: ModelCall, sql: str, parameters: Parameters, context: Context
 ) -> Target | None:
-    """Return the requested output of a call; None if it calls a function of the user."""
+    """Return the requested output of a call; None if the call is to a user's own function."""
     offset = call.model_span.start
     name = parameters.text_value(call.model) if isinstance(call.model, Parameter) else call.model
     if not isinstance(name, str):
@@ -295,7 +295,7 @@ def _prepare_explanation(call: ModelCall, model: Model, sql: str, context: Conte
 
 
 def _find_model(name: str, context: Context) -> Model:
-    """Return the model `name`; `main.m` may mean m in the main schema of the current database."""
+    """Return the model `name`; `main.m` may mean `m` in the current database's main schema."""
     try:
         return context.model(name)
     except UnknownModelError:

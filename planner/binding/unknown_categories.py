@@ -1,4 +1,4 @@
-"""The option `on_unknown`, with which a category that a model has never seen counts as NULL."""
+"""The option `on_unknown`, which can treat categories that a model has never seen as NULL."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sqlml.types import Array
 
 
 def find_known_categories(options: Mapping[str, Any], program: Program) -> Mapping[str, Array]:
-    """Map each input whose unknown categories count as NULL to its known categories.
+    """Return the known categories of each input whose unknown categories count as NULL.
 
     The mapping is empty unless the option `on_unknown` is 'null'. Raises ConfigError if the model
     checks something other than the categories of a column.
@@ -28,7 +28,7 @@ def find_known_categories(options: Mapping[str, Any], program: Program) -> Mappi
 
 
 def check_null_accepted(options: Mapping[str, Any], program: Program) -> None:
-    """Raise ConfigError if the model also rejects NULL, so that the rows would still fail."""
+    """Raise ConfigError if the model rejects NULL too, so that NULL would not help the rows."""
     categories = find_known_categories(options, program)
     if not categories or options.get("on_null") == "null":
         return
@@ -75,7 +75,7 @@ def accept_unknown_as_missing(program: Program) -> Program:
             return None
         missing_code = int(_find_encoder(program, node).attrs["missing"])
         if missing_code < 0:
-            return None  # the model rejects NULL as well, with the same result
+            return None  # The model rejects NULL as well, with the same result.
         return b.op("where", b.op("lt", inputs[0], 0), missing_code, inputs[0])
 
     return rewrite(program, rewrite_check)

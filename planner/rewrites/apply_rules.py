@@ -85,7 +85,7 @@ def rewrite(draft: Draft, disabled: Collection[str] = ()) -> Draft:
 
 
 def _count_gated_sources(draft: Draft) -> int:
-    """Count the sources and tables that are read only for some of the rows."""
+    """Count the sources and tables of planned calls that are read only for some rows."""
     return sum(
         len(call.idle_parts) + (call.filtered is not None) for call in draft.planned.values()
     )
@@ -104,7 +104,7 @@ def _apply_safe_rules(draft: Draft, disabled: Collection[str]) -> Draft:
 
 
 def _binds_like_original(draft: Draft) -> bool:
-    """Return whether the result has the same columns as if FROM computed none for calls."""
+    """Return whether the columns that FROM computes for calls leave the result columns the same."""
     original_probe = draft.build_probe(draft.column_aliases, draft.without_prefix)
     return draft.binds_alike(original_probe, draft.build_widened_probe(draft.without_prefix))
 
@@ -146,14 +146,14 @@ Views that read other views twice grow exponentially.
 
 
 def expand_views(draft: Draft) -> Draft:
-    """Replace views and joined CTEs by subqueries in a draft to which no rule is applied yet::
+    """Replace views and joined CTEs with subqueries in a draft to which no rule is applied yet::
 
         SELECT id, predict('m', *, approximate := true) FROM v
         SELECT id, predict('m', *, approximate := true) FROM (SELECT ... FROM s ...) AS v
 
-    Joins and functions in a view can ask a small model only if they are part of the statement, and
-    the keys of a joined CTE are unknown. The same draft is returned if the statement is stored, or
-    reads no view and joins no CTE.
+    A small model can only save joins and functions that are part of the statement itself, and a
+    joined CTE has no known keys. The same draft is returned if the statement is stored, or reads no
+    view and joins no CTE.
     """
     if draft.outline.is_stored:
         return draft

@@ -28,7 +28,7 @@ _DEEP_NESTING = 200
 
 
 def called_models(draft: Draft) -> Draft:
-    """Find the target of each call: its model, and which output of the model it returns.
+    """Find the target of each call: the model and the output of the model that the call returns.
 
     Returns the same draft if the engine's parser rejects the statement because it nests too deeply.
     """
@@ -88,7 +88,7 @@ def _is_too_deep(draft: Draft) -> bool:
     except ProbeError as error:
         message = str(error)
         if "expression depth" not in message:
-            return False  # not a query, or an error that is reported better later
+            return False  # Not a query, or its error is reported better later.
         if message.startswith("Parser"):
             return True
         raise BindError(message) from None
@@ -96,7 +96,7 @@ def _is_too_deep(draft: Draft) -> bool:
 
 
 def cascaded_calls(draft: Draft) -> Draft:
-    """Add the small models that calls ask first, or the reasons why calls ask none."""
+    """Add the small model that each call asks first, or the reason why the call asks no model."""
     choices = {
         call: _choose_small_model(draft, target)
         for call, target in draft.targets.items()
@@ -114,7 +114,7 @@ def cascaded_calls(draft: Draft) -> Draft:
 
 
 def _choose_small_model(draft: Draft, target: Target) -> Cascade | TopKFilter | str:
-    """Return the small model that a call may ask first, or the reason why it asks none."""
+    """Return the small model that a call may ask first, or the reason why it may ask no model."""
     if not draft.dialect.lazy_calls:
         return "this engine evaluates both models for every row"
     model = target.model

@@ -60,7 +60,7 @@ class ExpandedStatement:
         return piece is not None and not piece.is_users
 
     def locate_error(self, error: SqlmlError) -> SqlmlError:
-        """Return the error with the offset in the user's statement instead of that in `sql`."""
+        """Return the error with its offset in `sql` converted to one in the user's statement."""
         if error.offset is None or error.sql != self.sql:
             return error
         piece, offset_in_piece = self._find_piece(error.offset)
@@ -69,7 +69,7 @@ class ExpandedStatement:
         return error.at(self.statement, piece.offset + (offset_in_piece if piece.is_users else 0))
 
     def _find_piece(self, offset: int) -> tuple[Piece | None, int]:
-        """Return the piece at an offset of `sql`, and the offset inside it."""
+        """Return the piece at an offset of `sql`, or None at the end, and the offset inside it."""
         for piece in self.pieces:
             if offset < len(piece.text):
                 return piece, offset
@@ -141,7 +141,7 @@ class Draft:
     def nulls(self) -> Mapping[ModelCall, str]:
         """Replacements of calls in probes: NULLs of the calls' types.
 
-        QUALIFY needs a window function, and the only one may be in an argument of a call.
+        QUALIFY needs a window function. If a call's arguments contain one, so does its replacement.
         """
         return {
             call: f"first_value({null}) OVER ()" if call.has_windows else null
@@ -183,7 +183,7 @@ class Draft:
         return {call: target for call, target in self.targets.items() if call not in unshareable}
 
     def with_outline(self, outline: Outline) -> Draft:
-        """Return the draft of the statement with another text, to which no rule is applied yet."""
+        """Return a draft of a changed text with this `outline`, to which no rule is applied yet."""
         parameters = replace(self.parameters, parameters=outline.parameters)
         return replace(self, outline=outline, parameters=parameters)
 
@@ -193,15 +193,15 @@ class Draft:
         return [self.targets[call]] if models is None else models.targets.values()
 
     def find_shared(self, call: ModelCall) -> SharedParts:
-        """Return the parts that a call computes together with other calls, or only its own part."""
+        """Return the parts that the function of `call` computes, for this and other calls."""
         return self.shared.get(call) or SharedParts(parts=(self.targets[call].part,))
 
     def build_part(self, span: Span, aliases: Mapping[int, str] = _EMPTY) -> str:
-        """Return the text at a span for the engine, with the calls that are planned so far."""
+        """Return the text at a span for the engine, in which SQL replaces each planned call."""
         return self.collect_edits().apply(span, {Span(at, at): sql for at, sql in aliases.items()})
 
     def collect_edits(self) -> Edits:
-        """Return all edits of the statement, including the calls that are planned so far."""
+        """Return all edits of the statement, including those of the calls planned so far."""
         edits = Edits(self.text)
         edits.add({call.span: text for call, text in self.call_sql.items()}, CALLS)
         edits.add(self.edits, PATCHES)

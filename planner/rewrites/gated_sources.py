@@ -58,13 +58,13 @@ _UNSURE = "sqlml_unsure"
 """The name of a CTE with the rows for which a small model is unsure."""
 
 _ROW = "sqlml_row"
-"""The parameter of a lambda: a struct of feature values."""
+"""The name of a lambda's parameter, which holds a struct of feature values."""
 
 _CALL = re.compile(r'[\w"]\s*\(')
 
 
 def gated_sources(draft: Draft) -> Draft:
-    """Let joins and calls that only the full model needs ask the small model first."""
+    """Skip joins and calls that feed only the full model, for rows that the small model decides."""
     small_features = {
         call: frozenset(name for name, _ in planned.small_model_reads)
         for call, planned in draft.planned.items()
@@ -129,12 +129,12 @@ def _gate_source(
     if any(source.span.contains(c.span) for c in draft.outline.calls):
         return None
     if any(widened.span.contains(source.span) for widened in draft.widened_sources):
-        return None  # this FROM clause is rewritten to compute columns of calls
+        return None  # This FROM clause is rewritten to compute columns of calls.
     join: LeftJoin | None = None
     if source.kind == "join":
         join = next((j for j in joins if j.span.contains(source.span)), None)
         if join is None or draft.outline.is_stored:
-            return None  # a view or macro outlives the current keys of its tables
+            return None  # A view or macro outlives the current keys of its tables.
         if join.is_using and join.using is None:
             return None
         if not have_one_partner(draft, [join], draft.cascades[call].facts.keys):
@@ -145,7 +145,7 @@ def _gate_source(
         return None
     small_sql = _build_small_model_sql(draft, call, idle_source.features, planned.small_call)
     edits = _build_gate_edits(source, join, small_sql, draft.build_part)
-    if source.name not in planned.idle_parts:  # several features may call the same function
+    if source.name not in planned.idle_parts:  # Several features may call the same function.
         planned = replace(planned, idle_parts=(*planned.idle_parts, source.name))
     return replace(draft, edits={**draft.edits, **edits}, planned={**draft.planned, call: planned})
 
@@ -153,7 +153,7 @@ def _gate_source(
 def _build_gate_edits(
     source: FeatureSource, join: LeftJoin | None, small_sql: str, text_of: TextOf
 ) -> dict[Span, str]:
-    """Return edits so that `source` is only computed if `small_sql`, the small result, is NULL."""
+    """Return edits that compute `source` only for rows whose small result `small_sql` is NULL."""
     if join is not None and join.using is not None:
         return join.using.build_on_edits(partial(_build_gate_sql, small_sql))
     gated_spans = source.outer_spans or ((source.span,) if join is None else join.other_sides)

@@ -34,7 +34,7 @@ def planned_calls(draft: Draft) -> Draft:
 
 
 class _CallPlanner:
-    """Plans the calls of a statement one by one.
+    """A planner that plans the calls of a statement one by one.
 
     The mappings of its draft grow in place, since copies would make planning quadratic in the
     number of calls.
@@ -117,7 +117,7 @@ def _plan_call(draft: Draft, call: ModelCall, scope: Scope) -> CallInFrom | None
         if call.in_unused_cte:
             return None
         raise
-    except SqlmlError as error:  # about the model or its backend
+    except SqlmlError as error:  # The error is about the model or its backend.
         raise error.at(draft.text, call.span.start, f"model {target.model.name!r}: ") from None
     return replace(call_in_from, planned=planned)
 
@@ -125,13 +125,13 @@ def _plan_call(draft: Draft, call: ModelCall, scope: Scope) -> CallInFrom | None
 def _plan_call_of_one_model(
     site: CallSite, shared: SharedParts, call: ModelCall, target: Target
 ) -> CallInFrom:
-    """Plan a call whose rows name their models, for one of these models."""
+    """Plan a call for the model of `target`, which is one of the models that its rows name."""
     own_parts = replace(shared, parts=(target.part,))
     return plan_call(replace(site, call=call), target=target, shared=own_parts, by_function=True)
 
 
 def make_scope(draft: Draft, call: ModelCall) -> Scope:
-    """Return the scope of a call, in which the calls that are already planned have their SQL."""
+    """Return the scope of a call, in which SQL replaces the calls that are already planned."""
     local_nulls = dict.fromkeys(call.local_names, "NULL")
     return Scope(
         outline=draft.outline,
@@ -162,7 +162,7 @@ def _find_estimate_scope(draft: Draft, scope: Scope) -> Scope:
 def _build_probe_sql(
     draft: Draft, call: ModelCall, call_in_from: CallInFrom, call_sql: str, has_calls: bool
 ) -> str:
-    """Build the SQL that stands for a call in a probe in which FROM computes columns."""
+    """Build the SQL that replaces a call in a probe whose FROM computes columns."""
     if call_in_from.column is not None:
         return call_sql
     probe = draft.nulls[call]

@@ -5,8 +5,8 @@ exp().
 with the first float whose probability passes (`float_order.py`). Measured, this is 1.07 to 1.4
 times as fast for a logistic regression, and 1.04 to 1.19 times for 5 to 20 boosted trees.
 
-`ORDER BY predict_proba(...)` stays: different scores may have one probability (1 for all scores
-above 37), and users would see the order of ties change.
+`ORDER BY predict_proba(...)` stays: different scores may have the same probability (1 for all
+scores above 37), and users would see the order of ties change.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _EXACT_NUMBER = re.compile(r"(?=.{1,16}$)\d*\.?\d*|\d+(\.\d*)?[eE][+-]?\d{1,2}")
 
 
 def probability_comparisons(draft: Draft) -> Draft:
-    """Compare scores instead of probabilities where a threshold with the same result exists."""
+    """Compare scores instead of probabilities if a score threshold gives the same result."""
     targets, edits, negated = dict(draft.targets), dict(draft.edits), set(draft.negated_calls)
     consumed: list[Parameter] = []
     candidates = {
@@ -71,7 +71,7 @@ def probability_comparisons(draft: Draft) -> Draft:
 
 
 def _find_thresholds(target: Target, bounds: Sequence[tuple[str, float]]) -> list[Threshold] | None:
-    """Return the score thresholds for bounds of a probability; None if one has no threshold."""
+    """Return the score threshold for each probability bound; None if a bound has no threshold."""
     program, column = target.model.program, target.column or 0
     thresholds = [find_margin_threshold(program, column, *bound) for bound in bounds]
     found_thresholds = [threshold for threshold in thresholds if threshold is not None]
@@ -79,7 +79,7 @@ def _find_thresholds(target: Target, bounds: Sequence[tuple[str, float]]) -> lis
 
 
 def _needs_probability(call: ModelCall, draft: Draft, candidates: Collection[ModelCall]) -> bool:
-    """Return whether another call with the same function returns the probability anyway."""
+    """Return whether another call that shares the function of `call` needs the probability."""
     targets, outline = draft.targets, draft.outline
     key = make_sharing_key(call, targets[call], outline)
     return any(
@@ -93,7 +93,7 @@ def _needs_probability(call: ModelCall, draft: Draft, candidates: Collection[Mod
 def _read_bounds(
     call: ModelCall, target: Target, parameters: Parameters
 ) -> tuple[tuple[str, float], ...] | None:
-    """Return the operators and numbers with which a class probability is compared, or None."""
+    """Return the (operator, number) pairs with which a class probability is compared, or None."""
     if target.output != "proba" or target.column is None or len(target.model.program.labels) != 1:
         return None
     if call.comparison is None or target.key or "score" not in target.model.program.outputs:
@@ -107,7 +107,7 @@ def _read_bounds(
 
 
 def _read_number(operand: Literal | Parameter, parameters: Parameters) -> float | None:
-    """Return the value of a literal or parameter; None if the engine may read another number."""
+    """Return a literal's or parameter's value; None if the engine may read a different number."""
     if isinstance(operand, Literal):
         return float(operand.text) if _EXACT_NUMBER.fullmatch(operand.text) else None
     boxed = parameters.value(operand)

@@ -52,7 +52,7 @@ from sqlml.planner.rewrites.widened_from import find_row_source, find_source
 from sqlml.planner.syntax.outline import ModelCall, Outline, WidenableSource
 
 MAX_UNSORTED_MODELS, MAX_UNSORTED_BYTES = 256, 4 << 20
-"""The number and the total bytes of models in a batch up to which sorting twice does not pay."""
+"""Rows are sorted by model if their models exceed this number or this total size in bytes."""
 
 _EARLY_CLAUSES = frozenset({"WHERE", "FROM"})
 """Clauses that filter rows before other clauses see them."""
@@ -91,12 +91,12 @@ def make_sharing_key(call: ModelCall, target: Target, outline: Outline) -> Any:
     """
     model, block = target.model, call.block
     if len(model.program.labels) > 1:
-        return call  # several targets are returned as separate lists
+        return call  # Several targets are returned as separate lists.
     version = model.database, model.name, model.version, model.program.hash
     if block is not None and block.output in outline.comparing_outputs:
         return block.output, version
     if call.uses_select_names:
-        return call  # names in its arguments may mean other columns
+        return call  # Names in its arguments may mean other columns.
     return None if block is None else block.span, version, call.written_arguments
 
 
@@ -117,7 +117,7 @@ def _group_by_key(keyed_calls: Iterable[tuple[Any, ModelCall]]) -> list[list[Mod
 
 
 def models_in_from(draft: Draft) -> Draft:
-    """Let FROM compute the results that calls in WHERE and calls in other clauses share."""
+    """Let FROM compute results that a call in WHERE shares with calls in other clauses."""
     shared: dict[ModelCall, SharedParts] = {}
     sources: dict[ModelCall, WidenableSource] = {}
     for calls in group_sharing_calls(draft):
@@ -147,7 +147,7 @@ def rows_in_from(draft: Draft) -> Draft:
         return draft
     sources: dict[ModelCall, WidenableSource] = {}
     shareable = draft.shareable_calls
-    for calls in group_comparable_calls(draft):  # which must all be written alike
+    for calls in group_comparable_calls(draft):  # Calls of one group must be written alike.
         call_sources = {
             draft.model_source_of.get(call) or find_row_source(call, draft.outline)
             for call in calls
@@ -180,7 +180,7 @@ def _has_many_models(models_of_rows: ModelsOfRows) -> bool:
 
 
 def _find_sortable_source(draft: Draft, call: ModelCall) -> WidenableSource | None:
-    """Return the FROM clause that can sort exactly the rows that a call scores, or None."""
+    """Return the FROM clause that can sort exactly the rows which a call scores; otherwise None."""
     if call.clause != "SELECT" or not call.is_always_evaluated or call.in_try or call.block is None:
         return None
     source, where = find_source(call, draft.outline), call.block.where

@@ -27,7 +27,7 @@ ROWS = "sqlml_rows"
 
 
 def find_query_sql(draft: Draft) -> str | None:
-    """Return the statement with blanks instead of its prefix; None if it contains no query."""
+    """Return the statement with blanks for a prefix such as INSERT INTO t; None without a query."""
     prefix = draft.outline.prefix
     if prefix is None:
         return None
@@ -87,13 +87,13 @@ def plan_small_call(
 
 
 def build_stand_in_sql(features: Mapping[str, str]) -> str:
-    """Return SQL that stands for the call of a small model in probes, before it is registered."""
+    """Return SQL that replaces a small model's call in probes until its function is registered."""
     nulls = " OR ".join(f"({feature}) IS NULL" for feature in features.values()) or "false"
     return f"CASE WHEN {nulls} THEN NULL END"
 
 
 def can_bind(draft: Draft, probe_edits: Mapping[Span, str]) -> bool:
-    """Return whether the statement with `probe_edits` binds to the same columns as before."""
+    """Return whether the statement binds to the same columns with and without `probe_edits`."""
     prefix = draft.without_prefix
     original_probe = draft.build_probe(edits=prefix)
     return draft.binds_alike(original_probe, draft.build_probe(edits={**prefix, **probe_edits}))
@@ -116,7 +116,7 @@ def have_one_partner(
 
 
 def find_rereadable_table(draft: Draft, query: str, block: Span) -> FirstTable | None:
-    """Return the first table of a block; None unless a CTE may read it with the same rows."""
+    """Return the first table of a block; None unless a CTE can read the same rows of the table."""
     table = find_first_table(query, block)
     if table is None or not all(map(draft.context.is_repeatable, table.functions)):
         return None
@@ -163,5 +163,5 @@ def prepend_ctes(block: Span, tables: Mapping[str, str]) -> dict[Span, str]:
 
 
 def build_where_sql(conditions: Sequence[str]) -> str:
-    """Return ` WHERE ...` for all conditions, with a leading blank; "" without conditions."""
+    """Return ` WHERE ...` for all conditions combined, or "" if there are no conditions."""
     return f" WHERE {' AND '.join(f'({c})' for c in conditions)}" if conditions else ""

@@ -41,7 +41,7 @@ from sqlml.types import fold
 
 
 def table_form(draft: Draft) -> Draft:
-    """Replace each table form by a subquery."""
+    """Replace each table form, such as `ml_predict(MODEL m, TABLE t)`, with a subquery."""
     sql, context = draft.text, draft.context
     forms = find_table_forms(sql, draft.dialect.name)
     if not forms:
@@ -70,9 +70,9 @@ def table_form(draft: Draft) -> Draft:
 
 
 def check_new_column(draft: Draft, call: ModelCall, columns: Iterable[str]) -> None:
-    """Raise BindError if one of `columns`, those of the rows, has the name of a call's result.
+    """Raise BindError if one of the rows' `columns` has the same name as the result of a call.
 
-    The engine would read the first of two columns with equal names, which is that of the rows.
+    Of two columns with the same name, the engine would read the first, which comes from the rows.
     """
     new_column = fold((call.items[0].name if call.items else None) or "")
     conflict = next((name for name in columns if new_column and fold(name) == new_column), None)
@@ -87,7 +87,7 @@ def check_new_column(draft: Draft, call: ModelCall, columns: Iterable[str]) -> N
 
 
 def replace_table_forms(sql: str) -> str:
-    """Replace each table form by a subquery over its rows, so that engines can parse the text."""
+    """Replace each table form with a subquery over its rows, so that engines can parse `sql`."""
 
     def expand_form(form: TableForm) -> list[str]:
         if not form.rows:
@@ -108,7 +108,7 @@ def _build_pieces(
     start = span.start
     for form in forms:
         if not start <= form.span.start < span.end:
-            continue  # it is inside the rows of another form
+            continue  # This form is inside the rows of another form.
         offset = form.span.start
         yield Piece(sql[start:offset], start, True)
         prefix, *suffixes = expand(form)
@@ -121,9 +121,9 @@ def _build_pieces(
 
 
 def _describe_rows(sql: str, context: Context, rows: str) -> ColumnTypes:
-    """Return the column types of `rows`, a table or query in `sql`; None if they are not known yet.
+    """Return the column types of `rows`, a table or query in `sql`; None if not known yet.
 
-    They are not known if `rows` reads a CTE, or contains an error, which is reported later.
+    The types are not known if `rows` reads a CTE or contains an error, which is reported later.
     """
     dialect, known_columns = context.dialect.name, context.known_columns
     if find_defined_names(sql, dialect) & find_names(rows, dialect):

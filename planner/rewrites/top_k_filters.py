@@ -1,5 +1,5 @@
-"""The rule `top_k_filters`: for the best rows by a call, the full model ranks only the best rows of
-a small model.
+"""The rule `top_k_filters`: a query for the best rows of a call runs the full model only on the
+best rows of a small model.
 
 ::
 
@@ -50,7 +50,7 @@ from sqlml.planner.syntax.top_k import TopK, find_top_k
 
 
 def top_k_filters(draft: Draft) -> Draft:
-    """Filter the table of each call that has a top-K filter, or record why it is not filtered."""
+    """Filter the table of each call that has a top-K filter, or record why this is impossible."""
     for call in draft.filters:
         if call in draft.planned:
             result = _filter_table(draft, call)
@@ -62,7 +62,7 @@ def top_k_filters(draft: Draft) -> Draft:
 
 
 def _filter_table(draft: Draft, call: ModelCall) -> Draft | str:
-    """Return the draft with the filtered table of one call, or why it is not filtered."""
+    """Return a draft in which the table of `call` is filtered, or the reason why it cannot be."""
     query, facts, planned = find_query_sql(draft), draft.filters[call].facts, draft.planned[call]
     if query is None or call.block is None:
         return "only queries are filtered"
@@ -132,7 +132,7 @@ def _plan_small_score(draft: Draft, call: ModelCall) -> PlannedCall:
 
 
 def _build_table_sql(top_k: TopK, text_of: TextOf) -> str:
-    """Build the FROM and WHERE clauses for the table that may be filtered."""
+    """Build the FROM and WHERE clauses that read the table which may be filtered."""
     where_sql = build_where_sql(list(map(text_of, top_k.filters)))
     return f"FROM {text_of(top_k.source_without_alias)} AS {top_k.alias}{where_sql}"
 
@@ -143,7 +143,7 @@ def _build_best_rows_sql(table_sql: str, score_sql: str, row_count_sql: str) -> 
 
 
 def _build_row_count_sql(table_sql: str, facts: FilterFacts) -> str:
-    """Build the SQL for the number of rows to keep, which is n in the module's docstring."""
+    """Build the SQL that computes how many of the small model's best rows to keep."""
     min_count, share = math.ceil(facts.ratio * facts.k), facts.ratio * facts.k / facts.rows
     scaled_count_sql = f"{builtin('ceil')}({share!r} * {builtin('count')}(*))"
     row_count_sql = f"{builtin('greatest')}({min_count}, CAST({scaled_count_sql} AS BIGINT))"

@@ -1,4 +1,4 @@
-"""The rule `unneeded_joins`: LEFT JOINs that feed nothing are removed.
+"""The rule `unneeded_joins`: LEFT JOINs whose columns nothing reads are removed.
 
 `SELECT predict('m', *) FROM orders o LEFT JOIN customers c ON o.customer = c.id` joins only for the
 star. If the model reads nothing of `c`, and `c.id` is unique, each row of `orders` occurs once with
@@ -30,7 +30,7 @@ _IDENTITY_TYPES = frozenset(
 
 
 def unneeded_joins(draft: Draft) -> Draft:
-    """Remove the joins that feed nothing."""
+    """Remove LEFT JOINs whose columns neither a model nor the rest of the statement reads."""
     keys, describe = draft.context.unique_keys, draft.context.describe
     if keys is None or not draft.targets or "join" not in draft.text.lower():
         return draft
@@ -84,14 +84,14 @@ def has_one_partner(
 
 
 def _is_unique(join: LeftJoin, unique_keys: UniqueKeys) -> bool:
-    """Return whether at most one row of the joined table has the values of the join's keys."""
+    """Return whether the join's keys include a unique key of the joined table."""
     if join.distinct_columns is not None:
         return bool(join.distinct_columns) and join.distinct_columns <= join.keys.keys()
     return any(key <= join.keys.keys() for key in unique_keys(join.table))
 
 
 def _is_mentioned(sql: str, join: str, names: Collection[str], columns: Collection[str]) -> bool:
-    """Return whether a name of the table, or an unqualified column, occurs outside the join."""
+    """Return whether one of the table's `names` or unqualified `columns` occurs outside `join`."""
     start = sql.index(join)
     return any(
         word in names or (word in columns and not is_qualified)

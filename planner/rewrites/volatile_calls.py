@@ -23,7 +23,7 @@ _STORED = frozenset({"INDEX", "MACRO", "FUNCTION"})
 
 
 def volatile_calls(draft: Draft) -> Draft:
-    """Make the functions of calls volatile if the engine could evaluate the calls too early."""
+    """Make the function of a call volatile if the engine might evaluate it for a row of NULLs."""
     created = draft.outline.created
     if not draft.dialect.lazy_calls:
         return draft
@@ -50,8 +50,8 @@ def _may_filter_rows(call: ModelCall, created: str) -> bool:
 def _may_be_volatile(call: ModelCall, created: str) -> bool:
     """Return whether the engine accepts a volatile function instead of the call.
 
-    It rejects them in an index, where the call is `must_be_stable`, and in a select item whose name
-    another clause or item uses, including subqueries in such an item.
+    It rejects volatile functions in an index, where the call is `must_be_stable`, and in a select
+    item (including its subqueries) whose name another clause or item uses.
     """
     if call.must_be_stable or created in _STORED:
         return False

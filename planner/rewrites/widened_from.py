@@ -12,7 +12,7 @@ from sqlml.planner.plan.call_draft import FromColumn
 from sqlml.planner.syntax.outline import ADJUSTMENTS, SOURCES, ModelCall, Outline, WidenableSource
 
 _ROW_NUMBER = "sqlml_number"
-"""The column with each row's original number, while rows are sorted."""
+"""The column that holds each row's original number while the rows are sorted."""
 
 
 def find_source(call: ModelCall, outline: Outline) -> WidenableSource | None:
@@ -42,7 +42,7 @@ class WidenedSource:
 
     Attributes:
         final_text: the SQL of the clause without these columns, and of each of its filters.
-        probe_text: the same for probes.
+        probe_text: the same texts for probes.
         rows: name -> column with the packed numbers of a row.
         models: name -> column with a model's results, which may be computed from `rows`.
     """
@@ -58,7 +58,10 @@ class WidenedSource:
     def create(
         cls, source: WidenableSource, dialect: Dialect, text_of: TextOf, probe_text_of: TextOf
     ) -> WidenedSource:
-        """Return a source without columns; `text_of`, or `probe_text_of`, returns SQL at a span."""
+        """Create a source that computes no columns yet.
+
+        `text_of` returns the final SQL at a span, and `probe_text_of` returns the SQL for probes.
+        """
         final_text = text_of(source.span), tuple(map(text_of, source.filters))
         probe_text = probe_text_of(source.span), tuple(map(probe_text_of, source.filters))
         return cls(source, dialect, final_text, probe_text)
@@ -69,15 +72,15 @@ class WidenedSource:
         return replace(self, rows=rows, models=models)
 
     def build_probe(self, filters_first: bool) -> str:
-        """Return the clause for probes, before the functions are registered."""
+        """Return the FROM clause for probes, which run before the functions are registered."""
         return self._build_clause(
             *self.probe_text, lambda column: column.build_probe(self.dialect), filters_first
         )
 
     def build_adjustments(self, filters_first: bool) -> dict[Span, str]:
-        """Return the edits in the same block outside of the clause.
+        """Return the edits that the rest of the block needs, outside of this FROM clause.
 
-        They exclude the columns from stars, and replace filters that the clause applies by TRUE.
+        They exclude the new columns from stars, and put TRUE for filters that the clause applies.
         """
         quoted_names = [self.dialect.quote_name(name) for name in (*self.rows, *self.models)]
         filters = self.source.filters if self._moves_filters(filters_first) else ()
@@ -99,7 +102,7 @@ class WidenedSource:
         build_column_sql: Callable[[FromColumn], str],
         filters_first: bool,
     ) -> str:
-        """Build nested subqueries: filters innermost, then packed rows, outermost the results."""
+        """Build nested subqueries: the filters innermost, then packed rows, then the results."""
         alias, where = self.source.alias, ""
         if filters and self._moves_filters(filters_first):
             where = f" WHERE {' AND '.join(filters)}"

@@ -33,7 +33,7 @@ FUNCTIONS = ("predict", "predict_proba", "predict_score", "transform", "explain"
 
 @dataclass(frozen=True, slots=True)
 class NamedArgument:
-    """An argument `name := value`, tokens[begin:end], in a call of `function`."""
+    """An argument `name := value` in a call of `function`, read from tokens[begin:end]."""
 
     argument: Argument
     sql: str
@@ -47,7 +47,7 @@ class NamedArgument:
         return fold(self.tokens[self.begin].text)
 
     def error(self, message: str) -> BindError:
-        """Return an error at the argument that also tells how to pass a feature with its name."""
+        """Return an error at the argument that says how to pass a feature of the same name."""
         hint = f'(a feature of that name is written "{self.name}" := ..)'
         return BindError(f"{message} {hint}", self.sql, self.argument.name_start)
 
@@ -58,8 +58,8 @@ class _Option:
 
     Attributes:
         field: the field of `ModelCall` that holds the option's value.
-        only_explain: only calls of `explain` have the option.
-        only_by_column: only calls whose rows name their models have the option.
+        only_explain: only calls of `explain` accept the option.
+        only_by_column: only calls whose rows name their models accept the option.
     """
 
     field: str
@@ -156,7 +156,7 @@ def _make_parameter(token: Token) -> Parameter:
 
 
 def has_model_calls(sql: Any, dialect: str = "duckdb") -> bool:
-    """Return whether `sql` is a text that contains a model call, even an invalid one."""
+    """Return whether `sql` is a string that contains a model call, even an invalid one."""
     try:
         return isinstance(sql, str) and replace_calls_with_null(sql, dialect) is not None
     except ParseError:
@@ -166,9 +166,9 @@ def has_model_calls(sql: Any, dialect: str = "duckdb") -> bool:
 
 
 def replace_calls_with_null(sql: str, dialect: str = "duckdb") -> str | None:
-    """Replace each model call in `sql` by NULL.
+    """Replace each model call in `sql` with NULL, but keep table forms.
 
-    Return None if `sql` contains neither a model call nor a table form, which is not replaced.
+    Return None if `sql` contains neither a model call nor a table form.
     """
     tokens = tokenize(sql, dialect)
     arguments = ArgumentReader(sql, tokens)
@@ -191,7 +191,7 @@ def _follows_dot(tokens: Tokens, index: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class StringCall:
-    """A call `name('text', ...)`, which is qualified if a schema precedes the name."""
+    """A call `name('text', ...)`; it is qualified if a schema precedes the function's name."""
 
     name: str
     text: str
@@ -199,7 +199,7 @@ class StringCall:
 
 
 def find_string_calls(sql: str) -> list[StringCall]:
-    """Return the calls in DuckDB's `sql` whose first argument is a string; [] if it is not SQL."""
+    """Return the calls whose first argument is a string; [] if `sql` cannot be tokenized."""
     try:
         tokens = tokenize(sql)
     except ParseError:
@@ -215,7 +215,7 @@ def find_string_calls(sql: str) -> list[StringCall]:
 
 
 def find_identifiers(sql: str) -> tuple[tuple[str, int, bool], ...]:
-    """Return the identifiers in `sql`, a DuckDB text, in the order of their offsets.
+    """Return the identifiers in `sql`, a DuckDB statement, in the order of their offsets.
 
     Each is a triple: the folded identifier, its offset, and whether it follows a dot.
     """
@@ -247,7 +247,7 @@ class ArgumentReader:
         return self._span(index, closing_index + 1)
 
     def find_key_after(self, span: Span) -> Key | None:
-        """Return the key after a span, such as `['yes']`; None unless a single literal follows."""
+        """Return the key after a span, such as `['yes']`; None if no bracketed literal follows."""
         opening = bisect_left(self._starts, span.end)
         closing = self._tokens.closing.get(opening)
         if closing is None or not self._tokens[opening].is_symbol("["):
@@ -269,8 +269,8 @@ class ArgumentReader:
         (model_start, model_end), *argument_ranges = ranges
         model = self._read_model(model_start, model_end)
         if model is None:
-            # The first argument is an expression, which may name the model of each row. It does so
-            # if a star follows, since no other function takes a star, and maybe if a struct does.
+            # The first argument is an expression, which may name the model of each row. It does if
+            # a star follows, since no other function takes a star, and perhaps if a struct follows.
             if model_end == model_start or not any(
                 end > begin and (self._read_star(begin, end) or self._read_fields(begin, end))
                 for begin, end in argument_ranges
@@ -317,7 +317,7 @@ class ArgumentReader:
         )
 
     def read_number(self, span: Span | None) -> Literal | Parameter | None:
-        """Return the number or parameter that fills a span; None for any other text."""
+        """Return the number or parameter at a span; None if the span contains anything else."""
         tokens = [] if span is None else self._get_tokens(span)
         if len(tokens) != 1:
             return None
@@ -326,12 +326,12 @@ class ArgumentReader:
         return Literal("number", tokens[0].text) if tokens[0].kind == "number" else None
 
     def find_operator(self, start: int, end: int, text: str) -> Span | None:
-        """Return the span of the operator `text`; None unless it occurs once in sql[start:end]."""
+        """Return the span of the operator `text` if it occurs once in sql[start:end], or None."""
         matches = [t for t in self._get_tokens(Span(start, end)) if t.is_symbol(text)]
         return Span(matches[0].start, matches[0].end) if len(matches) == 1 else None
 
     def find_local_names(self, span: Span, names: frozenset[str]) -> tuple[Span, ...]:
-        """Return the spans where `span` reads a variable in `names`, with its fields (`x.a`)."""
+        """Return the spans inside `span` that read a variable in `names` or its fields (`x.a`)."""
         if not names:
             return ()
         tokens, spans = self._tokens, []
@@ -373,9 +373,10 @@ class ArgumentReader:
         return False
 
     def read_star_spans(self, span: Span | None) -> tuple[Span, Span | None] | None:
-        """Return the span of a star, and that of its EXCLUDE list's opening bracket, if any.
+        """Return the span of a star and the span of the bracket that opens its EXCLUDE list.
 
-        Return None if the star cannot have an EXCLUDE list, as in `* LIKE 'a%'`.
+        The second span is None if the star has no such list. Return None instead of both spans if
+        the star cannot have a list, as in `* LIKE 'a%'`.
         """
         tokens = self._tokens
         index = self._index_at[span.start] if span is not None else -1
@@ -459,7 +460,7 @@ class ArgumentReader:
         return fold(tokens[-1].text) if len(tokens) % 2 else None
 
     def _read_items(self, start: int, end: int) -> tuple[Argument, ...] | None:
-        """Return the elements of `[a, b]` or `ARRAY[a, b]`; None for a comprehension."""
+        """Return the elements of `[a, b]` or `ARRAY[a, b]`; None for any other argument."""
         tokens = self._tokens
         start += tokens[start].upper == "ARRAY" and end - start > 1
         if not tokens[start].is_symbol("[") or tokens.closing.get(start) != end - 1:
@@ -470,7 +471,7 @@ class ArgumentReader:
         return tuple(self._read_argument(begin, stop) for begin, stop in ranges)
 
     def _read_fields(self, start: int, end: int) -> tuple[tuple[str, Span], ...] | None:
-        """Return the names in `{'a': x, b: y}` and the values' spans; None for other arguments."""
+        """Return each field's name and value span in `{'a': x, b: y}`; None for other arguments."""
         tokens = self._tokens
         if not tokens[start].is_symbol("{") or tokens.closing.get(start) != end - 1:
             return None
@@ -513,21 +514,21 @@ class ArgumentReader:
         )
 
     def _skip_qualifier(self, start: int, end: int) -> int:
-        """Return the index after a qualifier `t.` or `s.t.`, or `start` if there is none."""
+        """Return the index after a qualifier `t.` or `s.t.`, or `start` without a qualifier."""
         tokens = self._tokens
         while start + 1 < end and tokens[start].is_identifier and tokens[start + 1].is_symbol("."):
             start += 2
         return start
 
     def _read_qualifier(self, start: int, end: int) -> Span | None:
-        """Return the span of `t.` in `t.*`, `t.COLUMNS(...)` and `COLUMNS(t.*)`."""
+        """Return the span of `t.` in `t.*`, `t.COLUMNS(...)` or `COLUMNS(t.*)`; None for `*`."""
         if self._tokens[start].upper == "COLUMNS" and self._tokens[start + 1].is_symbol("("):
             start, end = start + 2, end - 1
         qualifier_end = self._skip_qualifier(start, end)
         return self._span(start, qualifier_end) if qualifier_end > start else None
 
     def _list_star_items(self, start: int, end: int, word: str) -> list[tuple[int, int]]:
-        """Return the token ranges of the items in `* WORD (item, ...)` or `* WORD item`."""
+        """Return each item's range of token indices in `* WORD (item, ...)` or `* WORD item`."""
         tokens = self._tokens
         for index in range(start, end):
             if tokens[index].upper == word and index + 1 < end:

@@ -26,7 +26,7 @@ from sqlml.types import fold
 
 
 def _make_change_rule(list_sources: Callable[[exp.Expr], tuple[Span, ...]]) -> Rule:
-    """Make the rule for UPDATE or DELETE, whose tables in scope `list_sources` returns."""
+    """Make the rule for UPDATE or DELETE; `list_sources` returns the tables that it sees."""
 
     def walk_change(walker: Walker, node: exp.Expr, context: WalkContext) -> None:
         block = replace(read_block(walker, node, context), sources=list_sources(node))
@@ -42,7 +42,7 @@ def _make_change_rule(list_sources: Callable[[exp.Expr], tuple[Span, ...]]) -> R
 
 
 def _find_clause(key: str) -> str:
-    """Return the keyword of a part of a change; "expressions" are not a SELECT list there."""
+    """Return the clause keyword for the part `key` of an UPDATE or DELETE, or "" without one."""
     return "" if key == "expressions" else CLAUSES.get(key, "")
 
 
@@ -74,7 +74,7 @@ def _walk_merge(walker: Walker, node: exp.Expr, context: WalkContext) -> None:
 
 
 def _find_merge_condition(node: exp.Expr) -> Span | None:
-    """Return the ON condition of a MERGE that also changes target rows that no source row matches.
+    """Return the ON condition of a MERGE that also changes target rows without a source row.
 
     Returns None for any other MERGE, and for a condition that must not be evaluated twice.
     """
@@ -91,7 +91,7 @@ def _find_table_name_span(table: exp.Expr | None) -> Span | None:
 
 
 def _walk_when(walker: Walker, node: exp.Expr, context: WalkContext) -> None:
-    """Walk a WHEN clause of MERGE, which sees only one of both tables for unmatched rows."""
+    """Walk a WHEN clause of MERGE, which sees only one of the two tables for unmatched rows."""
     block = context.block
     if block is not None and len(block.sources) == 2 and not node.args.get("matched"):
         target, source = block.sources
@@ -107,7 +107,7 @@ def _walk_when(walker: Walker, node: exp.Expr, context: WalkContext) -> None:
 
 
 def _walk_returning(walker: Walker, node: exp.Expr, context: WalkContext) -> None:
-    """Walk RETURNING, which sees only the table that is changed."""
+    """Walk RETURNING, which sees only the table that the statement changes."""
     block = context.block
     if block is not None:
         block = replace(block, sources=block.sources[:1])
@@ -147,7 +147,7 @@ def _walk_alter(walker: Walker, node: exp.Expr, context: WalkContext) -> None:
 
 
 def _walk_altered_column(walker: Walker, node: exp.Expr, context: WalkContext) -> None:
-    """Walk ALTER COLUMN: USING runs for each row, and other parts belong to the definition."""
+    """Walk ALTER COLUMN: USING runs for each row; other parts belong to the table's definition."""
     for key, child in iterate_children(node):
         walker.walk(child, replace(context, in_definition=key != "using"))
 
@@ -175,7 +175,7 @@ def _walk_prepare(walker: Walker, node: exp.Expr, context: WalkContext) -> None:
 
 
 def find_prefix(tree: exp.Expr) -> Span | None:
-    """Return the span before a statement's query, such as INSERT INTO t; None if there is none."""
+    """Return the span before a statement's query, such as INSERT INTO t; None without a query."""
     query: exp.Expr | None = tree
     if isinstance(tree, exp.Create | exp.Insert):
         query = tree.args.get("expression")

@@ -48,7 +48,7 @@ def _walk_condition(walker: Walker, node: exp.Expr, context: WalkContext) -> Non
 
 
 def _walk_window(walker: Walker, node: exp.Expr, context: WalkContext) -> None:
-    """Walk a window function; PARTITION BY and ORDER BY accept no volatile function."""
+    """Walk a window function, whose PARTITION BY and ORDER BY accept no volatile function."""
     for key, child in iterate_children(node):
         must_be_stable = context.must_be_stable or key in ("partition_by", "order")
         walker.walk(child, replace(context, must_be_stable=must_be_stable))
@@ -65,7 +65,7 @@ def _walk_parenthesis(walker: Walker, node: exp.Expr, context: WalkContext) -> N
 
 
 def _walk_dot(walker: Walker, node: exp.Expr, context: WalkContext) -> None:
-    """Walk `a.b`: `ML.PREDICT(...)` is a table form, `schema.predict(...)` a user's function."""
+    """Walk `a.b`, such as the table form `ML.PREDICT(...)` or a user's `schema.predict(...)`."""
     function = node.args.get("expression")
     if not isinstance(function, exp.Anonymous):
         walker.walk_children(node, context)
@@ -108,7 +108,8 @@ def _walk_function(walker: Walker, node: exp.Expr, context: WalkContext) -> None
 
 
 def _read_call(walker: Walker, node: exp.Expr, function: str, context: WalkContext) -> None:
-    call_span = walker.arguments.find_call_span(node.meta["start"])  # without an OVER after it
+    # This span excludes an OVER after the call.
+    call_span = walker.arguments.find_call_span(node.meta["start"])
     call = walker.arguments.read_call(function, call_span)
     if call is None:
         return

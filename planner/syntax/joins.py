@@ -56,7 +56,7 @@ class Using:
 class GroupedSubquery:
     """A subquery that groups by columns which it also selects unchanged.
 
-    A condition about these columns can be applied before it groups.
+    A condition on these columns can be applied before the subquery groups its rows.
 
     Attributes:
         filter_span: the span of the WHERE condition, or an empty span at which to insert WHERE.
@@ -67,7 +67,10 @@ class GroupedSubquery:
     functions: frozenset[str]
 
     def add_condition(self, old_condition: str, condition: str) -> dict[Span, str]:
-        """Return the edit that adds `condition` to WHERE, which has `old_condition` or is ""."""
+        """Return the edit that adds `condition` to the subquery's WHERE clause.
+
+        `old_condition` is the clause's condition, or "" if the subquery has no WHERE.
+        """
         if not old_condition:
             return {self.filter_span: f"WHERE {condition} "}
         return {self.filter_span: f"({old_condition}) AND {condition}"}
@@ -104,9 +107,9 @@ class LeftJoin:
 
 @analyse_query(default=())
 def find_left_joins(sql: str) -> Sequence[LeftJoin]:
-    """Return the LEFT JOINs on equations in `sql`; () if it is not a single DuckDB query.
+    """Return the LEFT JOINs on equations in the DuckDB query `sql`.
 
-    Returns () if a join is NATURAL or POSITIONAL.
+    Returns () if `sql` is not a single query, or if one of its joins is NATURAL or POSITIONAL.
     """
     statements = parse_trees(sql)
     if len(statements) != 1 or not isinstance(statements[0], exp.Query):
@@ -184,7 +187,7 @@ def _read_grouping(sql: str, query: exp.Expr, keys: Mapping[str, str]) -> Groupe
 
 
 def find_functions(node: exp.Expr) -> frozenset[str]:
-    """Return the functions that a node calls, except deterministic functions that sqlglot knows."""
+    """Return the names of the functions in `node`, except deterministic ones that sqlglot knows."""
     names = {call.name for call in node.find_all(exp.Anonymous)}
     names |= {"random" for _ in node.find_all(exp.Rand)} | {"uuid" for _ in node.find_all(exp.Uuid)}
     return frozenset(names)
@@ -198,7 +201,7 @@ _CROSS_GROUP_CLAUSES = ("with_", "qualify", "windows", "limit", "offset", "sampl
 
 
 def _read_using(sql: str, join: exp.Join) -> Using | None:
-    """Return the USING of a join; None if the query depends on the columns that USING merges."""
+    """Return the USING clause of a join; None if the clause cannot be rewritten as ON."""
     table, root = join.this, join.root()
     has_column_aliases = any(alias.args.get("columns") for alias in root.find_all(exp.TableAlias))
     if has_column_aliases or root.find(exp.Pivot, exp.Columns) is not None:
@@ -225,7 +228,7 @@ def _may_be_cte(table: exp.Expr) -> bool:
 
 
 def _has_parameter_or_reserved_name(join: exp.Expr) -> bool:
-    """Return whether a parameter, or a name that starts with sqlml_, is in the join."""
+    """Return whether a join contains a parameter, or a name that starts with `sqlml_`."""
     return any(
         isinstance(n, exp.Placeholder)
         or (isinstance(n, exp.Anonymous | exp.Identifier) and fold(n.name).startswith("sqlml_"))
@@ -243,7 +246,7 @@ def _get_text(sql: str, node: exp.Expr) -> str:
 
 
 def span_without_alias(sql: str, table: exp.Expr) -> Span | None:
-    """Return the span of a table or subquery of FROM without its alias."""
+    """Return the span of a table or subquery in FROM, without the alias."""
     if isinstance(table, exp.Table):
         return table_name_span(table)
     outer, inner = span(table), span(table.this) if isinstance(table, exp.Subquery) else None
@@ -268,7 +271,7 @@ def _find_equations(condition: exp.Expr | None, joined_table: str) -> list[tuple
 
 
 def _flatten_conjunction(condition: exp.Expr) -> list[exp.Expr]:
-    """Return the operands of a condition's ANDs, including those in brackets."""
+    """Return the conditions that ANDs combine in `condition`, including ANDs in brackets."""
     terms = split_conjunction(condition.unnest())
     return terms if len(terms) == 1 else [t for term in terms for t in _flatten_conjunction(term)]
 
@@ -284,10 +287,10 @@ def _find_distinct_columns(query: exp.Expr) -> frozenset[str]:
     if not isinstance(query, exp.Select):
         return frozenset()
     if any(is_unnest(node) for item in query.expressions for node in item.walk()):
-        return frozenset()  # UNNEST turns one row into several
+        return frozenset()  # UNNEST turns one row into several.
     names = [fold(item.alias_or_name) for item in query.expressions]
     if len(set(names)) < len(names):
-        return frozenset()  # the engine renames one of two equal names
+        return frozenset()  # The engine renames one of two equal names.
     item_keys = [_make_column_key(item.unalias()) for item in query.expressions]
     distinct, group = query.args.get("distinct"), query.args.get("group")
     if distinct is not None:
@@ -308,7 +311,7 @@ def is_unnest(node: exp.Expr) -> bool:
 
 
 def _make_column_key(node: exp.Expr) -> tuple[str, str] | None:
-    """Return the folded names of a column's qualifier, or "", and the column; else None."""
+    """Return a column's folded qualifier (or "") and folded name; None for any other node."""
     if not isinstance(node, exp.Column) or node.args.get("db") or isinstance(node.this, exp.Star):
         return None
     return fold(node.table), fold(node.name)
@@ -339,7 +342,7 @@ def find_first_table(sql: str, block: Span) -> FirstTable | None:
     if select is None or select.args.get("with_") is not None or select.args.get("from_") is None:
         return None
     if not isinstance(select.parent, exp.Subquery | exp.CTE | None):
-        return None  # an operand of UNION cannot have a WITH
+        return None  # An operand of UNION cannot have a WITH clause.
     table, where = select.args["from_"].this, select.args.get("where")
     alias = table.args.get("alias")
     if table.args.get("sample") or (alias is not None and alias.args.get("columns")):

@@ -28,7 +28,7 @@ from sqlml.planner.syntax.resolved_query import (
 from sqlml.types import fold
 
 ReturnTypeOf = Callable[[str], str | None]
-"""A function that maps a function's name to its return type, or to None if no user defined it."""
+"""A function that returns the return type of a user's function by name; None for other names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,10 @@ class FeatureSource:
     table_names: frozenset[str] = frozenset()
 
     def build_idle_sql(self, sql: str) -> str:
-        """Return the SQL for this source, written in `sql`, when not needed: no rows, or NULL."""
+        """Return SQL that yields no rows, or NULL, to replace this source where it is not needed.
+
+        `sql` is the text of the query that contains the source.
+        """
         source_sql = sql[self.span.start : self.span.end]
         if self.kind == "join":
             return f"(SELECT * FROM {source_sql} LIMIT 0) {self.table_name}".rstrip()
@@ -80,8 +83,8 @@ _CHEAP_PREFIXES = ("array_agg", "json_group_")
 class Lineage:
     """The columns of one DuckDB query and the sources that they depend on.
 
-    Sources that feed an aggregate, a window or an unnested list are also in `across_rows`: one of
-    their rows may affect several result rows. The arguments are those of `resolve_query`.
+    `across_rows` holds the sources that feed an aggregate, a window or an unnested list, since one
+    of their rows may affect several result rows. The arguments are those of `resolve_query`.
     """
 
     def __init__(
@@ -143,9 +146,9 @@ class Lineage:
         return frozenset(sources)
 
     def find_all_sources(self, scope: Scope) -> Sources:
-        """Return all sources of a block and of the blocks that it reads.
+        """Return all sources in the block of `scope` and in the blocks that this block reads.
 
-        A column that cannot be traced to its origin may depend on any of them.
+        A column that cannot be traced to its origin may depend on any of these sources.
         """
         if id(scope) in self._entered_scopes:
             return _NO_SOURCES  # The block is a CTE that reads itself.
@@ -162,7 +165,7 @@ class Lineage:
         return frozenset(sources)
 
     def _get_normalized_text(self, source_span: Span) -> str:
-        """Return the text at a span with single blanks, as EXPLAIN names a source."""
+        """Return the text at `source_span`, in which one blank replaces each run of whitespace."""
         return " ".join(self.sql[source_span.start : source_span.end].split())
 
     def _find_expensive_calls(self, nodes: Sequence[exp.Expr]) -> Iterator[exp.Anonymous]:
@@ -185,7 +188,7 @@ class Lineage:
         return frozenset({source}).union(outer_sources, *inner_sources)
 
     def _find_expensive_call_type(self, call: exp.Anonymous) -> str | None:
-        """Return the result type of a call that may take long; None for other calls."""
+        """Return the result type of a call that may take long, or None if the call is cheap."""
         name = fold(call.name)
         if name.startswith(_EXPENSIVE_PREFIXES) and not name.startswith(_CHEAP_PREFIXES):
             return "ANY"
@@ -196,7 +199,7 @@ class Lineage:
         if call_span is None or return_type is None:
             return _NO_SOURCES
         if self.sql[: call_span.start].rstrip().endswith("."):
-            return _NO_SOURCES  # a call qualified by a schema cannot be replaced
+            return _NO_SOURCES  # A call that is qualified by a schema cannot be replaced.
         block = span(call.find_ancestor(exp.Select) or scope.expression) or _get_block_span(scope)
         source = FeatureSource(self._get_normalized_text(call_span), "call", call_span, block)
         ancestors = takewhile(lambda n: not isinstance(n, exp.Select), _iterate_ancestors(call))
@@ -210,7 +213,7 @@ class Lineage:
         return _NO_SOURCES.union(*(self._find_column_sources(column, scope) for column in columns))
 
     def _find_column_sources(self, column: exp.Column, scope: Scope) -> Sources:
-        """Return the sources of a column: the join of its table, and sources in a subquery."""
+        """Return the sources of a column: the join of its table, and sources inside the table."""
         if not column.table:
             # An unqualified name is the alias of an item, as in ORDER BY.
             item = self.find_item(scope, column.name)
@@ -231,7 +234,11 @@ class Lineage:
         return join_sources | self.find_sources(item, inner_scope)
 
     def _find_lateral_sources(self, table: exp.Expr, column_name: str, scope: Scope) -> Sources:
-        """Return the sources of a LATERAL's column: the LATERAL, or calls in it without FROM."""
+        """Return the sources of the column `column_name` of the LATERAL `table`.
+
+        If the LATERAL has a FROM clause, it is a source itself. Otherwise, the sources are the
+        expensive calls in the column's expression and the sources of the columns that it reads.
+        """
         subquery, inner_scope = self._laterals[id(table)]
         if subquery.outer_columns:
             source_name = f"lateral {table.alias_or_name}"
@@ -257,9 +264,10 @@ class Lineage:
         return frozenset({FeatureSource(name, "join", table_span, block, table_name)})
 
     def find_struct_sources(self, scope: Scope) -> Sources:
-        """Return the sources of structs that a block unnests, or selects by a star from a subquery.
+        """Return the sources of structs whose fields become columns of a block.
 
-        The fields of these structs become columns whose names are not in the syntax tree.
+        The block unnests the structs, or a star selects their fields from a subquery that does. The
+        names of these columns are not in the syntax tree.
         """
         sources, stack, visited = set[FeatureSource](), [scope], set[int]()
         while stack:
@@ -275,11 +283,11 @@ class Lineage:
         return frozenset(sources)
 
     def unnests_lists(self, item: exp.Expr) -> bool:
-        """Return whether an item unnests lists, so that a row becomes several or none."""
+        """Return whether a select item unnests a list, which turns one row into several or none."""
         return any(is_unnest(node) and not self._is_unnested_struct(node) for node in item.walk())
 
     def _is_unnested_struct(self, node: exp.Expr) -> bool:
-        """Return whether UNNEST turns the struct of a user's function into columns, not rows."""
+        """Return whether an UNNEST turns the struct result of a user's function into columns."""
         value = node.expressions[0] if len(node.expressions) == 1 else node.this
         return_type = self._return_type_of(value.name) if isinstance(value, exp.Anonymous) else None
         return return_type is not None and _is_unnested_as_struct(value, return_type)
@@ -294,7 +302,7 @@ def find_join(scope: Scope, table: str) -> exp.Join | None:
 
 
 def _may_be_any_column(node: exp.Expr) -> bool:
-    """Return whether a node is a star in a function, COLUMNS(...) or a whole row."""
+    """Return whether a node may read any column: a star in a call, COLUMNS(...) or a whole row."""
     if isinstance(node, exp.Star):
         parent = node.parent
         is_count = isinstance(parent, exp.Anonymous) and fold(parent.name) == "count"
@@ -337,7 +345,7 @@ class _CorrelatedSubquery:
         SELECT u.id, l.mean FROM users u, LATERAL (SELECT avg(...) AS mean FROM orders ...) AS l
 
     If `u.id` is NULL, the engine reads no row of `orders`. For a LATERAL without FROM, all
-    attributes except `node` and `table_names` are empty: the outer query could compute its items.
+    attributes except `node` and `table_names` are empty, since the outer query can compute it.
 
     Attributes:
         span: the span of the subquery, including its brackets.
@@ -366,7 +374,7 @@ def _find_subqueries(sql: str, node: exp.Expr, scope: Scope) -> list[_Correlated
 
 
 def _walk_outside(node: exp.Expr, subqueries: list[_CorrelatedSubquery]) -> Iterator[exp.Expr]:
-    """Yield the nodes of an expression that are not in one of the subqueries."""
+    """Yield the nodes of the expression `node` that are outside of all `subqueries`."""
     subquery_ids = {id(s.node) for s in subqueries}
     for inner_node in node.walk(prune=lambda n: id(n) in subquery_ids):
         if id(inner_node) not in subquery_ids:
@@ -374,7 +382,7 @@ def _walk_outside(node: exp.Expr, subqueries: list[_CorrelatedSubquery]) -> Iter
 
 
 def _find_laterals(sql: str, scope: Scope) -> dict[int, tuple[_CorrelatedSubquery, Scope]]:
-    """Map the `id` of each LATERAL node that a block joins to the subquery and its scope.
+    """Return the subquery and scope of each LATERAL that a block joins, by the `id` of its node.
 
     Raises ValueError if a LATERAL may have several rows, or none, for an outer row.
     """
@@ -427,7 +435,7 @@ _ROW_CLAUSES = ("group", "having", "limit", "offset", "sample")
 
 
 def _read_subquery(sql: str, query: exp.Subquery, scope: Scope) -> _CorrelatedSubquery | None:
-    """Describe a subquery in an expression; return None unless it is one aggregated column."""
+    """Describe a subquery in an expression; return None unless it selects a single aggregate."""
     select = query.this
     if not isinstance(select, exp.Select) or len(select.selects) != 1:
         return None
@@ -441,14 +449,14 @@ _NOT_ONE_ROW_CLAUSES = tuple("group having qualify windows distinct with_ limit 
 
 
 def _is_supported(scope: Scope) -> bool:
-    """Return whether a subquery contains no other query, and its outer columns have spans."""
+    """Return whether a subquery contains no nested query and all its outer columns have spans."""
     outer_columns = scope.external_columns
     has_queries = any(inner_scope is not scope for inner_scope in scope.traverse())
     return not has_queries and all(is_written(column) and span(column) for column in outer_columns)
 
 
 def _make_subquery(sql: str, query: exp.Subquery, scope: Scope) -> _CorrelatedSubquery | None:
-    """Describe a correlated subquery; return None if one of its tables hides an outer table."""
+    """Describe a subquery; return None if it reads no outer column or hides an outer table."""
     outer_columns, table_names = tuple(scope.external_columns), frozenset(map(fold, scope.sources))
     query_span = span_without_alias(sql, query)
     hides_outer_table = any(fold(column.table) in table_names for column in outer_columns)
@@ -459,10 +467,10 @@ def _make_subquery(sql: str, query: exp.Subquery, scope: Scope) -> _CorrelatedSu
 
 
 def _is_one_row_item(nodes: list[exp.Expr], subquery: _CorrelatedSubquery | None) -> bool:
-    """Return whether `nodes`, those of a subquery's item, compute one value from all its rows.
+    """Return whether a select item of `subquery` computes one value from all rows.
 
-    They must contain an aggregate and no outer column, since an aggregate of outer columns would be
-    computed by the outer query.
+    `nodes` are the nodes of the item. They must contain an aggregate and no outer column, since the
+    outer query would compute an aggregate of outer columns.
     """
     if subquery is None or not any(map(_is_aggregate, nodes)):
         return False
@@ -506,7 +514,7 @@ _AGGREGATES = frozenset(
 def find_feature_sources(
     sql: str, columns_of: ColumnsOf, return_type_of: ReturnTypeOf
 ) -> Mapping[str, Sources]:
-    """Return the sources of each column of a DuckDB query, by folded name.
+    """Return the sources of each result column of a DuckDB query, by the column's folded name.
 
     Sources are LEFT JOINs, which remove no rows, and calls of user functions or of functions over
     lists and strings, in the query itself or in subqueries and CTEs that it reads. The mapping is

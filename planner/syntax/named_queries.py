@@ -21,7 +21,7 @@ class NamedTable:
 
     Attributes:
         span: the span of the table without its alias.
-        alias_sql: the alias that a query in its place needs, or "" if the table has an alias.
+        alias_sql: the alias for a query that replaces the table; "" if the table has an alias.
     """
 
     span: Span
@@ -53,9 +53,9 @@ def find_named_tables(sql: str) -> tuple[NamedTable, ...]:
 
 @analyse_query(default=MappingProxyType({}))
 def inline_joined_cte(sql: str) -> Mapping[Span, str]:
-    """Return edits that replace a CTE of a DuckDB query by a subquery if only one join reads it.
+    """Return edits that turn a DuckDB query's CTE into a subquery if only one join reads the CTE.
 
-    Returns an empty mapping without such a CTE. The CTE itself remains as SELECT NULL.
+    Returns an empty mapping if there is no such CTE. The CTE itself remains as SELECT NULL.
     """
     statements = parse_trees(sql)
     if len(statements) != 1:
@@ -114,7 +114,7 @@ def _find_join_brackets(select: exp.Select) -> Iterator[Span]:
     from_ = select.args.get("from_")
     table = None if from_ is None else from_.this
     if select.args.get("joins"):
-        return  # more joins follow after the bracket
+        return  # More joins follow after the bracket.
     while isinstance(table, exp.Subquery) and not table.args.get("alias"):
         table_span = span(table)
         if not isinstance(table.this, exp.Table | exp.Subquery) or table_span is None:

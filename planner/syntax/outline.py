@@ -48,7 +48,7 @@ class Item:
 class WidenableSource:
     """The only table, file or named subquery in a block's FROM, if a column can be added to it.
 
-    Only stars of the block see such a column, and each of them can exclude it.
+    Only the block's stars select such a column, and each of these stars can exclude it.
 
     Attributes:
         alias: the name of the source, as SQL.
@@ -73,7 +73,7 @@ class Block:
             tables to its right.
         items: the SELECT list.
         filters: the operands of the ANDs in `where`, if they are evaluated independently.
-        names: the folded aliases of items; those of a pipe step may not be in `items`.
+        names: the folded aliases of select items; `items` may lack the items of a pipe step.
         ctes: the definitions in the block's own WITH clause that are in scope.
         is_lateral: the block stands in the parent's FROM clause.
         is_chain: the block reads the result of a query instead of tables. Its sources are that
@@ -283,7 +283,7 @@ class ModelCall(Surroundings):
 
     @property
     def planning_parameters(self) -> tuple[Parameter, ...]:
-        """The parameters that decide what is called: the model's name and the class."""
+        """The parameters, if any, that hold the model's name and the class of the call."""
         class_parameter = None if self.class_argument is None else self.class_argument.parameter
         return tuple(p for p in (self.model, class_parameter) if isinstance(p, Parameter))
 
@@ -294,18 +294,18 @@ class ModelCall(Surroundings):
 
     @property
     def sees_select_names(self) -> bool:
-        """True if names at the position of the call mean select items first."""
+        """True if a name in the call may mean a select item rather than a column of FROM."""
         return self.block is not None and self.clause in _CLAUSES_THAT_SEE_SELECT_NAMES
 
     @property
     def uses_select_names(self) -> bool:
-        """True if the call uses a name that means a select item at its position."""
+        """True if the call uses a name that means a select item instead of a column of FROM."""
         names = frozenset() if self.block is None else self.block.names
         return self.sees_select_names and not self.identifiers.isdisjoint(names)
 
     @property
     def hidden_names(self) -> frozenset[str]:
-        """The folded names that mean select items in the call's clause, but columns in its star."""
+        """The folded names that mean select items, but mean columns of FROM in the call's star."""
         if self.block is None or not self.sees_select_names:
             return frozenset()
         return self.block.names if any(a.star is not None for a in self.arguments) else frozenset()
@@ -351,7 +351,7 @@ def sort_inner_first(calls: Iterable[ModelCall]) -> list[ModelCall]:
     """Sort the calls so that each call comes after the calls on which it depends.
 
     Nested queries come before FROM clauses, and FROM clauses before arguments. The depth alone is
-    not enough: `SELECT max(f(x.*)) FROM (SELECT f(...) ...) x` has both calls in one bracket.
+    not enough: `SELECT max(f(x.*)) FROM (SELECT f(...) ...) x` has both calls at the same depth.
     """
     return sorted(calls, key=lambda c: (-c.queries, c.clause != "FROM", -c.depth, c.span.start))
 
@@ -364,9 +364,9 @@ def splice(
     insertions: Mapping[int, str] | None = None,
     sources: Mapping[Span, str] | None = None,
 ) -> str:
-    """Return sql[span], in which each mapping's texts replace the calls or spans that are its keys.
+    """Return sql[span] after replacing each call or span that is a key of a mapping with its text.
 
-    `insertions` maps offsets to the text to insert there.
+    `insertions` maps each offset to the text to insert there.
     """
     call_edits = {call.span: text for call, text in replacements.items()}
     insertion_edits = {Span(offset, offset): text for offset, text in (insertions or {}).items()}
@@ -382,7 +382,7 @@ changes other places, and SOURCES replaces the FROM clauses that produce columns
 
 
 class Edits:
-    """Replacements of spans of a statement, sorted so that any part of it can be built quickly."""
+    """The edits of a statement, sorted so that any part of the new text can be built quickly."""
 
     def __init__(self, sql: str, *layers: Mapping[Span, str]) -> None:
         self._sql = sql
@@ -410,7 +410,7 @@ class Edits:
             edits = sorted([*edits, *extra_edits])
         for start, minus_end, _, text in edits:
             end = -minus_end
-            if start < offset or end > span.end:  # It is inside an edit that is already applied.
+            if start < offset or end > span.end:  # This edit is inside one that is already applied.
                 continue
             left_blank = _find_separator(sql[max(0, start - 1) : start], text[:1])
             right_blank = _find_separator(text[-1:], sql[end : end + 1])
@@ -420,12 +420,12 @@ class Edits:
 
 
 def _make_sort_key(edit_span: Span, layer: int, text: str) -> tuple[int, int, int, str]:
-    """Return an edit as a tuple that sorts by the start of its span, and before edits inside it."""
+    """Return an edit as a tuple that sorts by its start, and before the edits inside its span."""
     return edit_span.start, -edit_span.end, layer, text
 
 
 def _find_separator(left: str, right: str) -> str:
-    """Return the blank that keeps two characters from becoming one word, as in `END` and `as`.
+    """Return " " if two adjacent characters would join two words, as in `ENDas`; otherwise "".
 
     >>> _find_separator("D", "a"), _find_separator(")", "a"), _find_separator("D", "")
     (' ', '', '')
@@ -436,7 +436,7 @@ def _find_separator(left: str, right: str) -> str:
 def name_unnamed_items(
     sql: str, calls: Iterable[ModelCall], column_name: Callable[[str], str | None], dialect: Dialect
 ) -> dict[int, str]:
-    """Return ` AS "name"` by offset for each select item that has a call and no name.
+    """Return ` AS "name"` for each unnamed select item with a call, by the offset to insert it at.
 
     The engine names a column after its expression, which would expose the rewritten text.
     `column_name` returns the engine's name for an expression, or None for the text as written.
@@ -446,6 +446,6 @@ def name_unnamed_items(
         if item.name is None and not item.may_expand:
             item_sql = sql[item.span.start : item.span.end]
             name = column_name(item_sql) or " ".join(item_sql.split())
-            with suppress(BindError):  # a name with Spark's variable ${...} cannot be quoted
+            with suppress(BindError):  # A name with Spark's variable ${...} is not quotable.
                 aliases[item.span.end] = f" AS {dialect.quote_name(name)}"
     return aliases

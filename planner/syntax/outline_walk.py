@@ -1,4 +1,4 @@
-"""The walk over sqlglot's tree of a statement: its state and results, and helpers of its rules.
+"""The walk over sqlglot's tree of a statement: its state, its results and helpers for its rules.
 
 The rules are in `query_rules.py`, `change_rules.py` and `expression_rules.py`.
 """
@@ -99,7 +99,7 @@ class Walker:
 
 
 def iterate_children(node: exp.Expr) -> Iterable[tuple[str, exp.Expr]]:
-    """Yield the children of a node with the names of their parts."""
+    """Yield each child of a node after the name of the part that holds it, such as "where"."""
     for key, value in node.args.items():
         for child in value if isinstance(value, list) else [value]:
             if isinstance(child, exp.Expr):
@@ -118,7 +118,7 @@ def list_spans(*nodes: exp.Expr | None) -> tuple[Span, ...]:
 
 
 def find_covering_spans(nodes: Iterable[exp.Expr]) -> tuple[Span, ...]:
-    """Return the span that covers all `nodes`, which are neighbours, in a 1-tuple, or ()."""
+    """Return the span that covers the adjacent `nodes`, in a 1-tuple; () without nodes."""
     covering_span = hull(nodes)
     return () if covering_span is None else (covering_span,)
 
@@ -147,7 +147,7 @@ def find_item_name(node: exp.Expr) -> str:
 _GENERATORS = frozenset(
     "explode explode_outer posexplode posexplode_outer inline inline_outer stack json_tuple".split()
 )
-"""Spark's functions that produce several columns with names of their own."""
+"""Spark functions that produce several columns and choose the columns' names."""
 
 
 def _may_expand(node: exp.Expr) -> bool:
@@ -173,7 +173,7 @@ CONDITIONAL_FUNCTIONS = frozenset({"coalesce", "if", "ifnull", "nullif", "try"})
 
 
 def list_independent_filters(condition: exp.Expr) -> tuple[Span, ...]:
-    """Return the spans of the operands of a condition's ANDs; () if OR or CASE may skip some."""
+    """Return the spans of the conditions that ANDs combine; () if OR or CASE may skip a part."""
     may_skip_operands = any(
         isinstance(inner, exp.Or | exp.Case | exp.If | exp.Lambda)
         or _find_function_name(inner) in CONDITIONAL_FUNCTIONS
@@ -183,6 +183,6 @@ def list_independent_filters(condition: exp.Expr) -> tuple[Span, ...]:
 
 
 def split_conjunction(condition: exp.Expr) -> list[exp.Expr]:
-    """Return the operands of the ANDs of a condition."""
+    """Return the conditions that ANDs combine in `condition`, except ANDs in brackets."""
     is_and = isinstance(condition, exp.And)
     return list(condition.flatten(unnest=False)) if is_and else [condition]

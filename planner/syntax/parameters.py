@@ -1,7 +1,7 @@
 """The parameters of a statement (`?`, `$1`, `$name`) and their values.
 
-Planning consumes a parameter that names a model; the engine still gets the others. Probes replace
-parameters by short values or typed NULLs, since each probe contains only some of them.
+Planning consumes a parameter that names a model; the engine still gets all other parameters. Probes
+replace parameters with short values or typed NULLs, since each probe contains only some of them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Parameters:
 
     Attributes:
         values: a sequence of values for `?` and `$1`, or a mapping for `$name`.
-        type_of: returns the engine's type of lists, dicts and the like.
+        type_of: returns the engine's type for a value such as a list or dict.
         consumed: parameters whose values are part of the plan, so the engine does not get them.
     """
 
@@ -79,7 +79,7 @@ class Parameters:
         return self if consumed == self.consumed else replace(self, consumed=consumed)
 
     def value(self, parameter: Parameter) -> tuple[Any] | None:
-        """Return the value of a parameter in a 1-tuple; None if it has none."""
+        """Return the value of a parameter in a 1-tuple; None if the parameter has no value."""
         key = self.keys[parameter]
         if isinstance(key, str) and isinstance(self.values, Mapping):
             values = self._values_by_folded_name
@@ -89,7 +89,7 @@ class Parameters:
         return None
 
     def text_value(self, parameter: Parameter) -> str | None:
-        """Return the value of a parameter; None if it is not a string."""
+        """Return the value of a parameter if the value is a string, and otherwise None."""
         boxed = self.value(parameter)
         return boxed[0] if boxed is not None and isinstance(boxed[0], str) else None
 
@@ -141,9 +141,9 @@ class Parameters:
         return "NULL" if engine_type is None else f"CAST(NULL AS {engine_type})"
 
     def find_remaining_values(self) -> tuple[tuple[int, ...] | None, frozenset[str]]:
-        """Return the indices of the positional values for the engine, and the removed names.
+        """Return which positional values the engine gets, and the names of removed values.
 
-        The indices are None if the engine gets all positional values.
+        The positional values are indices, or None if the engine gets all of them.
         """
         if not self.consumed:
             return None, frozenset()
@@ -155,10 +155,10 @@ class Parameters:
         return tuple(k for k in range(self._positional_count) if k not in removed), removed_names
 
     def fit_sql(self, sql: str) -> tuple[str, tuple[int, ...] | None, frozenset[str]]:
-        """Renumber the parameters of the rewritten `sql`, and return it with the values to pass.
+        """Renumber the parameters of the rewritten `sql`, and return the new SQL.
 
-        The values are described as by `find_remaining_values`. `sql` may lack the arguments for
-        unused features, and engines reject more values than a statement has parameters.
+        Also returns the values to pass, in the form of `find_remaining_values`. `sql` may lack
+        arguments for unused features, and engines reject more values than there are parameters.
         """
         indices, removed_names = self.find_remaining_values()
         written_parameters = find_parameters(sql)
@@ -179,7 +179,7 @@ class Parameters:
         return sql, tuple(kept_indices[n - 1] for n in remaining_numbers), removed_names
 
     def renumber_positional(self, in_calls: bool) -> dict[Span, str]:
-        """Map the span of each remaining positional parameter to its new text, if that changes.
+        """Map the span of each remaining positional parameter to its new text, if the text changes.
 
         `$n` gets a smaller number if an earlier parameter is consumed. If a call contains a
         parameter (`in_calls`), its arguments may change their order, so each `?` becomes `$n`.
@@ -202,7 +202,7 @@ class Parameters:
 
 
 def _shorten_sample(value: Any) -> Any:
-    """Return a value of the same engine type that may be shorter; mixed lists are unchanged.
+    """Shorten a list without changing its type in the engine; return any other value unchanged.
 
     >>> _shorten_sample([0.5] * 9), _shorten_sample([3, 1, 2]), _shorten_sample([1, 0.5])
     ([0.5], [1, 3], [1, 0.5])
@@ -227,7 +227,7 @@ def _to_literal(value: Any) -> str:
 
 
 def inline_values(sql: str, values: Any, literal: Callable[[Any], str]) -> str:
-    """Replace the parameters of a query by literals of their values, so that it can be stored.
+    """Replace the parameters of a query with literals, so that the query can be stored.
 
     `values` is a sequence for `?` and `$1`, or a mapping for `$name`. Raises ParseError if a
     parameter has no value, or if there are more values than parameters.

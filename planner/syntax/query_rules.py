@@ -122,7 +122,7 @@ def _walk_join(walker: Walker, node: exp.Expr, context: WalkContext) -> None:
 
 
 def _find_sources_before_join(node: exp.Expr) -> tuple[Span, ...]:
-    """Return the span of the tables before a join that is nested in brackets or in a table."""
+    """Return the span of the tables before a nested join, in a 1-tuple; () for other joins."""
     table = node.parent
     if not isinstance(table, exp.Table | exp.Subquery) or table.this is None:
         return ()
@@ -131,7 +131,7 @@ def _find_sources_before_join(node: exp.Expr) -> tuple[Span, ...]:
 
 
 def _walk_set_operation(walker: Walker, node: exp.Expr, context: WalkContext) -> None:
-    """Walk a UNION or the like, whose ORDER BY, LIMIT and OFFSET see its result."""
+    """Walk a set operation such as UNION, whose ORDER BY, LIMIT and OFFSET see its result."""
     block = read_block(walker, node, context)
     last_operand_span = require_span(node.expression)
     if any(node.args.get(key) for key in _RESULT_CLAUSES):
@@ -156,7 +156,7 @@ def _walk_values(walker: Walker, node: exp.Expr, context: WalkContext) -> None:
 
 
 def _walk_pivot(walker: Walker, node: exp.Expr, context: WalkContext) -> None:
-    """Walk a PIVOT, whose expressions see its table, and whose ORDER BY and LIMIT its result."""
+    """Walk a PIVOT: its expressions see its table, and ORDER BY and LIMIT see its result."""
     table = node.args.get("this")
     if table is None:
         # A PIVOT after a table sees the columns of that table.
@@ -169,7 +169,7 @@ def _walk_pivot(walker: Walker, node: exp.Expr, context: WalkContext) -> None:
     block, with_ = read_block(walker, node, context), node.args.get("with_")
     output = context.output or block.span
     block = replace(block, sources=list_spans(table), output=output)
-    walker.comparing_outputs.add(output)  # the engine turns it into a GROUP BY
+    walker.comparing_outputs.add(output)  # The engine turns PIVOT into a GROUP BY.
     result_clauses = [tail for key in _RESULT_CLAUSES if (tail := node.args.get(key)) is not None]
     start = block.span.start if with_ is None else require_span(with_).end
     end = min((require_span(tail).start for tail in result_clauses), default=block.span.end)
@@ -188,7 +188,7 @@ _ROW_STEPS = frozenset("WHERE ORDER SORT CLUSTER DISTRIBUTE LIMIT OFFSET TABLESA
 
 
 def _walk_pipe(walker: Walker, node: exp.Expr, context: WalkContext) -> None:
-    """Walk a pipe of Spark, `FROM t |> WHERE ... |> SELECT ...`.
+    """Walk a Spark pipe such as `FROM t |> WHERE ... |> SELECT ...`.
 
     As long as the earlier steps only choose rows and join tables, a step sees the tables of FROM
     and of the joins by their names. Later steps see the result of the last step that produced

@@ -38,12 +38,12 @@ _SPARK_NAMES: Mapping[str, str] = MappingProxyType(
         "approx_quantile": "approx_percentile",
     }
 )
-"""Functions of templates that have another name in Spark."""
+"""Functions in templates that have a different name in Spark."""
 
 
 @lru_cache(maxsize=256)
 def spell_for_engine(template: str, dialect: str = "duckdb") -> str:
-    """Translate a query template from DuckDB's SQL to the built-in names of an engine.
+    """Translate a query template from DuckDB's SQL to SQL with the built-in names of an engine.
 
     >>> spell_for_engine("SELECT fsum(a * 2) AS b FROM rows_seen")
     'SELECT system.main.fsum(system.main."*"(a, 2)) AS b FROM rows_seen'
@@ -51,7 +51,7 @@ def spell_for_engine(template: str, dialect: str = "duckdb") -> str:
     'SELECT sum(a * 2) AS b FROM rows_seen'
     """
     (tree,) = parse_trees(template, DUCKDB.name)
-    for node in reversed(list(tree.walk())):  # innermost first
+    for node in reversed(list(tree.walk())):  # The innermost nodes come first.
         replacement = _SPELLING_RULES[dialect](node)
         if replacement is not node:
             node.replace(replacement)
@@ -98,7 +98,7 @@ MAX_VALUES = 200_000
 def build_literal_table(
     columns: Mapping[str, str], rows: Sequence[Sequence[Any]], dialect: Dialect
 ) -> str:
-    """Build a query in brackets that yields `rows`; `columns` maps their names to types.
+    """Build a query in brackets that yields `rows`; `columns` maps column names to types.
 
     The rows are part of the statement. If the engine read them from a catalog table, a forged table
     would be read unchecked. Raises BindError for too many rows.

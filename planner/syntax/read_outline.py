@@ -30,9 +30,9 @@ def _find_widenable_source(
 ) -> WidenableSource | None:
     """Return the FROM clause of a query if it can produce one more column; otherwise None.
 
-    It must be one table, file or subquery, and nothing else may see the new column: stars can
-    exclude it, and no expression uses whole rows. The outermost model calls do not matter, since
-    they are rewritten anyway.
+    The clause must be one table, file or subquery, and nothing else may see the new column: stars
+    can exclude it, and no expression uses whole rows. The outermost model calls do not matter,
+    since they are rewritten anyway.
     """
     from_ = select.args.get("from_")
     if from_ is None or select.args.get("joins") or select.args.get("laterals"):

@@ -132,7 +132,7 @@ def _add_items(tree: exp.Expr, block: Span, prefix: str, items: Sequence[str]) -
         (query,) = parse_trees(f"SELECT {item_sql}")
         (item,) = query.expressions
         for node in item.walk():
-            node.meta.clear()  # the node has no span in the statement
+            node.meta.clear()  # The node has no span in the statement.
         select.append("expressions", exp.alias_(item, name, quoted=True))
     return names
 
@@ -172,7 +172,7 @@ def table_name_span(table: exp.Table) -> Span | None:
 
 
 def _rename_table(table: exp.Table, name: str, name_span: Span) -> None:
-    """Rename a table in the tree to `name`, which stands for it in the schema for sqlglot."""
+    """Rename a table in the tree to `name`, the table's name in the schema for sqlglot."""
     table.meta[SPAN_KEY] = name_span.start, name_span.end
     if not table.alias:
         table.meta[NAME_KEY] = table.this.sql("duckdb") if table.name else ""

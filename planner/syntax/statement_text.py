@@ -1,8 +1,8 @@
 """The classification of SQL texts: does a text concern models, and how is it run?
 
 Each property of `Text` is computed when it is first read, and only once: texts recur, and several
-components of a session ask about each. A text without any of a few words belongs to the engine and
-is never tokenized.
+components of a session ask about each. A text that contains none of a few words belongs to the
+engine and is never tokenized.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ENDING_WORDS = ("commit", "end", "rollback", "abort")
 _IMPORTING_WORDS = ("attach", "import")
 _DEFINING_WORDS = ("macro", "function")
 _RELEVANT_WORDS = (*_MODEL_WORDS, *_DEFINING_WORDS, *_IMPORTING_WORDS, *_ENDING_WORDS)
-"""Words of which every text that sqlml may have to handle contains at least one.
+"""Every text that sqlml may have to handle contains at least one of these words.
 
 Such a text calls or names a model, adds or hides one of sqlml's functions or macros, or ends a
 transaction.
@@ -137,7 +137,7 @@ class Text:
 
     @cached_property
     def imported_folder(self) -> str | None:
-        """The folder of the first IMPORT DATABASE statement; None if there is none.
+        """The folder of the first IMPORT DATABASE statement; None without such a statement.
 
         >>> Text("SELECT 1; import database 'it''s'").imported_folder
         "it's"

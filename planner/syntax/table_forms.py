@@ -19,7 +19,7 @@ from sqlml.suggestions import closest
 from sqlml.types import fold
 
 Kind = Literal["column", "columns", "number", "numbers", "boolean", "class", "text", "rows"]
-"""The kind of an option's value, as `_KIND_DESCRIPTIONS` explains it."""
+"""The kind of an option's value; `_KIND_DESCRIPTIONS` describes each kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ FORMS: Mapping[str, Form] = MappingProxyType(
 _BOOLEANS = {"TRUE": True, "FALSE": False}
 
 QUERIES = frozenset({"SELECT", "FROM", "WITH", "VALUES", "TABLE"})
-"""The keywords with which a query begins."""
+"""The keywords that can begin a query."""
 
 _KIND_DESCRIPTIONS = {
     "column": "the name of a column in quotes",
@@ -128,7 +128,7 @@ class Rows(str):
 
 @dataclass(frozen=True, slots=True)
 class FormOption:
-    """An option of a table form, `threshold := 0.4` or in `STRUCT(0.4 AS threshold)`.
+    """An option of a table form, written `threshold := 0.4` or `STRUCT(0.4 AS threshold)`.
 
     Attributes:
         value: a string, number, boolean, tuple of strings, dict of numbers, or `Rows`.
@@ -140,7 +140,10 @@ class FormOption:
     span: Span
 
     def normalize(self, kind: Kind, sql: str) -> FormOption:
-        """Return the option, with "columns" as a tuple; raise BindError if it is not of `kind`."""
+        """Return the option; raise BindError if its value is not of `kind`.
+
+        If `kind` is "columns", the name of a single column becomes a tuple.
+        """
         if not _is_of_kind(self.value, kind):
             message = f"option {self.name} takes {_KIND_DESCRIPTIONS[kind]}"
             raise BindError(message, sql, self.span.start)
@@ -174,7 +177,7 @@ class TableForm:
         model: the reference to the model; None if a parameter or the expression `column` names it,
             or if the form has no model.
         model_span: the span of the reference.
-        rows: the spans of its tables and queries of rows, without the keyword TABLE.
+        rows: the spans of the tables and queries that provide rows, without the keyword TABLE.
     """
 
     span: Span
@@ -230,7 +233,7 @@ def find_names(sql: str, dialect: str = "duckdb") -> frozenset[str]:
 
 
 def find_defined_names(sql: str, dialect: str = "duckdb") -> frozenset[str]:
-    """Return the folded names of the CTEs in `sql`; other aliases may be among them.
+    """Return the folded names of the CTEs in `sql`, and perhaps of other aliases.
 
     >>> sorted(find_defined_names("WITH a AS (SELECT 1), b(x) AS (SELECT 2) FROM a, b"))
     ['a', 'b']
@@ -250,7 +253,7 @@ def find_defined_names(sql: str, dialect: str = "duckdb") -> frozenset[str]:
 def _is_table_form(tokens: Sequence[Token], start: int) -> bool:
     """Return whether a table form begins at tokens[start].
 
-    MODEL, TABLE or a query in it distinguishes it from a call of a user function.
+    MODEL, TABLE or a query inside the form distinguishes it from a call of a user's function.
     """
     is_dotted = tokens[start].upper == "ML"
     name_index = start + 2 if is_dotted else start
@@ -274,7 +277,7 @@ def _is_table_form(tokens: Sequence[Token], start: int) -> bool:
 
 
 def _build_hint(word: str, choices: Collection[str], prefix: str, noun: str) -> str:
-    """Build a hint for the unknown `word`: the most similar choice, or else all `choices`."""
+    """Build a hint for the unknown `word` that names the most similar choice, or all `choices`."""
     suggestion = closest(word, choices)
     if suggestion is not None:
         return f"did you mean {prefix}{suggestion}?"
@@ -480,6 +483,6 @@ def _is_struct(token: Token) -> bool:
 
 
 def read_number(text: str) -> int | float:
-    """Return the value of a number without its sign, as in `1_000` or `1e3`."""
+    """Return the value of an unsigned number such as `1_000` or `1e3`."""
     digits = text.replace("_", "")
     return int(digits) if digits.isdigit() else float(digits)

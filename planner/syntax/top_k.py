@@ -55,7 +55,7 @@ class CallsOfQuery:
 
     Attributes:
         cascaded: the calls that ask a small model first.
-        other_reads: the expressions that other calls read, each after the span of its block.
+        other_reads: the expressions that other calls read, each in a pair (block's span, SQL).
         spans: the spans of all calls.
     """
 
@@ -129,8 +129,8 @@ class CascadeSources:
     ) -> Mapping[str, str] | None:
         """Return the SQL of the small model's features in `block`, for the call at `index`.
 
-        `block` is the block of the call, or one nested in it. Returns None if it has other rows
-        than the call, or if a feature cannot be computed there.
+        `block` is the block of the call, or a block nested in it. Returns None if the rows of
+        `block` differ from those of the call, or if a feature cannot be computed in `block`.
 
         Args:
             kind: the kind of source that is computed only if the small model is not sure. For a
@@ -163,7 +163,7 @@ class CascadeSources:
         return isinstance(node, _REPEATABLE_NODES)
 
     def _split_sources(self, index: int) -> tuple[Sources, Sources]:
-        """Return the sources of features that only the full model reads, and of other features."""
+        """Return the sources of features that only the full model reads, and of all others."""
         call = self._cascaded_calls[index]
         scope = self.lineage.find_scope(call.block)
         full_sources, small_sources = set[FeatureSource](), set[FeatureSource]()
@@ -179,8 +179,8 @@ class CascadeSources:
 def _find_other_sources(lineage: Lineage, feature_counts: Mapping[Span, int]) -> Sources:
     """Return the sources that anything except a cascaded call needs.
 
-    `feature_counts` maps each block to the number of items that were added for cascaded calls,
-    which are the first of its added items.
+    `feature_counts` maps each block to the number of items that were added for cascaded calls.
+    These items are the first of the block's added items.
     """
     sources = set[FeatureSource]()
     for scope in lineage.root.traverse():
@@ -224,9 +224,9 @@ def _is_all_key(key: exp.Expr) -> bool:
 
 
 def _trace_item(lineage: Lineage, block: Span, name: str, inner_block: Span) -> exp.Expr | None:
-    """Return the item `name` of `block` as an expression over `inner_block`, a nested block.
+    """Return the item `name` of `block` as an expression over the nested block `inner_block`.
 
-    Returns None unless each row of `block` stems from one row of `inner_block`.
+    Returns None unless each row of `block` comes from one row of `inner_block`.
     """
     scope = lineage.find_scope(block)
     item = None if scope is None else lineage.find_item(scope, name)
@@ -263,7 +263,7 @@ functions are assumed to be repeatable too.
 
 
 def _build_item_sql(sql: str, node: exp.Expr) -> str | None:
-    """Return an expression as it is written in `sql`; a column of a star gets a qualifier."""
+    """Return an expression as written in `sql`; a column from a star is qualified instead."""
     item_span = span(node)
     if is_written(node) and item_span is not None:
         return f"({sql[item_span.start : item_span.end]})"
@@ -271,7 +271,7 @@ def _build_item_sql(sql: str, node: exp.Expr) -> str | None:
 
 
 def _qualify_column(node: exp.Expr, excluded_tables: frozenset[str] = frozenset()) -> str | None:
-    """Return a column qualified by its table, or None if that is one of `excluded_tables`."""
+    """Return a column with its table's name; None if `excluded_tables` contains that name."""
     if not isinstance(node, exp.Column) or not node.table or fold(node.table) in excluded_tables:
         return None
     return ".".join(map(DUCKDB.quote_name, (node.table, node.name)))
@@ -284,11 +284,11 @@ class TopK:
     Attributes:
         k: the number of best rows, including those that OFFSET skips.
         block: the span of the query block that reads the table.
-        source: the span of that table or subquery with its alias.
+        source: the span of the table or subquery with its alias.
         alias: the alias as written, or the table's name.
-        filters: the spans of the conditions on its rows.
+        filters: the spans of the conditions on the table's rows.
         functions: the functions that the conditions call (`find_functions`).
-        joins: the spans of the tables that are joined to it, which must have unique keys.
+        joins: the spans of the tables that are joined to the source; their keys must be unique.
         features: name of a feature of the small model -> its SQL over the table.
         idle_names: the names of the sources that are computed only for the remaining rows.
     """
@@ -314,7 +314,7 @@ MIXED_ROWS = "a row of the first table may become several rows of the query, or 
 
 @analyse_query(default="this statement is too complex to analyse", errors=Exception)
 def find_top_k(sql: str, calls: CallsOfQuery) -> TopK | str:
-    """Return the table to filter for the only cascaded call of a query, or why there is none."""
+    """Return the top-K query of the only cascaded call in `sql`, or why it cannot be filtered."""
     (call,) = calls.cascaded
     k = _read_limit(sql, call)
     if k is None:
@@ -361,7 +361,7 @@ def find_top_k(sql: str, calls: CallsOfQuery) -> TopK | str:
 
 
 def _read_limit(sql: str, call: CascadedCall) -> int | None:
-    """Return LIMIT plus OFFSET of the call's block; None unless it has ORDER BY the call DESC."""
+    """Return LIMIT plus OFFSET of a block that sorts by `call` in descending order, or None."""
     (tree,) = parse_trees(sql)
     select = next((s for s in tree.find_all(exp.Select) if span(s) == call.block), None)
     if select is None or select.find(exp.Window) or any(map(select.args.get, _CROSS_ROW_CLAUSES)):
@@ -386,7 +386,7 @@ _CROSS_ROW_CLAUSES = ("distinct", "group", "having", "qualify", "windows", "samp
 
 
 def _is_order_by_call(node: exp.Expr, select: exp.Select, call: Span) -> bool:
-    """Return whether a key of ORDER BY is the call, or the alias or number of its select item."""
+    """Return whether an ORDER BY key is the call, or the alias or number of its select item."""
     node = node.unnest()
     if isinstance(node, exp.Column) and not node.table:
         aliases = [i for i in select.expressions if isinstance(i, exp.Alias)]
