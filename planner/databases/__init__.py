@@ -1,4 +1,4 @@
-"""Models as SQL for databases in which sqlml does not run.
+"""Models as SQL that other databases can run without sqlml.
 
 A Program and the name of a database come in, and statements go out: a query, a view, functions, or
 a table of tree nodes with the query that walks it. Results equal those of sqlml, apart from NULL
@@ -7,7 +7,7 @@ instead of errors.
 Read first:
 
 * `export_for.py`: EXPORT ... DIALECT, from the model to the queries that compute the predictions.
-* `targets.py`: all databases, with everything that each spells its own way.
+* `targets.py`: all databases, with the SQL that is special to each.
 
 To add a database, add a `Database` and a row to `DATABASES` in `targets.py`. Expressions are
 written in the SQL of `sqlml/dialects/portable.py` and translated by `transpiled.py`, and

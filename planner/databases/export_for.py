@@ -1,4 +1,4 @@
-"""Export of a model as statements of a database in which sqlml does not run.
+"""Export of a model as SQL that another database can run without sqlml.
 
 ::
 
@@ -46,11 +46,11 @@ def export_for(
     options: Mapping[str, Any] | None = None,
     booleans: Collection[str] = (),
 ) -> str:
-    """Build the statements with which the database `target` computes the model's predictions.
+    """Build the SQL statements that compute a model's predictions in the database `target`.
 
-    `booleans` are the names of columns that are known to be BOOLEAN. Raises BackendError if the
-    database's SQL cannot express the model. Raises ConfigError if the form of the export is
-    unknown, needs a table, or takes no table.
+    `name` is the model's name, and `booleans` are the names of columns that are known to be
+    BOOLEAN. Raises BackendError if the database's SQL cannot express the model. Raises ConfigError
+    if the form of the export is unknown, or if it needs a table or does not allow one.
     """
     database, options = find_database(target.dialect), options or {}
     form = target.form or ("function" if target.table is None else "select")
@@ -81,7 +81,7 @@ def export_for(
 
 
 def _list_limit_statements(database: Database, statements: Sequence[str]) -> list[str]:
-    """Return the statement that raises the limit on the length of statements; [] if not needed."""
+    """Return the statement that raises the length limit of `database`; [] if it is not needed."""
     length = max(map(len, statements))
     if length <= database.max_length:
         return []
@@ -146,21 +146,21 @@ Kind = Literal["number", "string", "integer", "boolean"]
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """A result column, which holds a column of a model's output."""
+    """A result column of an export, which holds one column of a model's output."""
 
     name: str
     output: Output
     column: int | None  # None if the output has only one column.
     kind: Kind
     labels: Labels | None = None
-    is_complement: bool = False  # The value is 1 minus the column of the output.
+    is_complement: bool = False  # If true, the value is 1 minus the output's column.
 
 
 def list_predictions(program: Program, options: Mapping[str, Any]) -> list[Prediction]:
-    """Return the columns of the result: labels, probabilities, scores and transformed features.
+    """List the columns of an export: labels, probabilities, scores and transformed features.
 
-    There is a probability for each class, or only for the positive class if the model's options
-    name one. Columns of several targets or numbers are named by their index from 0.
+    Each class has a probability. If `options` name a positive class, only that class has one. If an
+    output has several columns, their names end with an index from 0.
     """
     columns: list[Prediction] = []
     for output in EXPORTED_OUTPUTS:
@@ -191,9 +191,9 @@ def _list_label_columns(program: Program) -> list[Prediction]:
 
 
 def _list_probability_columns(program: Program, positive_class: Any) -> list[Prediction]:
-    """Return the result columns with the probabilities of the classes.
+    """List the columns of an export that hold class probabilities.
 
-    If the model only computes that of the second class, that of the first is its complement.
+    If the model computes only the second class's probability, the first class has its complement.
     """
     columns, first_column, has_one_probability = [], 0, program.has_one_probability_per_target
     for target, labels in enumerate(program.labels):
@@ -232,10 +232,10 @@ _INPUT = re.compile(r"\bsqlml_x\d+\b")
 
 @dataclass(frozen=True, slots=True)
 class Queries:
-    """The parts of a SELECT with predictions."""
+    """The parts of a SELECT statement that computes predictions."""
 
     with_clause: str
-    last_query: str  # The name of its last query, from which the SELECT reads.
+    last_query: str  # The last query of `with_clause`, from which the SELECT reads.
     table_columns: tuple[str, ...]
     predictions: Mapping[str, str]  # Quoted name -> expression over `last_query`.
     parameters: tuple[Feature, ...]  # All features of the model.
@@ -266,9 +266,9 @@ def build_queries(
 ) -> Queries:
     """Build the queries that compute `predictions` for each row of `table`.
 
-    Without `table`, they compute them for the parameters of a function. `columns` are the table's
-    columns in the result; None stands for the columns that the model reads. `walk_trees` builds the
-    SQL of a sum of trees; without it, trees become nested CASEs.
+    If `table` is None, the queries compute the predictions for a function's parameters. `columns`
+    are the table columns to return; None stands for the columns that the model reads. `walk_trees`
+    builds the SQL of a sum of trees. If it is None, trees become nested CASEs.
     """
     database, program = model.database, model.program
     parts = tuple(Part(prediction.output, prediction.column) for prediction in predictions)
@@ -332,7 +332,7 @@ def _build_prediction_sql(
 
 
 _LIMITS: Mapping[str, str] = {"float64": "'1e+150'::DOUBLE", "float32": "'1e+18'::DOUBLE"}
-"""dtype -> the largest input of arithmetic where overflow ends a query: its square must fit."""
+"""dtype -> the largest input of arithmetic if overflow ends a query: its square must fit."""
 
 _NO_ARITHMETIC = frozenset(
     "cast concat encode eq ge gt impute isnan le lt ne require_finite require_known reshape "
@@ -341,7 +341,7 @@ _NO_ARITHMETIC = frozenset(
 
 
 def _find_limits(program: Program) -> dict[str, str]:
-    """Map each input that is added or multiplied, not only compared, to its limit as SQL."""
+    """Map each input that the model computes with, not only compares, to the SQL of its limit."""
     unchanged_inputs: list[set[str]] = []
     limits: dict[str, str] = {}
     for node in program.nodes:
@@ -357,7 +357,7 @@ def _find_limits(program: Program) -> dict[str, str]:
 
 
 _TABLE_ALIAS = "sqlml_t"
-"""The alias of the table in the first query."""
+"""The alias of the user's table in the first query."""
 _RESERVED_NAMES = re.compile(r"sqlml_(?:t|sum|[vx]?\d*)", re.IGNORECASE)
 
 
@@ -371,10 +371,10 @@ def _reject_reserved_names(names: Sequence[str]) -> None:
 
 
 def _qualify_column(name: str, database: Database) -> str:
-    """Return an unambiguous reference to a column of the table.
+    """Return an unambiguous reference to the column `name` of the exported query's table.
 
-    A bare name could mean something else if the table lacks the column: a string in SQLite, the
-    whole row in DuckDB and PostgreSQL if it equals the table's name, or a column of an outer query.
+    If the table lacks the column, a bare name could mean something else: a string in SQLite, a
+    column of an outer query, or, in DuckDB and PostgreSQL, the whole row of a table of that name.
     """
     quoted = quote_name(name, database)
     return quoted if name in database.functions_of_rows else f"{_TABLE_ALIAS}.{quoted}"
@@ -406,7 +406,7 @@ def _build_layer_queries(
     table: str | None,
     last_expressions: Sequence[str],
 ) -> list[str]:
-    """Build a query that reads `table`, then one per layer that reads the previous query."""
+    """Build a query that reads `table`, then a query per layer that reads the previous query."""
     quoted_columns = [quote_name(name, database) for name in table_columns]
     items = [f"{_qualify_column(n, database)} AS {quote_name(n, database)}" for n in table_columns]
     items += [f"{sql} AS {name}" for name, sql in feature_sql.items()]

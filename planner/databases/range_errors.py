@@ -2,7 +2,7 @@
 
 Some databases end a query if a number of one row overflows or underflows, while others return
 infinity or 0, as IEEE 754 demands. An operation that may leave the range becomes a CASE, which
-returns the result of IEEE 754, or NULL where there is no infinity.
+returns the result of IEEE 754, or NULL if the database has no infinity.
 
 ::
 
@@ -28,8 +28,8 @@ from sqlml.backends.sql.layers import ROUNDED_SUM
 _MAX, _MIN = sys.float_info.max, 5e-324
 _MAX_FLOAT32 = 3.4028235677973366e38  # The smallest float64 that is rounded to an infinite float32.
 _MIN_FLOAT32 = 7.006492321624086e-46  # Smaller numbers are rounded to a float32 of 0.
-_NEGLIGIBLE = 1e291  # Smaller terms do not change the greatest number.
-_SAFE_RANGE = (1e-150, 1e150)  # Products and quotients of such numbers are within the range.
+_NEGLIGIBLE = 1e291  # Smaller terms do not change the largest number when added to it.
+_SAFE_RANGE = (1e-150, 1e150)  # Products and quotients of these numbers stay finite and nonzero.
 _LOG_MAX, _LOG_MIN = "709.78", "-744.4"  # Logarithms of the largest and the smallest number.
 
 
@@ -37,24 +37,26 @@ _LOG_MAX, _LOG_MIN = "709.78", "-744.4"  # Logarithms of the largest and the sma
 class RangeErrors:
     """The arithmetic errors that end a query of a database, and its deviations from IEEE 754."""
 
-    overflow: bool = False  # A float64 result that would be infinite ends a query.
-    # A result that would be rounded to 0 ends a query, also in a cast to float32.
+    overflow: bool = False  # A float64 operation with an infinite result ends a query.
+    # An operation or a cast to float32 whose result is rounded to 0 ends a query.
     underflow: bool = False
-    # A cast to float32 of a number beyond its range ends a query, or its result is not infinity.
+    # A cast to float32 of a number that is too large ends a query, or does not return infinity.
     float32: bool = False
-    is_finite: bool = False  # There is no infinity; the largest number stands for it.
+    is_finite: bool = False  # The database has no infinity; the largest number replaces it.
 
 
 _Branch = tuple[exp.Expr, exp.Expr]
-"""A condition in a CASE, and its result."""
+"""A condition of a CASE, and the result if the condition is true."""
 
 
 def prevent_range_errors(node: exp.Expr, errors: RangeErrors) -> exp.Expr:
-    """Return `node`, portable SQL, with a CASE around each operation that may raise `errors`."""
+    """Return the portable SQL `node` with a CASE around each operation that may raise `errors`."""
     return _RangeGuard(errors).guard(node, math.inf)
 
 
 class _RangeGuard:
+    """Puts CASEs around operations that would raise one of the given errors of a database."""
+
     def __init__(self, errors: RangeErrors) -> None:
         self._errors = errors
 
@@ -88,13 +90,13 @@ class _RangeGuard:
         return node if is_bounded else self._cap_result(node, max_result)
 
     def _cap_result(self, node: exp.Expr, max_result: float) -> exp.Expr:
-        """Return `node` with an infinite result if its absolute value is above `max_result`."""
+        """Return a CASE that is infinite if |`node`| exceeds `max_result`, and `node` otherwise."""
         if not self._errors.overflow or max_result >= _MAX:
             return node
         return _build_case([(_build_above_test(node, max_result), _build_infinity(node))], node)
 
     def _guard_sum(self, node: exp.Expr, max_result: float) -> exp.Expr:
-        """Return a chain of additions and subtractions whose terms are too small to overflow."""
+        """Return the sum or difference `node` with guarded terms, whose total cannot overflow."""
         terms: list[tuple[type[exp.Expr], exp.Expr]] = []
         first_term: exp.Expr = node
         while isinstance(first_term, exp.Add | exp.Sub):
@@ -114,7 +116,7 @@ class _RangeGuard:
             total = operation(this=total, expression=self.guard(term, max_term))
         branches: list[_Branch] = []
         for operation, term in terms:
-            # A term that stands for infinity replaces the sum.
+            # If the database has no infinity, a term that stands for it replaces the sum.
             if self._errors.is_finite and _may_be_infinite(term):
                 infinity_test = _build_above_test(term, _MAX, or_equal=True)
                 branches.append(
@@ -186,8 +188,8 @@ class _RangeGuard:
     ) -> exp.Expr:
         """Return a CASE around `operation`, the product or quotient of `left` and `right`.
 
-        `log_size` is the SQL of the logarithm of the result's absolute value, and `safe_test` is a
-        condition under which the operation raises no error.
+        `log_size` is the SQL of the logarithm of the result's absolute value. If the condition
+        `safe_test` is true, the operation raises no error.
         """
         if not (self._errors.overflow or self._errors.underflow):
             return operation
@@ -208,7 +210,7 @@ class _RangeGuard:
         return guarded_case if max_result >= _MAX else self._cap_result(guarded_case, max_result)
 
     def _guard_power(self, node: exp.Expr) -> exp.Expr:
-        """Return a CASE around a power of 2, the only power that `Portable` has."""
+        """Return a CASE around the power of 2 `node`; `Portable` has no other powers."""
         exponent = self.guard(node.expression, math.inf)
         power_node = node.copy()
         power_node.set("expression", exponent.copy())
@@ -226,7 +228,7 @@ class _RangeGuard:
         product, factor = operand.unnest(), 1.0
         literal = read_literal(product.expression) if isinstance(product, exp.Mul) else None
         if literal and 1e-100 < abs(literal) < 1e100:
-            # Compare the number before the product with bounds that are divided by the literal.
+            # Compare the number that the literal multiplies with bounds divided by the literal.
             number, factor = self.guard(product.this, math.inf), literal
             operand = exp.paren(_build_product(number, product.expression), copy=False)
         else:
@@ -244,7 +246,7 @@ class _RangeGuard:
         return _build_case(branches, cast)
 
     def _guard_rounded_sum(self, node: exp.Expr) -> exp.Expr:
-        """Return a rounded sum with guarded terms; columns hold sums of trees, and are safe."""
+        """Guard the terms of the rounded sum `node`, except columns, which hold sums of trees."""
         terms = node.expressions
         max_term = _MAX_FLOAT32 / (2 * len(terms))
         total = node.copy()
@@ -267,7 +269,7 @@ def _may_be_infinite(node: exp.Expr) -> bool:
 
 
 def _find_extent(node: exp.Expr, is_largest: bool) -> float:
-    """Return an upper bound of |`node`| or, unless `is_largest`, a lower bound that ignores 0."""
+    """Return an upper bound of |`node`| if `is_largest`, or else a lower bound if it is not 0."""
     value = read_literal(node)
     if value is not None:
         return abs(value) if value or is_largest else math.inf
@@ -289,7 +291,7 @@ def _find_extent(node: exp.Expr, is_largest: bool) -> float:
 
 
 def read_literal(node: exp.Expr) -> float | None:
-    """Return the value of a numeric literal; None for other expressions."""
+    """Return the value of `node` if it is a numeric literal; return None for other expressions."""
     node = node.unnest()
     if isinstance(node, exp.Neg):
         value = read_literal(node.this)
@@ -307,7 +309,7 @@ def _is_number_literal(node: exp.Cast) -> bool:
 
 
 def _find_float32_operand(node: exp.Expr) -> exp.Expr | None:
-    """Return the operand of a cast to FLOAT and back to DOUBLE, if `node` is one."""
+    """Return the operand of `node` if it is a cast to FLOAT and back to DOUBLE, otherwise None."""
     if not (isinstance(node, exp.Cast) and node.to.this is exp.DType.DOUBLE):
         return None
     inner = node.this
@@ -316,7 +318,7 @@ def _find_float32_operand(node: exp.Expr) -> exp.Expr | None:
 
 
 def _is_range_checked(node: exp.Expr) -> bool:
-    """Return whether `node` stands in a CASE branch that tests that the number fits a float32."""
+    """Return whether `node` is in a CASE branch that tests whether a number fits a float32."""
     branch = node.find_ancestor(exp.If)
     return branch is not None and any(
         read_literal(test.expression) == _MAX_FLOAT32 for test in branch.this.find_all(exp.LT)

@@ -1,6 +1,7 @@
 """The databases for which models are exported, with the SQL and the limits of each.
 
-To add a database, add a `Database` and a row to `DATABASES`. Set `is_tested` if tests run it.
+To add a database, add a `Database` and a row to `DATABASES`. Set `is_tested` if the tests run SQL
+on it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from sqlml.planner.databases.range_errors import RangeErrors
 
 
 def format_with_exponent(value: float) -> str:
-    """Format a float64 with an exponent and the fewest digits that identify it.
+    """Format a float64 with an exponent and the fewest digits that identify the number.
 
     >>> format_with_exponent(0.5), format_with_exponent(1e300)
     ('0.5e0', '1e+300')
@@ -26,9 +27,9 @@ def format_with_exponent(value: float) -> str:
 
 
 def format_exactly(value: float) -> str:
-    """Format a float64 for SQLite as a quotient of integers, or as a decimal number if it is short.
+    """Format a float64 as SQL for SQLite: as a short decimal, or else as a quotient of integers.
 
-    SQLite reads integers exactly, but not all decimal fractions.
+    SQLite reads integers exactly, but it does not read all decimal fractions exactly.
 
     >>> format_exactly(0.5), format_exactly(3.0), format_exactly(0.1)
     ('0.5', '3.0', '(3602879701896397.0/36028797018963968.0)')
@@ -42,9 +43,9 @@ def format_exactly(value: float) -> str:
 
 
 def format_exactly_with_exponents(value: float) -> str:
-    """Format a float64 for SQL Server as a quotient of integers, or as one number if it is short.
+    """Format a float64 as SQL for SQL Server: as a short number, or else as a quotient of integers.
 
-    All numbers get an exponent, since SQL Server reads numbers without one as decimals.
+    All numbers get an exponent, since SQL Server reads a number without an exponent as a decimal.
 
     >>> [format_exactly_with_exponents(value) for value in (-0.5, 3.0, 0.1)]
     ['-0.5e0', '3.0e0', '(3602879701896397e0/36028797018963968e0)']
@@ -55,7 +56,7 @@ def format_exactly_with_exponents(value: float) -> str:
 
 
 def _format_integer_quotient(value: float, suffix: str) -> str:
-    """Write a float64 as a quotient or product of integers below 2^63, each with `suffix`."""
+    """Write a float64 as a quotient or product of integers below 2^63, and add `suffix` to each."""
     mantissa, exponent = math.frexp(value)
     integer, exponent = int(math.ldexp(mantissa, 53)), exponent - 53
     while integer % 2 == 0 and integer:
@@ -71,7 +72,7 @@ def _format_integer_quotient(value: float, suffix: str) -> str:
 
 
 def round_by_arithmetic(x: str) -> str:
-    """Return the SQL that rounds `x` to a float32, ties to even, without a 32-bit type.
+    """Return the SQL that rounds `x` to a float32, ties to even, without using a 32-bit type.
 
     Adding and subtracting 3 * 2^28 * ufp(x) removes the 29 bits that a float64 has beyond a
     float32. `ufp(x)`, the unit in the first place of x, is computed as in Rump, Ogita and Oishi,
@@ -88,26 +89,26 @@ def round_by_arithmetic(x: str) -> str:
 _EXPM1 = "CASE WHEN exp(2 * x) = 1 THEN 2 * x ELSE (exp(2 * x) - 1) * (2 * x) / ln(exp(2 * x)) END"
 
 _TANH_SQL = f"CASE WHEN abs(x) > 20 THEN sign(x) ELSE ({_EXPM1}) / (({_EXPM1}) + 2) END"
-"""tanh from exp(2x) - 1, computed by Kahan's method, which loses no digits near 0."""
+"""The SQL of tanh, from exp(2x) - 1. Kahan's method computes this without loss of digits near 0."""
 
 _CBRT_SQL = (
     "CASE WHEN x = 0 THEN x ELSE sign(x) * (power(abs(x), 1 / 3e0) - (power(power(abs(x), 1 / 3e0),"
     " 3) - abs(x)) / (3 * power(power(abs(x), 1 / 3e0), 2))) END"
 )
-"""The cube root as a power, improved by one step of Newton's method."""
+"""The SQL of the cube root, which improves a power by one step of Newton's method."""
 
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """A database for which models are exported: how it spells SQL, and its limits."""
+    """A database for which models are exported, with its SQL spelling and its limits."""
 
-    name: str  # The name in messages.
+    name: str  # The database's name in messages.
     dialect: str  # The name of its dialect in sqlglot.
-    numbers: Portable  # How its arithmetic is written and rounded.
+    numbers: Portable  # Writes and rounds its arithmetic.
     format_literal: Callable[[float], str]  # Finite number -> float64 literal.
     infinity: str  # The SQL of infinity, or of the largest number if `has_infinity` is false.
-    # Templates that read a column `{c}`: as a float64, with NULL for NaN, and as a string that is
-    # compared byte by byte.
+    # Templates that read a column `{c}`. `number_sql` reads it as a float64, with NULL for NaN.
+    # `string_sql` reads it as a string that is compared byte by byte.
     number_sql: str
     string_sql: str
     type_names: Mapping[str, str]  # Kind of a feature or prediction -> SQL type.
@@ -115,18 +116,18 @@ class Database:
     boolean_sql: str | None = None
     # Reads a date or a timestamp without time zone as microseconds since 1970; None if unsupported.
     date_sql: str | None = None
-    # Numbers in a CASE are written as integers and multiplied by a factor after the CASE, since
-    # the database is slow with other constants.
+    # If true, numbers in a CASE are written as integers, and the CASE is multiplied by a factor,
+    # since the database is slow with other constants.
     scales_results: bool = False
-    string_suffix: str = ""  # Appended by `string_sql`, so literals compared with it need it, too.
+    string_suffix: str = ""  # `string_sql` appends it, so literals to compare need it, too.
     # Quotes a string with a backslash or non-ASCII characters so that it means the same under all
-    # settings of the server and the connection; None if a plain literal does.
+    # settings of the server and the connection. It is None if plain literals always mean the same.
     quote_odd_text: Callable[[str], str] | None = None
-    float32_name: str = ""  # The name of its 32-bit type, if sqlglot uses another type for it.
-    booleans: tuple[str, ...] = ()  # Expressions for false and true, if it has no such keywords.
+    float32_name: str = ""  # The name of its 32-bit type, if sqlglot writes another type.
+    booleans: tuple[str, ...] = ()  # Expressions for false and true, if it lacks the keywords.
     # The template of a statement that creates a function. It has fields for the name, the
     # `parameters` with their types, the parameters' `names` alone, the return type, the query, and
-    # a tag that does not occur in the query. None if the database has no functions written in SQL.
+    # a tag that does not occur in the query. It is None if functions cannot be written in SQL.
     function_template: str | None = None
     # Name of a function that the database lacks -> expression of `x` that replaces it.
     substitutes: Mapping[str, str] = field(default_factory=dict)
@@ -134,22 +135,22 @@ class Database:
     range_errors: RangeErrors = RangeErrors()  # Errors that end a query because of one row.
     # The maximum length of the expression into which the database merges a function's queries.
     max_merged_length: int | None = None
-    tags: tuple[str, ...] = ()  # The only tags that the database knows, if they are restricted.
-    # The words that need quotes, if other names must stay unquoted because quotes fix their case.
+    tags: tuple[str, ...] = ()  # The tags that the database allows; () if it allows any tag.
+    # The words that need quotes, if other names must stay unquoted because quotes preserve case.
     reserved: frozenset[str] | None = None
-    # Functions that `t.name` calls with the row if the table has no column `name`: `t.count` is
-    # `count(t)`.
+    # Functions that `t.name` calls with the row if the table has no column `name`. For example,
+    # `t.count` means `count(t)`.
     functions_of_rows: frozenset[str] = frozenset()
-    # Ends a query, to keep the optimizer from merging it into the outer query and computing its
-    # columns several times.
+    # Ends a query, so that the optimizer does not merge the query into the outer query and compute
+    # its columns several times.
     fence: str = ""
-    settings: str = ""  # Ends a SELECT instead of fences, if these prevent parallelism.
+    settings: str = ""  # Ends a SELECT that has no fences, if fences prevent parallelism.
     max_length: int = 1 << 24  # The default maximum length of a statement.
     raise_limit: str = ""  # A statement that allows longer statements on a connection.
     max_columns: int = 1600  # The maximum number of columns of a query.
     max_case_depth: int = 200  # The maximum depth of nested CASEs.
-    has_node_tables: bool = False  # FORM nodes is supported: trees as rows of a table.
-    is_tested: bool = False  # The tests run exported SQL on the database.
+    has_node_tables: bool = False  # FORM nodes, which stores trees as table rows, is supported.
+    is_tested: bool = False  # True if the tests run exported SQL on the database.
 
 
 def _round_by_cast(sql: str) -> str:
@@ -159,7 +160,7 @@ def _round_by_cast(sql: str) -> str:
 _CASTS = Portable(_round_by_cast, roundings=100)
 _FINITE_CASTS = Portable(_round_by_cast, roundings=100, has_infinity=False)
 _ARITHMETIC = Portable(round_by_arithmetic, roundings=1)
-"""Two ways to round sums of float32 numbers: a cast to a 32-bit type, or arithmetic alone."""
+"""Rounds sums of float32 numbers by arithmetic; the two above cast them to a 32-bit type."""
 
 
 def _build_boolean_template(text_type: str, number_type: str) -> str:
@@ -195,7 +196,7 @@ def _quote_mysql(text: str) -> str:
 
 
 def _quote_sqlserver(text: str) -> str:
-    r"""Return a SQL Server string, split where a backslash precedes a line break to keep both.
+    r"""Return a SQL Server string, split between backslash and line break so that it keeps both.
 
     >>> print(_quote_sqlserver("it's"))
     N'it''s'
@@ -281,15 +282,15 @@ _SQLITE = Database(
     dialect="sqlite",
     numbers=_ARITHMETIC,
     format_literal=format_exactly,
-    # SQLite searches all constants of a statement for each constant operand, but not for the
-    # results of a CASE.
+    # For each constant operand, SQLite searches all constants of the statement. It does not do so
+    # for the results of a CASE.
     scales_results=True,
     infinity="9e999",
     substitutes={"cbrt": _CBRT_SQL},
     number_sql="CAST({c} AS REAL)",
     string_sql="({c} || '')",
-    # SQLite's functions have a resolution of milliseconds, and accept too much as a date: 'now', a
-    # number, the 31st of February, a time zone at the end.
+    # SQLite's functions have a resolution of milliseconds. They also accept text that must
+    # not count as a date: 'now', a number, the 31st of February, or a time zone at the end.
     date_sql=(
         "CASE WHEN date(substr({c}, 1, 10), '+0 days') = substr({c}, 1, 10) "
         "AND substr({c}, 11) NOT GLOB '*[^0-9 T:.]*' AND substr({c}, 20, 1) IN ('', '.') "
@@ -378,8 +379,8 @@ _CLICKHOUSE = Database(
     number_sql=("if(isNaN(CAST({c} AS Nullable(Float64))), NULL, CAST({c} AS Nullable(Float64)))"),
     string_sql="CAST({c} AS Nullable(String))",
     type_names=_make_type_names("Float64", "String", "Int64", "Bool"),
-    # ClickHouse would merge the queries into expressions whose names alone take it minutes. It
-    # would push down a plain LIMIT, and BY 1 would mean the first column.
+    # Without fences, ClickHouse merges the queries into expressions whose names alone take minutes
+    # to build. It pushes down a plain LIMIT, and BY 1 means the first column.
     fence=" LIMIT 18446744073709551615 BY ''",
     settings="\nSETTINGS query_plan_merge_expressions = 0",
     max_length=1 << 18,
@@ -398,7 +399,7 @@ _TRINO = Database(
     infinity="infinity()",
     number_sql="if(is_nan(CAST({c} AS DOUBLE)), NULL, CAST({c} AS DOUBLE))",
     string_sql="CAST({c} AS VARCHAR)",
-    # to_unixtime returns fractional seconds, which are not exact.
+    # The fractional seconds that to_unixtime returns are not exact.
     date_sql=(
         "(CAST(date_diff('second', timestamp '1970-01-01 00:00:00', "
         "date_trunc('second', CAST({c} AS timestamp(6)))) AS double) * 1000000e0 "
@@ -490,4 +491,4 @@ DATABASES: Mapping[str, Database] = {
     "redshift": _REDSHIFT,
     "sqlserver": _SQLSERVER,
 }
-"""Name in `EXPORT ... DIALECT` -> database."""
+"""Database name in `EXPORT ... DIALECT` -> database."""

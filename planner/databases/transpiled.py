@@ -1,4 +1,4 @@
-"""Translation of expressions from the portable SQL to that of a database, by sqlglot."""
+"""Translation of expressions from portable SQL to a database's dialect with sqlglot."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from sqlml.planner.databases.targets import Database
 
 
 def transpile(sql: str, database: Database, is_shown: bool = False) -> str:
-    """Translate an expression of `Portable`'s SQL to a database's dialect.
+    """Translate an expression from the SQL of `Portable` to a database's dialect.
 
-    With `is_shown`, its strings are results that users see. Otherwise they are compared with
-    columns, and get the database's `string_suffix`.
+    If `is_shown`, strings in the expression are results that users see. Otherwise they are compared
+    with columns, so the database's `string_suffix` is appended to them.
     """
     if isinstance(sql, Verbatim):
         return sql
@@ -79,7 +79,7 @@ def _spell_node(node: exp.Expression, database: Database, string_suffix: str) ->
 
 
 def _scale_results(node: exp.Expression, database: Database) -> exp.Expression:
-    """Write the numbers of an outermost CASE as integers times a power of two, if that is exact."""
+    """Write the results of an outermost CASE as integers times a power of 2 if that is exact."""
     if not isinstance(node, exp.Case) or node.find_ancestor(exp.Case):
         return node
     literals = _collect_result_literals(node)
@@ -97,14 +97,14 @@ def _scale_results(node: exp.Expression, database: Database) -> exp.Expression:
     return exp.paren(exp.Mul(this=exp.paren(node, copy=False), expression=factor), copy=False)
 
 
-_MIN_RESULTS = 4  # The number of results from which a multiplication pays.
+_MIN_RESULTS = 4  # With fewer results, a multiplication does not pay.
 
 
 def find_common_exponent(values: Sequence[float]) -> int:
     """Return the exponent of the largest power of 2 that divides all values.
 
-    If some values are far larger than others, the exponent is larger, so that the quotients remain
-    below 2^62.
+    If some values are far larger than others, the result is a larger exponent, so that the values
+    divided by the power remain below 2^62.
 
     >>> [find_common_exponent(x) for x in ([0.75, 2.0], [1.0, 2.0**-200], [0.0, 2.0**-100])]
     [-2, -61, -100]
@@ -119,7 +119,7 @@ def find_common_exponent(values: Sequence[float]) -> int:
 
 
 def _collect_result_literals(case: exp.Case) -> list[exp.Expression]:
-    """Return the literals in all branches of nested CASEs; [] if a branch is not a literal."""
+    """Return the literals of all branches of nested CASEs; [] if any branch is not a literal."""
     results: list[exp.Expression] = []
     for branch in [*(when.args["true"] for when in case.args["ifs"]), case.args.get("default")]:
         inner = branch.unnest() if isinstance(branch, exp.Paren) else branch
@@ -133,7 +133,7 @@ def _collect_result_literals(case: exp.Case) -> list[exp.Expression]:
 
 
 def _build_rounded_sum(terms: Sequence[exp.Expression], database: Database) -> str:
-    """Build the text of a sum rounded after each addition, whose tree is too deep for sqlglot."""
+    """Build the SQL text of a sum rounded after each addition; its tree is too deep for sqlglot."""
     rounded_sql = database.numbers.rounded("sqlml_sum")
     tree = sqlglot.parse_one(f"SELECT {rounded_sql}", read="duckdb", into=exp.Select).selects[0]
     rounding, suffix = _spell_expression(tree, database, is_shown=False).split("sqlml_sum")
@@ -163,7 +163,7 @@ def _make_verbatim(text: str) -> exp.Expression:
 
 
 def quote_name(name: str, database: Database) -> str:
-    """Return `name` in the database's quotes; plain names stay unquoted where quotes fix case."""
+    """Quote `name` as the database does; leave plain names unquoted if quotes preserve case."""
     is_plain = database.reserved is not None and _PLAIN_NAME.fullmatch(name) is not None
     if is_plain and name.upper() in (database.reserved or ()):
         # The database stores unquoted names in capitals.

@@ -2,8 +2,8 @@
 
 A row is a part of a tree: a binary heap of a few levels, in which node k has the children 2k and
 2k + 1. One expression walks the levels of any part, so the text of a query does not grow with the
-number of trees. Leaves above the last level are repeated there. So all parts have the same size and
-are walked without branches, as in the perfect tree traversal of Hummingbird (section 4.1).
+number of trees. Leaves above the last level are repeated at that level. So all parts have the same
+size and are walked without branches, like perfect trees in Hummingbird (section 4.1).
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from sqlml.planner.databases.targets import Database
 from sqlml.planner.databases.transpiled import transpile
 
 MAX_LEVELS = 7  # The maximum number of levels of a part.
-NO_NEXT_PART = -1  # The index of the next part for a leaf, which has none.
-BASE_TREE = -1  # The number of a tree with the initial values of all sums, which is added first.
+NO_NEXT_PART = -1  # The index that stands for the next part below a leaf.
+BASE_TREE = -1  # The index of the tree of all sums' initial values, which is added first.
 
 
 @dataclass(slots=True)
 class TreeTable:
-    """The table of all trees of a model: its quoted name, and the SQL of the rows to insert."""
+    """A table of all trees of a model, with its quoted name and the SQL of the rows to insert."""
 
     name: str
     database: Database
@@ -36,7 +36,7 @@ class TreeTable:
     num_ensembles: int = 0
 
     def add_ensemble(self, ensemble: Ensemble, x: Value) -> Verbatim:
-        """Add the rows of `ensemble`; return the SQL array of its sums for the features `x`."""
+        """Add the trees of `ensemble`; return the SQL of an array of its sums for features `x`."""
         num_values = ensemble.leaf_values.shape[1]
         _reject_unsupported_trees(ensemble, num_values)
         num_rounds = max(1, math.ceil(ensemble.depth / MAX_LEVELS))
@@ -74,9 +74,10 @@ class TreeTable:
 
 
 class _Part:
-    """A row of the table: a part of a tree.
+    """A part of a tree, which is a row of the tree table.
 
-    It holds the tests of its nodes, and the leaf values or indices of parts below its last level.
+    It holds the tests of its nodes. Below its last level, it holds leaf values and the indices of
+    other parts.
     """
 
     def __init__(self, target: int, num_values: int, width: int) -> None:
@@ -109,10 +110,10 @@ def _reject_unsupported_trees(ensemble: Ensemble, num_values: int) -> None:
 def _collect_tested_features(
     ensemble: Ensemble, x: Value, database: Database
 ) -> tuple[dict[tuple[int, bool], int], str]:
-    """Return the positions, from 1, of the tested features in a SQL array, and the array.
+    """Return the positions, from 1, of the tested features in a SQL array, and the array's SQL.
 
-    A position is that of (feature, missing values go left): missing values become -infinity to go
-    left, or NaN, which PostgreSQL orders above all numbers, to go right.
+    A key is a feature's index, and True if its missing values go left. A missing value becomes
+    -infinity to go left, or NaN, which PostgreSQL orders above all numbers, to go right.
     """
     tests = zip(ensemble.feature, ensemble.default_left, strict=True)
     keys = sorted({(int(feature), bool(goes_left)) for feature, goes_left in tests})
@@ -131,7 +132,7 @@ def _split_tree(
     num_levels: int,
     positions: dict[tuple[int, bool], int],
 ) -> Iterator[_Part]:
-    """Yield the parts of a tree in the order of the indices in `_Part.next`, from the root."""
+    """Yield the parts of a tree from the root, in the order of the indices in `_Part.next`."""
     part_roots, width = [root], 1 << num_levels
     for part_root in part_roots:  # The list grows while it is read.
         part = _Part(target, ensemble.leaf_values.shape[1], width)
@@ -158,10 +159,10 @@ def _split_tree(
 
 @dataclass(frozen=True, slots=True)
 class _Walk:
-    """The query that walks the rows of an ensemble for one row of numbers."""
+    """A query that walks the trees of an ensemble in the tree table for one row of features."""
 
     table: str
-    ensemble: int  # The number of the ensemble in the table.
+    ensemble: int  # The index of the ensemble in the table.
     num_levels: int  # The number of levels of a part.
     num_rounds: int  # The maximum number of parts from the root of a tree to a leaf.
     num_values: int  # The number of values of a leaf.
@@ -169,7 +170,7 @@ class _Walk:
     compare: str  # "lt" if a value equal to the threshold goes right.
 
     def build_query(self, feature_array: str, sum_type: str) -> str:
-        """Build the SQL of the array of sums, which have the type `sum_type` (default: float8)."""
+        """Build the SQL of an array of sums of the type `sum_type`, or float8 if that is empty."""
         sums = ", ".join(self._build_sum(k, sum_type) for k in range(self.num_outputs))
         row = f"(SELECT {feature_array} AS x OFFSET 0) AS r"
         relation = f"{row} CROSS JOIN {self.table} AS p1 CROSS JOIN {self._join_slot(1)}"
@@ -196,7 +197,7 @@ class _Walk:
         return f"CASE WHEN {test} THEN {left} ELSE {right} END"
 
     def _build_sum(self, output: int, sum_type: str) -> str:
-        """Build the SQL of the sum of one output, which adds the trees in order."""
+        """Build the SQL that adds the trees of one output in order."""
         offset = f"{self.num_values} * (s@.slot - 1) + {output + 1}"
         index_sql = offset if self.num_values > 1 else "s@.slot"
         values = [f"p@.value[{index_sql}]".replace("@", str(n + 1)) for n in range(self.num_rounds)]

@@ -1,7 +1,7 @@
 """Models as SQL expressions and macros of the engine itself.
 
-A Program and the expressions that feed its inputs come in, and SQL goes out. It is either an
-expression in the user's statement, where that is cheaper than a function, or the body of a macro,
+A Program and the expressions that feed its inputs come in, and SQL goes out. The SQL is either an
+expression in the user's statement, if that is cheaper than a function, or the body of a macro,
 which works without planning or even without sqlml.
 
 Read first:

@@ -44,11 +44,11 @@ def build_expression(
     inputs: Mapping[str, str] | None = None,
     dialect: Dialect = DUCKDB,
 ) -> str:
-    """Return the SQL expression of `output`, or of only one `column` of it.
+    """Return the SQL expression of the model's `output`, or of one `column` of the output.
 
-    `inputs` maps features to the SQL that feeds them, which the result may repeat. By default, it
-    is a column with the feature's name. Raises BackendError if an operator has no SQL equivalent or
-    the SQL would be too long.
+    `inputs` maps features to the SQL that feeds them, which the result may repeat. By default, a
+    column with the feature's name feeds it. Raises BackendError if an operator has no SQL
+    equivalent, or if the SQL would be too long.
     """
     part_program = fold_casts_into_trees(prepare_output(program, output, column).program)
     if inputs is None:
@@ -63,11 +63,11 @@ def build_expression(
 
 
 def export_macros(program: Program, name: str, options: Mapping[str, Any] | None = None) -> str:
-    """Return the statements that create a macro for each output of a model named `name`.
+    """Return the statements that create a macro for each output of the model named `name`.
 
-    The options on_null, on_unknown and positive_class affect the results. Raises BackendError if
-    SQL cannot express the model, and ConfigError if on_null is 'null' but the columns in which the
-    model rejects NULL are unknown.
+    The options on_null, on_unknown and positive_class change the results. Raises BackendError if
+    SQL cannot express the model. Raises ConfigError if on_null is 'null', but it is not known in
+    which columns the model rejects NULL.
     """
     options = options or {}
     categories = find_known_categories(options, program)

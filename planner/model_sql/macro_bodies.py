@@ -4,10 +4,10 @@ The types of the row's columns are known only when a query is bound. The bodies 
 `typeof`, which the engine folds to a constant.
 
 The engine binds all columns of a table for each `r` in a body, and discards those that are not
-read. So it scans only the columns of the model, but planning takes time in proportion to the number
-of columns of the table times that of the model. A model that reads very many columns therefore gets
-its row once, as the parameter of a lambda. DuckDB does not look through lambdas, and scans all
-columns.
+read. So it scans only the columns of the model, but the planning time grows with the number of the
+table's columns times the number of the model's columns. A model that reads very many columns
+therefore gets its row once, as the parameter of a lambda. DuckDB does not look through lambdas, and
+scans all columns.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ def _build_concatenation(*texts: str) -> str:
 def _build_typed_macro(type_pattern: str, value: str, expected: str) -> str:
     """Build a macro that checks the type of its parameter `x`, the column of the feature named `f`.
 
-    It returns `value`, SQL over `x`, if the type matches `type_pattern`, or else raises an error.
+    If the type matches `type_pattern`, the macro returns `value`, a SQL expression of `x`.
+    Otherwise it raises an error that names the `expected` values, such as numbers.
     """
     pattern = DUCKDB.quote_string(f"(?s){type_pattern}|{'|'.join(UNTYPED)}")
     message_middle = f"' of the model takes {expected}, but the column is '"
@@ -92,9 +93,9 @@ Features of other kinds are read by `_STRING_MACRO`, as VARCHAR.
 
 @dataclass(frozen=True, slots=True)
 class MacroBody:
-    """The body of a macro, and the engine function that it calls, if any."""
+    """The body of a macro, and the engine function that the body calls, if any."""
 
-    kind: str  # The first output of its function in `OUTPUTS_OF`, or "class".
+    kind: str  # The first output of the macro's function in `OUTPUTS_OF`, or "class".
     sql: str
     function: FunctionSpec | None
 
@@ -105,7 +106,7 @@ def build_macro_bodies(
     options: Mapping[str, Any],
     transform: Transform | None = None,
 ) -> list[MacroBody]:
-    """Build the macro bodies of all functions that a model supports; see `OUTPUTS_OF`."""
+    """Build the macro bodies of all functions in `OUTPUTS_OF` that a model supports."""
     bodies = []
     for kind, *others in OUTPUTS_OF.values():
         output = next((o for o in (kind, *others) if o in program.outputs), None)
@@ -122,7 +123,7 @@ def _build_function_bodies(
     options: Mapping[str, Any],
     transform: Transform | None,
 ) -> list[MacroBody]:
-    """Build the body of one function's macro; predict_proba has another with a class argument."""
+    """Build the body of one function's macro; for predict_proba, also one that takes a class."""
     try:
         prepared = prepare_parts(program, (Part(output),), max_categories=count_inline_categories())
         choice = choose_way(prepared.split.core, options)
@@ -174,8 +175,8 @@ def _build_function_bodies(
 MAX_SCANNED_COLUMNS = 100
 """The maximum number of columns that a macro reads one by one.
 
-Planning a scan of 100 columns out of 102 takes 0.3 s. For 300 out of 302 it takes 3 s, or 0.3 s
-with a lambda over the whole row.
+Planning a scan of 100 columns of a table of 102 takes 0.3 s. Planning a scan of 300 columns of a
+table of 302 takes 3 s, or 0.3 s if a lambda reads the whole row.
 """
 
 _ROW = "sqlml_x"
@@ -185,7 +186,7 @@ def _wrap_with_type_check(value: str, used_features: Sequence[Feature]) -> str:
     """Wrap `value`, which reads the row `r` as `_ROW`, in a check of the numeric columns' types.
 
     The check matches one string of all types, which the engine folds to a constant. The engine does
-    not fold lambdas, so a lambda only finds the wrong column for the error message.
+    not fold lambdas, so a lambda is used only to find the wrong column for the error message.
     """
     numeric_columns = [f.name for f in used_features if f.kind == "number"]
     if numeric_columns:
@@ -209,12 +210,12 @@ def _wrap_with_type_check(value: str, used_features: Sequence[Feature]) -> str:
 
 
 def _bind_column(feature: Feature, transform: Transform | None, row: str) -> Bound:
-    """Return the SQL that feeds a feature: a field of `row`, or an item of TRANSFORM over `row`."""
+    """Return the SQL that feeds `feature`: a field of `row`, or an item of TRANSFORM on `row`."""
     if transform is not None and feature.name in transform.expressions:
         fields = {name: DUCKDB.field(row, name) for name in transform.columns}
         return Bound(transform.sql(feature.name, fields), transform.expressions[feature.name].type)
     column = DUCKDB.field(row, feature.name)
-    if row == _ROW and feature.kind == "number":  # `_wrap_with_type_check` checks its type.
+    if row == _ROW and feature.kind == "number":  # `_wrap_with_type_check` checks the type.
         return Bound(f"CAST({column} AS DOUBLE)", "DOUBLE")
     name, sql_type = _MACROS_BY_KIND.get(feature.kind, (_STRING_MACRO[0], "VARCHAR"))
     return Bound(f"sqlml.{name}({column}, {DUCKDB.quote_string(feature.name)})", sql_type)

@@ -1,6 +1,6 @@
-"""A model as an expression of the engine, if that is cheaper than calling a function.
+"""A model as a SQL expression of the engine, if that is cheaper than a function call.
 
-Sums of weights and small trees are cheaper. Other models become expressions only on demand.
+Weighted sums and small trees are cheaper. Other models become expressions only on request.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from sqlml.types import Array
 MAX_SHARE_OF_FUNCTION = 0.6
 """The maximum time of a tree's expression, as a share of the function's time.
 
-The engine takes 50 microseconds to plan each test, which does not pay for a query of few rows.
+The engine needs 50 microseconds to plan each test of the tree, which is too long for few rows.
 """
 
 
@@ -44,7 +44,7 @@ class ModelSql:
     """A model's result as a SQL expression of the type that users see."""
 
     value: str
-    valid_rows: str | None  # The condition for rows that `value` can score; None for all rows.
+    valid_rows: str | None  # The condition on rows that `value` can score; None if all rows.
     estimate: Estimate | None
     reason: str
 
@@ -55,7 +55,7 @@ class ModelSql:
         return f"CASE WHEN {self.valid_rows} THEN {self.value} ELSE {fallback} END"
 
     def to_choice(self, function_choice: Choice) -> Choice:
-        """Return `function_choice` changed to SQL, with a function only for remaining rows."""
+        """Return `function_choice` changed to SQL; a function scores only rows that SQL cannot."""
         estimates = () if self.estimate is None else (self.estimate, *function_choice.estimates)
         return replace(
             function_choice,
@@ -84,9 +84,10 @@ class ModelExpression:
     def build_if_cheapest(self, function_choice: Choice, call_count: int = 1) -> ModelSql | None:
         """Build the expression of the model, or return None if a function is cheaper.
 
-        `call_count` calls would share the function, but each evaluates an expression. Engines
-        without `lazy_calls` call a function for all rows, whichever branch of a CASE contains it.
-        Their expressions cannot fall back on a function, and raise errors themselves.
+        `call_count` calls would share the function, but each would evaluate its own expression.
+        An engine without `lazy_calls` calls a function for all rows, even if the call stands in a
+        branch of a CASE. For such an engine, the expression raises errors itself instead of leaving
+        rows to a function.
         """
         linear_sum = self._weighted_sum
         if linear_sum is None and (self._one_tree is None or not function_choice.estimates):
@@ -106,7 +107,7 @@ class ModelExpression:
         return self._build_sum_or_tree(estimate, reason, guarded_reason)
 
     def build(self) -> ModelSql:
-        """Build the expression of the model, whatever it costs, or raise BackendError."""
+        """Build the model's expression at any cost; raise BackendError if SQL cannot express it."""
         if self.dialect.lazy_calls:
             model_sql = self._build_sum_or_tree(None, "requested", "requested")
             if model_sql is not None:
@@ -134,7 +135,7 @@ class ModelExpression:
     ) -> ModelSql | None:
         """Build the expression of a weighted sum or a small tree; return None for other models.
 
-        Its reason is `guarded_reason` if the function must score some rows, otherwise `reason`.
+        Its reason is `guarded_reason` if a function must score some of the rows, or else `reason`.
         """
         if self._weighted_sum is not None:
             value = self._decode(self._weighted_sum.value)
@@ -153,7 +154,7 @@ class ModelExpression:
         if self.target.output == "label" and labels:
             index, classes = int(leaf_values[0]), labels[0]
             sql_type = self.dialect.type(find_label_type(classes))
-            if not 0 <= index < len(classes):  # A cascade's small model may be unsure.
+            if not 0 <= index < len(classes):  # The small model of a cascade may be unsure.
                 return f"CAST(NULL AS {sql_type})"
             literal = build_label_literal(classes.values[index], classes.kind, self.dialect)
             return f"CAST({literal} AS {sql_type})" if classes.sql_type else literal
@@ -163,7 +164,7 @@ class ModelExpression:
         return self._decode(self.dialect.array(numbers) if has_array else numbers[0])
 
     def _build_program_sql(self) -> str:
-        """Build the result as an expression of the whole Program, or raise BackendError."""
+        """Build an expression of the whole Program; raise BackendError if that is impossible."""
         input_names, dialect = list(self.prepared.program.inputs), self.dialect
         reads_once = not all(is_plain(self.bound_inputs[name].sql) for name in input_names)
         inputs = {
@@ -190,7 +191,7 @@ _MAX_LAMBDA_LENGTH = 20_000
 
 
 def is_in_lambda(call: ModelCall, scope: Scope, dialect: Dialect) -> bool:
-    """Return whether `call` stands inside a lambda and the engine cannot call functions there."""
+    """Return whether `call` is inside a lambda in which the engine cannot call functions."""
     can_call = dialect.calls_in_lambdas or scope.outline.created
     return call.has_local_names and not can_call
 
@@ -198,7 +199,7 @@ def is_in_lambda(call: ModelCall, scope: Scope, dialect: Dialect) -> bool:
 def build_for_lambda(
     model: ModelExpression, options: Mapping[str, Any], scope: Scope, call: ModelCall
 ) -> ModelSql:
-    """Build the model's expression for a call in a lambda; raise BindError if it is impossible."""
+    """Build the expression of `model` for `call` in a lambda; raise BindError if impossible."""
     if allows_sql(options):
         with suppress(BackendError):
             model_sql = model.build()

@@ -5,9 +5,9 @@
     CASE WHEN "age" BETWEEN -3.4e38 AND 3.4e38           -- rows that the model accepts
     THEN CASE WHEN "age" <= 41.5 THEN 'no' ELSE 'yes' END ELSE sqlml_...(...) END
 
-Measured on DuckDB 2.0, one test takes 5 ns per row and a tree of depth 4 takes 20, while the
-function takes 25 to 35. For this speed, columns are not cast, since the engine would compute the
-cast in each branch; conditions have no CASE; and one BETWEEN replaces two comparisons.
+On DuckDB 2.0, one test takes 5 ns per row and a tree of depth 4 takes 20 ns, while the function
+takes 25 to 35 ns. For this speed, columns are not cast, since the engine would compute the cast in
+each branch. Conditions contain no CASE, and one BETWEEN replaces two comparisons.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _INTEGER_BITS = {
     for sign in ("", "U")
     for name, bits in (("TINYINT", 8), ("SMALLINT", 16), ("INTEGER", 32))
 }
-"""Integer type whose values are exact in a DOUBLE -> its number of bits."""
+"""SQL type of integers that are exact as DOUBLE -> its number of bits."""
 
 _FLOATS = {"FLOAT": "float32", "DOUBLE": "float64"}
 
 _MAX_INTEGER = 2e38
-"""A bound on all integers and decimals of the engine, except the types in `_LARGER_INTEGERS`."""
+"""A bound on the values of all integer and decimal types, except those in `_LARGER_INTEGERS`."""
 
 _LARGER_INTEGERS = frozenset({"UHUGEINT", "BIGNUM", "VARINT"})
 
@@ -42,10 +42,10 @@ _LARGER_INTEGERS = frozenset({"UHUGEINT", "BIGNUM", "VARINT"})
 def build_tree_sql(
     tree: OneTree, columns: Sequence[Bound], packed_type: str, build_leaf: Callable[[Array], str]
 ) -> tuple[str, str | None]:
-    """Build the SQL of a tree, and the condition for rows that it can score; None for all rows.
+    """Build the SQL of a tree, and the SQL condition on the rows that the tree can score.
 
-    The model reads numbers as `packed_type`, FLOAT or DOUBLE. `build_leaf` returns the SQL of a
-    leaf, given its values of shape (width,).
+    The condition is None if the tree can score all rows. The model reads numbers as `packed_type`,
+    FLOAT or DOUBLE. `build_leaf` returns the SQL of a leaf, given its values of shape (width,).
     """
     packed_columns, range_tests = [], []
     for column, value_range in zip(columns, tree.ranges, strict=True):
@@ -70,10 +70,10 @@ def _build_case_sql(
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A column, which is compared with numbers of the type `packed_type`.
+    """A column that a tree compares with thresholds of the type `packed_type`.
 
-    If `may_be_missing`, NULL and NaN can reach the tests of the column. The engine orders NaN above
-    all numbers.
+    If `may_be_missing`, the compared value can be NULL or NaN. The engine orders NaN above all
+    numbers.
     """
 
     column: Bound
@@ -81,9 +81,9 @@ class _Column:
     may_be_missing: bool
 
     def at_most(self, threshold: float) -> str:
-        """Build the SQL of x <= threshold, which is false for a missing x.
+        """Build the SQL of x <= threshold for the column x, which is not true if x is missing.
 
-        It is always false if the threshold is NaN.
+        If the threshold is NaN, the SQL is always false.
         """
         if threshold != threshold:
             return "false"
@@ -91,9 +91,9 @@ class _Column:
         return f"{sql} <= {bound}"
 
     def above(self, threshold: float) -> str:
-        """Build the SQL of x > threshold, which is false for a missing x.
+        """Build the SQL of x > threshold for the column x, which is not true if x is missing.
 
-        It is true for all numbers if the threshold is NaN.
+        If the threshold is NaN, the SQL is true for all numbers.
         """
         if threshold == math.inf:
             return "false"
@@ -111,7 +111,7 @@ class _Column:
         return self._build_between(sql, float_type, float(low), math.inf)
 
     def within(self, value_range: Range) -> str:
-        """Build the SQL test that the column's value is in `value_range`; "true" if all are."""
+        """Build the SQL test that the column is in `value_range`; "true" if all its values are."""
         has_all_values = self._is_integer or self.column.type not in (*_FLOATS, *_LARGER_INTEGERS)
         if has_all_values and value_range.low <= -_MAX_INTEGER and value_range.high >= _MAX_INTEGER:
             return "true" if value_range.missing else f"{self.column.sql} IS NOT NULL"
@@ -129,9 +129,10 @@ class _Column:
         return self.column.type in _INTEGER_BITS
 
     def _build_comparison(self, threshold: float) -> tuple[str, str]:
-        """Return the SQL of the column, perhaps cast, and the SQL of a bound.
+        """Return the SQL of the column, perhaps with a cast, and the SQL of a bound.
 
-        Comparing these two is the same as comparing the packed value with `threshold`.
+        Comparing the column with the bound is the same as comparing its packed value with
+        `threshold`.
         """
         bits = _INTEGER_BITS.get(self.column.type)
         if bits is not None and math.isfinite(threshold):
@@ -144,7 +145,7 @@ class _Column:
         return sql, number_literal(float(_floor(threshold, dtype)), _FLOATS[float_type])
 
     def _cast_to_float(self) -> tuple[str, str]:
-        """Return the column cast to a float, and the name of that type."""
+        """Return the SQL of the column as a float, and the name of the float type."""
         column_type = self.column.type
         if column_type == "FLOAT" or column_type == self.packed_type == "DOUBLE":
             return self.column.sql, column_type
@@ -156,7 +157,7 @@ class _Column:
 
 
 def _floor(value: float, dtype: np.dtype[np.floating]) -> np.floating:
-    """Return the largest float of `dtype` that is not above `value`."""
+    """Return the largest float of type `dtype` that is not above `value`."""
     with np.errstate(over="ignore"):
         rounded = dtype.type(value)
     return np.nextafter(rounded, dtype.type(-np.inf)) if float(rounded) > value else rounded

@@ -1,10 +1,11 @@
 """The draft of one call, which the stages of `plan_call` complete, and how literals are folded.
 
-`predict('m', *, plan := 'pro')` calls a model whose plan is always 'pro'. Its trees keep the
-branches that this value reaches (`fold_arguments`), and fewer columns are passed on: a forest of
-100 trees over 10 columns becomes 1.1 to 1.7 times as fast, and 2.3 times with three literals. But
-the call needs a new function, which takes milliseconds to make and stays until the process ends. So
-only long calls are folded, and a model has at most `function_spec.MAX_CONSTANTS` such functions.
+`predict('m', *, plan := 'pro')` calls a model whose feature `plan` is always 'pro'. The trees keep
+only the branches that this value reaches (`fold_arguments`), and the function gets fewer columns. A
+forest of 100 trees over 10 columns becomes 1.1 to 1.7 times as fast, and 2.3 times with three
+literals. But the call needs a new function, which takes milliseconds to make and stays until the
+process ends. So only long calls are folded, and a model has at most `function_spec.MAX_CONSTANTS`
+functions with constants.
 """
 
 from __future__ import annotations
@@ -44,18 +45,18 @@ MIN_SECONDS = 0.02  # Faster calls are not worth folding.
 _MAX_EXACT_INTEGER = 1 << 53
 
 _UNFOLDABLE_OPS = TEXT_OPERATORS | ITEM_OPERATORS | HASHING_OPERATORS | OWNING_BACKENDS.keys()
-"""Operators that cannot be evaluated if only some columns of a row are known."""
+"""Operators that cannot be evaluated unless all columns of a row are known."""
 
 
 @dataclass(frozen=True, slots=True)
 class FromColumn:
-    """A column that FROM computes for a call."""
+    """A column that FROM computes for a model call."""
 
     name: str
     sql: str
     arguments: str  # The expressions in `sql`, which must bind in FROM.
     type: str
-    order: str | None = None  # The expression by which FROM sorts the rows, if it does.
+    order: str | None = None  # The expression by which FROM sorts the rows; None if unsorted.
 
     @staticmethod
     def of_row(packed_sql: str, sql_type: str) -> FromColumn:
@@ -63,11 +64,11 @@ class FromColumn:
 
     @staticmethod
     def of_models(sql: str, arguments: str, sql_type: str, model_sql: str) -> FromColumn:
-        """Return a column with the results of the models that the expression `model_sql` names."""
+        """Return a column with the results of the models that the SQL `model_sql` names per row."""
         return FromColumn(f"sqlml_models_{_hash_sql(sql)}", sql, arguments, sql_type, model_sql)
 
     def build_probe(self, dialect: Dialect) -> str:
-        """Return a NULL of the same type that binds only if the function's arguments bind."""
+        """Return the SQL of a NULL of the column's type, which binds only if its arguments bind."""
         row = dialect.row(self.arguments)
         return f"CASE WHEN {row} IS NULL THEN CAST(NULL AS {self.type}) END"
 
@@ -78,7 +79,7 @@ def _hash_sql(sql: str) -> str:
 
 @dataclass(frozen=True)
 class CallSite:
-    """A call with its scope in the statement, and the estimate of the rows that it scores."""
+    """A model call with its scope in the statement, and the estimated number of its rows."""
 
     call: ModelCall
     scope: Scope
@@ -88,7 +89,7 @@ class CallSite:
 
 @dataclass(frozen=True, kw_only=True)
 class CallDraft(CallSite):
-    """A call with all decisions that the stages have made so far."""
+    """A model call with all decisions that the stages of `plan_call` have made so far."""
 
     target: Target
     shared: SharedParts  # The parts that one function computes for several calls on the same row.
@@ -125,7 +126,7 @@ class CallDraft(CallSite):
 
     @cached_property
     def prepared_alone(self) -> Prepared:
-        """The Program of the call's own part, after the model passes."""
+        """The Program of only the part that this call requests, after the model passes."""
         return self._prepare((self.target.part,))
 
     def _prepare(self, parts: tuple[Part, ...]) -> Prepared:
@@ -145,7 +146,7 @@ class CallDraft(CallSite):
         )
 
     def without_sharing(self) -> CallDraft:
-        """Return the draft of a call whose function computes only the part of this call."""
+        """Return the draft with a function that computes only the part that this call requests."""
         shared = SharedParts(parts=(self.target.part,), once=self.shared.once)
         return replace(self, shared=shared).choose_again()
 
@@ -155,7 +156,7 @@ class CallDraft(CallSite):
 
 
 def fold_literal_arguments(draft: CallDraft) -> CallDraft:
-    """Fold the literal arguments of a call into the model, if it then reads fewer columns."""
+    """Fold the literal arguments of a call into the model if the model then reads fewer columns."""
     if asks_for_sql(draft.options) or any(p.output == OWN for p in draft.shared.parts):
         return draft  # The call returns a contribution of each argument, even of a literal.
     transform = draft.model.transform
@@ -171,7 +172,7 @@ def fold_literal_arguments(draft: CallDraft) -> CallDraft:
 
 
 def _choose_constants(draft: CallDraft, values: Mapping[str, float | str | None]) -> Constants:
-    """Return the constants to fold into the model; () if folding gains nothing."""
+    """Choose the `values` to fold into the model as constants; () if folding gains nothing."""
     program, prepared = draft.model.program, draft.prepared
     has_trees = any(node.op == "tree_ensemble" for node in prepared.split.core)
     if not has_trees or prepared.split.texts or any(node.type.sparse for node in program.nodes):
@@ -190,6 +191,7 @@ def _choose_constants(draft: CallDraft, values: Mapping[str, float | str | None]
 def _find_literals(
     call: ModelCall, features: Sequence[Feature], used_features: Collection[str]
 ) -> dict[str, float | str | None]:
+    """Map each used feature whose argument is a literal to the literal's value; None is NULL."""
     argument_by_name = {fold(a.name): a for a in call.arguments if a.name is not None}
     if not argument_by_name and len(call.arguments) == len(features):
         argument_by_name = {fold(f.name): a for f, a in zip(features, call.arguments, strict=True)}
@@ -204,7 +206,7 @@ def _find_literals(
 
 
 def _parse_literal(literal: Literal, feature_kind: str) -> tuple[float | str | None] | None:
-    """Return (value,), with None for NULL; return None if the literal does not fit the feature."""
+    """Return (value,), or (None,) for NULL; return None if the literal does not fit the kind."""
     if literal.kind == "word" and literal.text == "NULL":
         return (None,) if feature_kind in ("number", "string") else None
     if feature_kind == "string":  # The engine decides how it spells a number.
@@ -221,7 +223,7 @@ def _parse_literal(literal: Literal, feature_kind: str) -> tuple[float | str | N
 
 
 def _select_constants(program: Program, values: Mapping[str, float | str | None]) -> Constants:
-    """Return up to `MAX_LITERALS` values to fold into `program`; () if it does not accept them."""
+    """Select up to `MAX_LITERALS` values to fold into `program`; () if it cannot take them."""
     names = list(program.inputs)
     indices = {name: i for i, name in enumerate(names)}
     selected: Constants = ()

@@ -1,4 +1,4 @@
-"""The output of EXPLAIN: a plan as text, as HTML for notebooks, and the description of a model."""
+"""The output of EXPLAIN: a plan as text or as HTML for notebooks, and a model's description."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FunctionMeasurement:
-    """The sums over all threads for one engine function; `again` counts remembered rows."""
+    """The measurements of one engine function on all threads; `again` counts remembered rows."""
 
     rows: int = 0
     batches: int = 0
@@ -35,7 +35,7 @@ class FunctionMeasurement:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """The measurements of one run of a query, and of its functions by name."""
+    """The measurements of one run of a query, and those of each engine function by its name."""
 
     seconds: float
     function_seconds: float  # The time during which at least one thread was in a function.
@@ -47,7 +47,7 @@ _TITLE_WIDTH = len("columns not read")
 _UNITS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9))
 
 _NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
-"""The character between a column and its type, which keeps them on one line."""
+"""The character between a column and its type, which keeps both on one line."""
 
 
 def format_plan(plan: Plan) -> str:
@@ -59,7 +59,7 @@ def format_plan(plan: Plan) -> str:
 
 
 def describe_call(plan: Plan, index: int) -> list[tuple[str, str]]:
-    """Return the lines of EXPLAIN for the call `plan.calls[index]`: pairs of a title and a text."""
+    """Return the lines of EXPLAIN for `plan.calls[index]`, each as a pair of a title and a text."""
     return [*_describe_planned_call(plan.calls[index]), *_describe_measurement(plan, index)]
 
 
@@ -169,7 +169,7 @@ def _describe_sharing(call: PlannedCall) -> list[tuple[str, str]]:
 
 
 def _describe_approximation(call: PlannedCall) -> list[tuple[str, str]]:
-    """Describe the small model that runs first, or the reason why the call has none."""
+    """Describe the small model that runs before the full model, or why no small model runs."""
     if call.exact_reason:
         return [("approximate", f"no: {call.exact_reason}")]
     if call.small_call is None or (call.filtered is None and call.cascade is None):
@@ -194,7 +194,7 @@ def _describe_approximation(call: PlannedCall) -> list[tuple[str, str]]:
 
 
 def _list_rarely_computed(idle_parts: Sequence[str], record: CascadeFacts | FilterFacts) -> str:
-    """List what is computed only for the rows that the small model does not decide."""
+    """List the query parts that are computed only for rows that the small model leaves open."""
     unread_groups = [group.name for group in record.groups if group.inside and not group.chosen]
     return _join_items([*idle_parts, *unread_groups])
 
@@ -241,10 +241,10 @@ def _describe_estimates(choice: Choice) -> list[tuple[str, str]]:
 
 
 def _describe_measurement(plan: Plan, index: int) -> list[tuple[str, str]]:
-    """Describe what EXPLAIN ANALYZE measured for a call; [] if it called no function.
+    """Describe what EXPLAIN ANALYZE measured for a call; return [] if the call used no function.
 
-    Calls that share a function refer to the first of them. For a cascade, another line shows the
-    share of rows for which the small model was confident.
+    If several calls share a function, the later calls refer to the first. For a cascade, another
+    line shows the share of rows for which the small model was confident.
     """
     call, analysis = plan.calls[index], plan.analysis
     measurement = None if analysis is None else analysis.functions.get(call.spec.name)

@@ -1,4 +1,4 @@
-"""The plan of a statement: an immutable value with all decisions, which EXPLAIN prints."""
+"""The plan of a statement: an immutable value that holds all decisions, which EXPLAIN prints."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from sqlml.planner.program.function_spec import FunctionSpec, NamedFunction, Par
 from sqlml.planner.program.prepare_program import SharedParts, prepare_parts, select_parts
 
 SELECTION_PASSES = "inject_selection, push_selection"
-"""The passes that drop a feature which no weight and no split of the model uses.
+"""The passes that together drop a feature if no weight and no split of the model uses it.
 
-If push_selection alone drops it, a step of the model ignores the feature.
+If push_selection drops the feature without inject_selection, a step of the model ignores it.
 """
 
 
 @cache_by_program
 def find_dropping_passes(program: Program, parts: tuple[Part, ...]) -> Mapping[str, str]:
-    """Map each input of `program` that the requested `parts` do not need to the reason.
+    """Return, for each input of `program` that `parts` do not need, the reason for dropping it.
 
-    The reason is the pass that dropped it, or "other outputs" if only other outputs need it. The
-    model passes run again one by one, so this is for EXPLAIN and not for planning.
+    The reason is the name of the pass that dropped the input, or "other outputs" if only other
+    outputs need it. This is too slow for planning, since it runs the model passes one by one.
     """
     selected = select_parts(program, parts)
     reasons = {name: "other outputs" for name in program.inputs if name not in selected.inputs}
@@ -52,13 +52,13 @@ def find_dropping_passes(program: Program, parts: tuple[Part, ...]) -> Mapping[s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedCall:
-    """A planned call: the model, the columns that it reads, and where each part runs."""
+    """A planned call of a model, with the columns that it reads, its SQL and where it runs."""
 
     call_text: str
     model: str
     version: int
     output: str
-    reads: tuple[tuple[str, Bound], ...]  # Feature or column -> the expression that feeds it.
+    reads: tuple[tuple[str, Bound], ...]  # Feature or column -> expression that feeds it.
     unread: tuple[str, ...]  # Columns of the model that the call does not read.
     encoded: tuple[str, ...]  # Features whose category codes are computed in SQL.
     spec: FunctionSpec
@@ -73,18 +73,19 @@ class PlannedCall:
     # The model's Program, whose hash is in `spec`.
     source: Program | None = field(default=None, repr=False, compare=False)
     rows: RowEstimate = RowEstimate()
-    other_columns: tuple[str, ...] = ()  # Columns that a star brings in and that are not features.
+    other_columns: tuple[str, ...] = ()  # Columns of a star that are not features of the model.
     null_where: tuple[str, ...] = ()  # Features whose NULL makes the result NULL.
     unknown_as_null: tuple[str, ...] = ()  # Features whose unknown categories count as NULL.
     route: Route = ARROW
     small_call: PlannedCall | None = None  # The call of the small model that runs first.
-    cascade: CascadeFacts | None = None  # The record of the small model as a cascade.
-    filtered: FilterFacts | None = None  # The record of the small model as a top-K filter.
+    cascade: CascadeFacts | None = None  # The record of the small model, if it is a cascade.
+    filtered: FilterFacts | None = None  # The record of the small model, if it is a top-K filter.
     # Parts of the query that are computed only for the full model.
     idle_parts: tuple[str, ...] = ()
-    exact_reason: str = ""  # The reason why a call that may be approximated is not approximated.
-    is_temporary: bool = False  # The call depends on rows that were read when it was planned.
-    # The functions of a call whose rows name one of `models`; other fields describe one of these.
+    exact_reason: str = ""  # Says why the call is exact, although it may be approximated.
+    is_temporary: bool = False  # The call depends on rows that planning has read.
+    # If each row names one of several `models`, the functions that score the rows. The other fields
+    # then describe one of the models.
     functions_of_models: tuple[NamedFunction, ...] = ()
     models: tuple[str, ...] = ()
 
@@ -108,7 +109,7 @@ class PlannedCall:
 
     @property
     def dropped_by(self) -> Mapping[str, str | None]:
-        """Unread feature -> a pass, "never used" or "other outputs"; None if that is unknown."""
+        """Unread column -> the reason: a pass, "never used", "other outputs"; None if unknown."""
         if self.source is None or not self.unread:
             return dict.fromkeys(self.unread)
         reasons = find_dropping_passes(self.source, self.spec.parts)
@@ -158,12 +159,12 @@ class PlannedCall:
 
 @dataclass(frozen=True)
 class Plan:
-    """The statement for the engine, and the calls in it."""
+    """The plan of a statement: the rewritten SQL for the engine, and the model calls in it."""
 
     statement: str  # The user's statement.
     sql: str  # The statement for the engine.
     calls: tuple[PlannedCall, ...]
-    # The positions of the parameters that the engine still gets; None for all.
+    # The positions of the parameters that the engine still gets; None if it gets all.
     parameters: tuple[int, ...] | None = None
     dropped_names: frozenset[str] = frozenset()  # Parameters that became names of models.
     dropped_joins: tuple[str, ...] = ()  # The joins that are not needed.
@@ -179,7 +180,7 @@ class Plan:
 
     @cached_property
     def functions(self) -> Mapping[str, tuple[int, ...]]:
-        """The engine functions by name, each with the indices of its calls."""
+        """Name of an engine function -> the indices of the calls that share the function."""
         functions: dict[str, tuple[int, ...]] = {}
         for index, call in enumerate(self.calls):
             if call.calls_function and not call.functions_of_models:
@@ -200,7 +201,7 @@ class Plan:
         return tuple(function for call in self.calls for function in call.functions_of_models)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the plan as plain values; the first call of each function has its measurements."""
+        """Return the plan as plain values; the first call of a function has its measurements."""
         calls = [c.to_dict() for c in self.calls]
         joins = list(self.dropped_joins)
         result: dict[str, Any] = {"sql": self.sql, "calls": calls, "dropped_joins": joins}
@@ -231,7 +232,7 @@ class Plan:
 
 
 def estimate_rows(plan: Plan, estimate: EstimateRows) -> Plan:
-    """Return `plan` with row counts as the engine estimates them, and with times for these rows."""
+    """Return `plan` with the row counts that the engine estimates, and the times for these rows."""
     return replace(plan, calls=tuple(_estimate_call_rows(call, estimate) for call in plan.calls))
 
 

@@ -49,18 +49,18 @@ from sqlml.planner.program.prepare_program import SharedParts, can_reject_rows, 
 from sqlml.planner.program.result_sql import decode_result
 from sqlml.types import fold
 
-ROW_PLACEHOLDER = "sqlml_row"  # Stands for the arguments of a function that several models share.
+ROW_PLACEHOLDER = "sqlml_row"  # Replaces the arguments of a function that several models share.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallInFrom:
-    """A planned call with the columns that FROM computes for it."""
+    """A planned call of a model, and the columns that FROM computes for the call."""
 
     planned: PlannedCall
     column: FromColumn | None = None  # The column with the function's result.
     row: FromColumn | None = None  # The column with the packed row.
-    # The SQL of the function's DOUBLE and VARCHAR arguments if several models share the call's SQL,
-    # which contains `ROW_PLACEHOLDER` instead of them.
+    # The SQL of the function's DOUBLE and VARCHAR arguments if several models share the call's SQL.
+    # The call's SQL then contains `ROW_PLACEHOLDER` instead of the arguments.
     numbers: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
 
@@ -76,9 +76,9 @@ def plan_call(
 ) -> CallInFrom:
     """Plan one call of a model, or raise an error if an argument or an option does not fit.
 
-    `bound_inputs` maps features to the SQL that feeds them; without it, the call's arguments are
-    bound. With `row_in_from`, the packed numbers can be a column of FROM. With `by_function`,
-    several models will share the SQL, so a function computes all that it can.
+    `bound_inputs` maps features to the SQL that feeds them; if it is None, the call's arguments are
+    bound. If `row_in_from`, the packed numbers can be a column of FROM. If `by_function`, several
+    models will share the SQL, so a function computes as much as possible.
     """
     program, context = target.model.program, site.context
     options = {**target.model.options, **context.settings}
@@ -139,20 +139,20 @@ def bind_arguments(draft: CallDraft) -> CallDraft:
 
 
 def choose_layout(draft: CallDraft) -> CallDraft:
-    """Pack numbers as FLOAT instead of DOUBLE if this is exact for all of them."""
+    """Choose FLOAT instead of DOUBLE for packed numbers if that is exact for all features."""
     is_exact = fits_float32(draft.bound_inputs, draft.prepared.program)
     return replace(draft, layout="f32") if is_exact else draft
 
 
 def find_null_rows(draft: CallDraft) -> CallDraft:
-    """Find features whose NULL makes the result NULL, and replace unknown categories with NULL."""
+    """Find the features whose NULL makes the result NULL; replace unknown categories with NULL."""
     inputs = draft.prepared.program.inputs.keys()
     null_features = sorted(find_null_inputs(draft.options, draft.model.program) & inputs)
     known_categories = find_known_categories(draft.options, draft.model.program)
     categories = {name: values for name, values in known_categories.items() if name in inputs}
     if not null_features and not categories:
         return draft
-    # Each column is now written several times, and is better evaluated once.
+    # The SQL now repeats each column, so it is better to evaluate each column only once.
     can_read_once = draft.dialect.calls_in_lambdas and not draft.for_shared_sql
     read_once = EvaluatedOnce.create(draft.bound_inputs, draft.dialect) if can_read_once else None
     bound_inputs = draft.bound_inputs if read_once is None else read_once.fields
@@ -171,7 +171,7 @@ def find_null_rows(draft: CallDraft) -> CallDraft:
 
 
 def choose_sql_or_function(draft: CallDraft) -> CallDraft:
-    """Write the model as a SQL expression if this is requested, cheapest, or needed in a lambda."""
+    """Write the model as SQL if options request it, if it is cheapest, or if a lambda needs it."""
     if draft.for_shared_sql:
         return draft
     expression = _build_expression(draft)
@@ -182,7 +182,7 @@ def choose_sql_or_function(draft: CallDraft) -> CallDraft:
 
 
 def _build_expression(draft: CallDraft) -> ModelSql | None:
-    """Return the model as an expression if options require it, or allow it and it is cheapest."""
+    """Build the model as SQL if options request that, or allow it and it is cheapest; else None."""
     if asks_for_sql(draft.options):
         expression = draft.model_expression.build()
         may_fail = expression.valid_rows is None and can_reject_rows(draft.prepared_alone.program)
@@ -200,7 +200,7 @@ def _build_expression(draft: CallDraft) -> ModelSql | None:
 
 
 def reject_hidden_columns(draft: CallDraft) -> CallDraft:
-    """Raise BindError if `*` stands for a column that a select item of the same name hides."""
+    """Raise BindError if the call's `*` includes a column that a select item of that name hides."""
     in_place = draft.expression is not None or not (draft.row_in_from or draft.shared.in_from)
     if not draft.dialect.outputs_first or not in_place:
         return draft
@@ -218,7 +218,7 @@ def reject_hidden_columns(draft: CallDraft) -> CallDraft:
 
 
 def choose_backend(draft: CallDraft) -> CallDraft:
-    """Choose the function's backend again if the estimated number of rows may change the choice."""
+    """Choose the function's backend again if the estimated row count may change the choice."""
     if draft.expression is not None:
         return draft.without_sharing()  # The engine itself shares equal expressions.
     if not depends_on_rows(draft.prepared.split.core, draft.options):
@@ -239,7 +239,7 @@ STAGES: tuple[Callable[[CallDraft], CallDraft], ...] = (
 
 
 def _build_call_in_from(draft: CallDraft) -> CallInFrom:
-    """Write the SQL of the call, and record the facts that EXPLAIN shows."""
+    """Build the SQL of the drafted call, and record the facts that EXPLAIN shows about it."""
     dialect, target, model = draft.dialect, draft.target, draft.model
     spec = _make_function_spec(draft)
     discard_test = build_discarded_test(draft.call, draft.scope.sql) if dialect.lazy_calls else None
@@ -295,7 +295,7 @@ def _build_call_in_from(draft: CallDraft) -> CallInFrom:
 def _build_result_sql(
     draft: CallDraft, call_sql: str, by_column: bool, null_condition: str | None
 ) -> str:
-    """Build the SQL of the call's value, which is NULL for rows that meet `null_condition`."""
+    """Build the SQL of a call's value, which is NULL for rows that meet `null_condition`."""
     dialect, target, program = draft.dialect, draft.target, draft.model.program
     value_sql = dialect.value_of(call_sql)
     element_sql = draft.shared.element(value_sql, program, target.part, by_column, dialect)
@@ -341,9 +341,9 @@ def _make_function_spec(draft: CallDraft) -> FunctionSpec:
 def _build_function_call_sql(
     draft: CallDraft, spec: FunctionSpec, null_condition: str | None
 ) -> tuple[str, FromColumn | None, FromColumn | None]:
-    """Return the SQL of the function call, the FROM column of its result, and that of its row.
+    """Return the SQL of the function call, the FROM column of its result, and one of its row.
 
-    A column is None if FROM does not compute it. The row's column contains the packed numbers.
+    The column of the row holds the packed numbers. A column is None if FROM does not compute it.
     """
     dialect, prepared, bound_inputs = draft.dialect, draft.prepared, draft.bound_inputs
     number_type = "FLOAT" if draft.layout == "f32" else "DOUBLE"

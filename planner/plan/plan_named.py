@@ -5,8 +5,9 @@
     predict(shop_model, *)
     CASE WHEN shop_model IS NULL THEN NULL ELSE [...][1 + f(shop_model, [a, b, c])] END
 
-f scores the rows of each model together, from all columns that any of them reads. Models that
-differ in more than numbers are another group: a CASE has the SQL of each group.
+The function f scores the rows of each model together. Its arguments are all columns that any of the
+models reads. Models that differ in more than numbers form several groups, and a CASE has the SQL of
+each group.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ PlanSingleCall = Callable[[ModelCall, Target], CallInFrom]
 
 @dataclass
 class _ModelGroup:
-    """Models whose calls have the same SQL, apart from the name of the function."""
+    """A group of models whose calls have the same SQL, apart from the name of the function."""
 
     sql: str
     example: PlannedCall  # The call of one of the models.
@@ -65,7 +66,7 @@ def plan_named_call(
     plan_single: PlanSingleCall,
     sorts: bool,
 ) -> CallInFrom:
-    """Plan a call whose rows name models; with `sorts`, FROM computes it after sorting by model."""
+    """Plan a call whose rows name models; if `sorts`, FROM makes it on rows sorted by model."""
     assert isinstance(call.model, ModelColumn)
     dialect, name = scope.dialect, f"({scope.text(call.model.span)})"
     groups, errors, planned = _group_models(call, models, plan_single)
@@ -106,8 +107,8 @@ def _build_groups_sql(
 ) -> tuple[str, list[NamedFunction]]:
     """Return the SQL that scores a row with the model it names, and the functions in that SQL.
 
-    `name_sql` is the SQL of the model's name. Another function returns the index of the model's
-    group if there are several groups, or if rows with unknown names are NULL.
+    `name_sql` is the SQL of the model's name. If there are several groups, or if unknown names give
+    NULL, an additional function returns the index of the model's group.
     """
     has_branches = len(groups) > 1 or skips_unknown
     functions = [g.make_function({} if has_branches else errors, has_branches) for g in groups]
@@ -134,7 +135,7 @@ def _build_groups_sql(
 def _group_models(
     call: ModelCall, models: ModelsOfRows, plan_single: PlanSingleCall
 ) -> tuple[list[_ModelGroup], Mapping[str, SqlmlError], list[PlannedCall]]:
-    """Return the groups of models, the errors of models that cannot be called, and all calls."""
+    """Return the groups of models, the errors of models whose calls fail, and the planned calls."""
     groups: dict[str, _ModelGroup] = {}
     errors = dict(models.errors)
     call_by_version: dict[object, CallInFrom] = {}

@@ -1,8 +1,8 @@
-"""Everything between a model's Program and a call of it: its backend, function and result.
+"""Everything between a model's Program and a call of the model: backend, function and result.
 
-A Program and the requested parts of its outputs come in. What goes out is the part that SQL
-computes, the part that a function computes, the cheapest backend for it, the name under which
-another process can rebuild the function, and the SQL that turns its result into labels and maps.
+A Program and the requested parts of its outputs come in. The results are the part that SQL
+computes, the part that a function computes, the cheapest backend for that function, the name under
+which another process can rebuild it, and the SQL that turns its result into labels and maps.
 
 Read first:
 
@@ -11,6 +11,6 @@ Read first:
   `cost.py`.
 * `function_spec.py`: the names of engine functions, which views store.
 
-To add a way to run models, add a row to `WAYS` in `cost.py`, with its coefficients in
+To add a way to run models, add a row to `WAYS` in `cost.py`, and its coefficients to
 `sqlml/backends/costs.py`. To add a setting, add a row to `SETTINGS`.
 """

@@ -1,4 +1,4 @@
-"""Choose the backend, strategy and device for a Program: as options request, or the cheapest.
+"""Choose how a Program runs: the requested or else the cheapest backend, strategy and device.
 
 The plan records the choice, with its reason and the estimates of the alternatives.
 """
@@ -39,11 +39,11 @@ SETTINGS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "approximate": ("true", "false"),
     }
 )
-"""Name of a setting (`SET sqlml_...`) or, except route, an option of a model -> allowed values."""
+"""Name of a setting (`SET sqlml_...`) -> allowed values. All but route are also model options."""
 
 
 def change_setting(settings: Mapping[str, str], name: str, value: Any) -> Mapping[str, str]:
-    """Return a session's `settings` with `name` set to `value`, or removed if `value` is None."""
+    """Return a copy of `settings` with `name` set to `value`, or removed if `value` is None."""
     allowed = SETTINGS.get(name)
     if allowed is None:
         setting_names = ", ".join(f"sqlml_{option}" for option in SETTINGS)
@@ -70,7 +70,7 @@ def read_batch_size(options: Mapping[str, Any]) -> int | None:
 
 
 def may_approximate(options: Mapping[str, Any], argument: bool | None) -> bool:
-    """Return the call's `argument` approximate or, if it is None, the option of that name."""
+    """Return whether `argument` or, if it is None, the model's option allows approximation."""
     return str(options.get("approximate")).lower() == "true" if argument is None else argument
 
 
@@ -84,17 +84,17 @@ def allows_sql(options: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """How a Program runs, and the reason."""
+    """The backend, strategy and device that run a Program, and the reason for choosing them."""
 
     backend: str
     strategy: str
     device: str
     reason: str
-    # The compared times for `rows` rows, beginning with the chosen way; empty if the options leave
-    # only one way.
+    # The estimated times for `rows` rows, beginning with the chosen way. There are none if the
+    # options leave only one way.
     estimates: tuple[Estimate, ...] = ()
     rows: int = ROWS
-    guarded: bool = True  # Rows that SQL cannot score go to a function.
+    guarded: bool = True  # If the backend is SQL, rows that it cannot score go to a function.
 
 
 def choose_way(
@@ -104,11 +104,11 @@ def choose_way(
     batch: int = BATCH,
     by_column: bool = False,
 ) -> Choice:
-    """Resolve the options `backend`, `strategy` and `device`, each "auto" by default.
+    """Choose how to run `program` with the options `backend`, `strategy` and `device`.
 
-    With backend "sql", the choice is for the rows that the expression leaves to a function. A GPU
-    is only worth it if `batch`, the number of rows per call, is large. With `by_column`, rows reach
-    the function as columns, and not through Arrow.
+    Each option is "auto" by default. If the backend is "sql", the choice applies to the rows that
+    the SQL expression leaves to a function. A GPU is only faster if `batch`, the number of rows per
+    call, is large. If `by_column`, rows reach the function as columns, and not through Arrow.
 
     Raises ConfigError for an unknown name, BackendError if the trees are too large for the
     strategy, and MissingDependencyError if a backend is not installed.
@@ -138,7 +138,7 @@ def choose_way(
 
 
 def _choose_infeasible(program: Program, strategy: str, device: str) -> Choice:
-    """Return a choice for options that no backend supports; compiling it raises the error."""
+    """Return a choice for options that no backend supports; its compilation raises the error."""
     is_native = strategy in ("auto", *BACKENDS["native"].strategies)
     backend = "native" if is_native and device != "cuda" else "torch"
     try:
@@ -189,7 +189,7 @@ def _is_supported(program: Program, estimate: Estimate) -> bool:
 def _choose_for_backend(
     program: Program, backend: str, strategy: str, device: str, reason: str = "requested"
 ) -> Choice:
-    """Return the choice for `backend`, with its best strategy and the CPU instead of "auto"."""
+    """Return the choice of `backend`; replace "auto" with its best strategy and the CPU."""
     load_backend(backend)  # Raises an error if it is not installed.
     strategies = BACKENDS[backend].strategies
     if strategy == "auto":
@@ -208,7 +208,7 @@ _find_refusal = cache_by_program(explain_refusal)
 
 
 def _choose_tree_strategy(program: Program, strategies: tuple[str, ...]) -> str:
-    """Choose the first strategy, or by depth GEMM, PTT or TT (Hummingbird, section 5.1)."""
+    """Choose the first of `strategies`, or GEMM, PTT or TT by depth (Hummingbird, section 5.1)."""
     ensembles = [Ensemble.of(n.attrs) for n in program.nodes if n.op == "tree_ensemble"]
     has_category_sets = any(e.has_categories for e in ensembles)
     if "gemm" not in strategies or (strategies[0] == "traverse" and not has_category_sets):
@@ -223,8 +223,8 @@ MIN_ROWS, MAX_ROWS = 1, 1_000_000_000
 def depends_on_rows(program: Program, options: Mapping[str, Any]) -> bool:
     """Return whether the fastest choice that the options allow depends on the number of rows.
 
-    Times are nearly linear in the number of rows, so what is fastest for the fewest and for the
-    most rows is fastest in between.
+    Times are nearly linear in the number of rows. So a choice that is fastest for both the fewest
+    and the most rows is fastest for any number of rows.
     """
     values = tuple(str(options.get(name, "auto")).lower() for name in OPTIONS)
     return "auto" in values and _depends_on_rows(program, values)
@@ -238,7 +238,7 @@ def _depends_on_rows(program: Program, values: tuple[str, ...]) -> bool:
 
 
 def estimate_choice(program: Program, choice: Choice, rows: int, by_column: bool) -> Choice:
-    """Return `choice` with its estimates for `rows` rows; the chosen one remains the first."""
+    """Return `choice` with the estimated times for `rows` rows; the chosen way remains first."""
     if not choice.estimates or choice.rows == rows:
         return choice
     new_estimates = estimate_ways(program, current_costs(), rows, by_column=by_column)
@@ -256,10 +256,10 @@ def estimate_choice(program: Program, choice: Choice, rows: int, by_column: bool
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """How rows get from the engine to a function and back.
+    """The route on which rows get from the engine to a function and back.
 
-    With `by_column`, machine code gets each column as an argument and reads it in place. If there
-    is a `python_reason`, it calls Python for each batch instead. Without `by_column`, Arrow passes
+    If `by_column`, machine code gets each column as an argument and reads it in place. If there is
+    also a `python_reason`, the machine code calls Python for each batch. Otherwise, Arrow passes
     batches to Python, whose lock only one thread can hold at a time.
     """
 
@@ -277,7 +277,7 @@ class Route:
 
     @property
     def is_temporary(self) -> bool:
-        """True if kernels are still being compiled, which will make a better route possible."""
+        """True if kernels are still being compiled, so a better route will soon be possible."""
         return self.python_reason == COMPILING
 
     def __str__(self) -> str:

@@ -1,8 +1,8 @@
 """The cost model: estimated times of scoring a Program on each backend of this machine.
 
-An estimate is a sum over the operators of a Program: a call for each block of rows, and for each
-row the numbers that it computes, the products of matrices, and the steps down trees. The
-coefficients are those of `backends.costs`. Estimates rank backends, and are not precise times.
+An estimate is a sum over the operators of a Program. An operator costs a call for each block of
+rows and, for each row, the numbers that it computes, its matrix products and its steps down trees.
+The coefficients come from `backends.costs`. Estimates rank backends; they are not precise times.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from sqlml.passes.one_tree import build_one_tree
 ROWS = 100_000  # The assumed number of rows if the engine estimates none.
 
 BATCH = 2_048
-"""The number of rows that the engine passes to a function, and that CPU backends process."""
+"""The number of rows that the engine passes to a function and CPU backends process at a time."""
 
 MARGIN = 2.0
 """The factor by which another CPU backend must be faster than the native backend: estimates are not
-precise, and the libraries of other backends take seconds to load."""
+precise, and other backends have libraries that take seconds to load."""
 
-BLOCK = 512  # Native block kernels take the same time for all smaller numbers of rows.
+BLOCK = 512  # Native block kernels take as long for fewer rows as for this number of rows.
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The estimated time of one way to run a Program on one thread; infinite if infeasible."""
+    """The estimated time of one way to run a Program on one thread; infinite if it cannot run."""
 
     backend: str
     strategy: str
     device: str
     seconds: float
-    start: float = 0.0  # The time to load the library if this process has not loaded it yet.
-    kernel: str = ""  # The kernel that runs the strategy, if there are several.
+    start: float = 0.0  # The seconds to load the library; 0 if it is already loaded.
+    kernel: str = ""  # The kernel that runs the strategy, if the backend has several.
     has_trees: bool = True
 
     @property
@@ -57,7 +57,7 @@ class Estimate:
 def estimate_ways(
     program: Program, costs: Costs, rows: int = ROWS, batch: int = BATCH, by_column: bool = False
 ) -> tuple[Estimate, ...]:
-    """Estimate the ways that are available on this machine, and return the cheapest first."""
+    """Estimate all ways to run `program` on this machine, and return the cheapest first."""
     ways = [way for way in WAYS if _is_available(way)]
     if not any(node.op == "tree_ensemble" for node in program.nodes):
         ways = list({(way.backend, way.device): way for way in reversed(ways)}.values())
@@ -71,7 +71,7 @@ def _sort_key(estimate: Estimate) -> float:
 
 
 def estimate_sql(program: Program, costs: Costs, rows: int = ROWS) -> Estimate:
-    """Estimate a linear model or a tree as a SQL expression; large trees take infinite time."""
+    """Estimate the time of a linear model or tree as a SQL expression; infinite for large trees."""
     if any(node.op == "tree_ensemble" for node in program.nodes):
         tree, nanoseconds = build_one_tree(program), math.inf
         if tree is not None:
@@ -85,9 +85,9 @@ def estimate_sql(program: Program, costs: Costs, rows: int = ROWS) -> Estimate:
 
 
 def count_inline_categories() -> int:
-    """Return the maximum number of categories of an encoder in SQL.
+    """Return the maximum number of categories of an encoder that SQL computes.
 
-    With more categories, passing strings to a function is faster.
+    If there are more categories, it is faster to pass the strings to a function.
     """
     costs = current_costs()
     category_cost = costs["sql.category"] + ROWS * costs["sql.lookup"]
@@ -130,7 +130,7 @@ def _estimate_way(
 
 @dataclass(frozen=True, slots=True)
 class _Rates:
-    """The cost coefficients of `owner`, by name without this prefix; 0 if there is none."""
+    """The cost coefficients of `owner` by name without this prefix; missing coefficients are 0."""
 
     owner: str
     costs: Costs
@@ -149,7 +149,7 @@ def _count_multiply_adds(node: Node) -> int:
 
 
 def _estimate_native_trees(shape: TreeShape, rates: _Rates, rows: int) -> tuple[float, str]:
-    """Estimate the fastest native kernel: lockstep, or the better of cursor and descent."""
+    """Return the nanoseconds per row of the fastest native kernel for trees, and its name."""
     tree_costs = estimate_tree_costs(shape, rates.costs)
     block_cost = min(tree_costs.cursor, tree_costs.descent) * max(1.0, BLOCK / max(rows, 1))
     block_cost += tree_costs.batch / max(rows, 1)
@@ -165,7 +165,7 @@ def _estimate_steps(shape: TreeShape, rates: _Rates, rows: int) -> tuple[float, 
 
 
 def _estimate_gemm(shape: TreeShape, rates: _Rates, rows: int) -> tuple[float, str]:
-    """Estimate trees as matrix products, padded to equal size (Hummingbird, algorithm 1)."""
+    """Estimate trees, padded to equal size, as matrix products (Hummingbird, algorithm 1)."""
     max_nodes = int(shape.nodes.sum(1).max(initial=0))
     num_elements = shape.trees * (2 * max_nodes + 2 * (max_nodes + 1))
     num_products = shape.trees * (max_nodes * (max_nodes + 1) + (max_nodes + 1) * shape.values)
@@ -179,7 +179,7 @@ def _estimate_perfect_trees(shape: TreeShape, rates: _Rates, rows: int) -> tuple
 
 
 CONTRIBUTION_NANOSECONDS = 1.3
-"""The time per row, node and quadrature point of `native/trees/contribution_kernel.py`."""
+"""Nanoseconds per row, node and quadrature point in `native/trees/contribution_kernel.py`."""
 
 MAX_PERFECT_DEPTH = 10
 """The maximum number of levels of trees that are padded to perfect trees (Hummingbird, 5.1)."""
@@ -187,12 +187,12 @@ MAX_PERFECT_DEPTH = 10
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way to run a Program."""
+    """A way to run a Program: a backend, strategy and device, with the data for estimates."""
 
     backend: str
     strategy: str
     device: str
-    costs: str  # The prefix of its cost coefficients.
+    costs: str  # The prefix of the cost coefficients.
     library: str
     start: float  # The seconds to load the library.
     # Returns the nanoseconds per row and the kernel, given the number of rows per batch.

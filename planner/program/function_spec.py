@@ -4,9 +4,10 @@
 models that have the same columns and the same kind of result, with the name of the row's model.
 
 A view stores the rewritten statement, so another process must be able to rebuild a function from
-its name: the hash of the Program, the outputs, the layout of packed numbers, and the backend. The
-name also has the constants, which are inputs that became part of the model. A number is spelled as
-the hex digits of its DOUBLE without trailing zeros, and a string as those of its bytes.
+its name. The name has the hash of the Program, the outputs, the layout of packed numbers, and the
+backend. It also has the constants, which are inputs that became part of the model. A number is
+spelled as the hex digits of its DOUBLE without trailing zeros, and a string as the hex digits of
+its bytes.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from sqlml.limits import MADE_BYTES
 from sqlml.passes.split import Layout
 
 Constants = tuple[tuple[int, float | str | None], ...]
-"""Pairs of the index of a Program's input and its value; None is NULL."""
+"""Pairs of the index of a Program's input and the value of the input; the value None is NULL."""
 
 CONSTANTS_PATTERN = r"(?:_k\d{1,6}(?:n|f[0-9a-f]{1,16}|s(?:[0-9a-f]{2})*))*"
 
 MAX_CONSTANTS = 64
-"""The maximum number of sets of constants per model; other literals are passed as columns."""
+"""The maximum number of sets of constants per model; more literals are passed as columns."""
 
 _BYTES_PER_SET = 1000  # The approximate memory of one set of constants.
 _admitted: Recent[str, set[Constants]] = Recent(MADE_BYTES)
@@ -59,7 +60,7 @@ def _spell_constant(value: float | str | None) -> str:
 
 
 def parse_constants(text: str) -> Constants:
-    """Return the constants that `spell_constants` spelled.
+    """Parse constants from `text`, a part of a function's name that `spell_constants` wrote.
 
     >>> parse_constants("_k0f4008_k2n_k11s70726f")
     ((0, 3.0), (2, None), (11, 'pro'))
@@ -76,7 +77,7 @@ def parse_constants(text: str) -> Constants:
 
 
 def admit_constants(program: Program, constants: Constants) -> bool:
-    """Record `constants` for `program`; return False if it already has `MAX_CONSTANTS` others."""
+    """Record `constants` for `program`; return False if `MAX_CONSTANTS` others are recorded."""
     with _lock:
         admitted = _admitted.get(program.hash) or set()
         if constants not in admitted and len(admitted) >= MAX_CONSTANTS:
@@ -89,7 +90,7 @@ def admit_constants(program: Program, constants: Constants) -> bool:
 Output = Literal["label", "proba", "score", "samples", "transform", "contributions"]
 FUNCTION_PREFIX = "sqlml_"
 STORED_PREFIX = "sqlml_open_a_session_first_"
-"""The prefix of functions in views and macros: without sqlml, the engine's error shows it."""
+"""The prefix of functions in views and macros: a hint in the engine's error without sqlml."""
 
 HASH_DIGITS = 24
 REFUSED_TEXT = f"{STORED_PREFIX}refused_text"
@@ -110,9 +111,9 @@ _NAME = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a function's result: an output, or one `column` of it.
+    """A part of a function's result: an output of the model, or one `column` of the output.
 
-    A column of contributions means the contributions to one class.
+    A "column" of the output contributions stands for all contributions to one class.
 
     >>> str(Part("proba", 1)), str(Part("label"))
     ('proba1', 'label')
@@ -127,7 +128,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class FunctionSpec:
-    """An engine function: its Program, the parts of its outputs, and how they are computed."""
+    """An engine function: the Program and the parts that it computes, and how it computes them."""
 
     program_hash: str
     parts: tuple[Part, ...]  # The computed parts, side by side.
@@ -137,19 +138,20 @@ class FunctionSpec:
     device: str
     # The same rows recur in another clause, so the function remembers results.
     remembers_rows: bool = False
-    # The number of a copy under another name, for a transaction that cannot see the first function.
+    # The number of a copy of the function, whose name differs. A transaction that cannot see the
+    # first function uses the copy.
     twin: int | None = None
     once: bool = False  # The engine must evaluate the function where it stands, and nowhere else.
     constants: Constants = ()  # Inputs that have become part of the model.
     batch_rows: int | None = None  # The maximum number of rows to score at once, if limited.
-    # The maximum number of categories of an encoder in SQL; the function has larger encoders.
+    # The maximum number of categories of an encoder in SQL; the function runs larger encoders.
     max_categories: int | None = None
-    by_column: bool = False  # Columns are separate arguments, and not one packed argument.
+    by_column: bool = False  # Columns are separate arguments instead of one packed argument.
     is_stored: bool = False  # A view or a macro calls the function.
 
     @property
     def name(self) -> str:
-        """The name in the engine, which `parse_function_name` reads.
+        """The function's name in the engine, which `parse_function_name` parses.
 
         Suffixes: _l max_categories, _r batch_rows, _again remembers_rows, _c by_column, _t twin.
         """
@@ -185,7 +187,7 @@ def find_refused_text_names(text: str) -> frozenset[str]:
 
 
 def parse_function_name(text: str) -> FunctionSpec | None:
-    """Parse the first name of an sqlml function in `text`; return None if there is none."""
+    """Parse the first name of an sqlml function in `text`; return None if it contains no name."""
     match = _NAME.search(text)
     if match is None:
         return None
@@ -215,7 +217,7 @@ def parse_function_name(text: str) -> FunctionSpec | None:
 NAMED_PREFIX = "sqlml_named_"
 """The prefix of functions for models that rows name.
 
-Views cannot call these functions, since they end with the process.
+Views cannot call these functions, which exist only until the process ends.
 """
 
 UNKNOWN_MODEL = (
@@ -225,7 +227,7 @@ UNKNOWN_MODEL = (
 
 @dataclass(frozen=True, slots=True)
 class ModelScorer:
-    """The function of one model, with the indices of its inputs in a row's numbers and strings."""
+    """A model's function, with the positions of its inputs among a row's numbers and strings."""
 
     spec: FunctionSpec
     number_positions: tuple[int, ...]
@@ -236,8 +238,9 @@ class ModelScorer:
 class NamedFunction:
     """A function that scores each row with the function of the model that the row names.
 
-    The keys of the mappings are names of models. The function raises an error for rows with a name
-    in `errors`. If there are `groups`, it does not score, but returns the index of the group.
+    The keys of the mappings are names of models. If a row names a model in `errors`, the function
+    raises that error. If there are `groups`, the function does not score rows, but returns the
+    index of each model's group.
     """
 
     scorers: Mapping[str, ModelScorer] = field(default_factory=lambda: MappingProxyType({}))
@@ -245,13 +248,13 @@ class NamedFunction:
     num_strings: int = 0  # The number of string arguments.
     groups: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     errors: Mapping[str, SqlmlError] = field(default_factory=lambda: MappingProxyType({}))
-    nulls: frozenset[str] = frozenset()  # Names for whose rows the result is NULL.
+    nulls: frozenset[str] = frozenset()  # Names of models for whose rows the result is NULL.
     skips_unknown: bool = False  # The result is also NULL for rows with unknown names.
     by_column: bool = False
 
     @cached_property
     def name(self) -> str:
-        """The function's name in the engine, with a hash of all fields of this object."""
+        """The function's name in the engine, which contains a hash of all fields of this object."""
         identity = [
             sorted(
                 (n, scorer.spec.name, scorer.number_positions, scorer.string_positions)
@@ -265,7 +268,7 @@ class NamedFunction:
         return NAMED_PREFIX + hashlib.sha256(repr(identity).encode()).hexdigest()[:24]
 
     def find_error(self, name: str) -> SqlmlError | None:
-        """Return the error for rows whose model has no scorer; None if their result is NULL."""
+        """Return the error for rows of a model without a scorer; None if their result is NULL."""
         error = self.errors.get(name)
         if error is not None or self.skips_unknown or name in self.nulls:
             return error

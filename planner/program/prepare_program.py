@@ -1,4 +1,4 @@
-"""Make a Program ready to run: select outputs, run the passes, split, lower, and compile it."""
+"""Prepare a Program to run: select outputs, run the passes, and split, lower and compile it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from sqlml.types import Array
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prepared:
-    """A part of a model after the model passes, and its split between SQL and a function."""
+    """A part of a model after the model passes, and its split into SQL and a function."""
 
     program: Program
     split: Split
@@ -38,9 +38,9 @@ def prepare_output(
     layout: Layout = "f64",
     max_categories: int | None = None,
 ) -> Prepared:
-    """Return the part of `program` that computes `output`, or one `column` of it.
+    """Prepare the part of `program` that computes `output`, or one `column` of the output.
 
-    Encoders with at most `max_categories` categories become SQL.
+    Encoders with at most `max_categories` categories become SQL; None means no limit.
     """
     _require_output(program, output, column)
     return _prepare_output(program, output, column, layout, max_categories)
@@ -53,10 +53,10 @@ def prepare_parts(
     constants: Constants = (),
     max_categories: int | None = None,
 ) -> Prepared:
-    """Return the part of `program` that computes `parts`, side by side in the output `ALL_PARTS`.
+    """Prepare the part of `program` that computes `parts` side by side in the output `ALL_PARTS`.
 
-    If there is only one part, the output has its name. The values of inputs in `constants` become
-    part of the Program. Raises ConfigError for an unknown output or column.
+    If there is only one part, the output has the name of that part's output. Inputs in `constants`
+    become constants of the Program. Raises ConfigError for an unknown output or column.
     """
     if constants:
         program = _fold_constants(program, constants)
@@ -70,7 +70,7 @@ def prepare_parts(
 
 
 def _require_output(program: Program, output: str, column: int | None) -> None:
-    """Raise ConfigError if `program` has no such output, or the output no such column."""
+    """Raise ConfigError if `program` lacks `output`, or if the output lacks `column`."""
     explained = ensure_explained(program, output)
     exists = output in explained.outputs
     if exists and column is not None:
@@ -81,7 +81,7 @@ def _require_output(program: Program, output: str, column: int | None) -> None:
 
 
 def _has_class_blocks(program: Program, output: str) -> bool:
-    """Return whether a "column" of `output` is the block of contributions to one class."""
+    """Return whether each "column" of `output` stands for all contributions to one class."""
     return output == OWN and BY_CLASS in program.outputs
 
 
@@ -96,7 +96,7 @@ def find_part_width(program: Program, part: Part) -> int:
 
 
 def _locate_column(program: Program, output: str, column: int) -> tuple[str, Array]:
-    """Return the output that holds `column`, and the indices of its columns that make it up."""
+    """Return the output that holds `column`, and the indices of that output's columns to select."""
     if not _has_class_blocks(program, output):
         return output, np.array([column], np.int64)
     block_width = _find_width(program, output)
@@ -104,15 +104,15 @@ def _locate_column(program: Program, output: str, column: int) -> tuple[str, Arr
 
 
 def is_list(part: Part, width: int) -> bool:
-    """Return whether a part of `width` columns is a list in SQL, as probabilities always are."""
+    """Return whether `part`, which has `width` columns, is a list in SQL; all probabilities are."""
     return width > 1 or (part.output == "proba" and part.column is None)
 
 
 def struct_fields(program: Program, parts: tuple[Part, ...], by_column: bool) -> tuple[Field, ...]:
     """Return the fields of the struct that a function returns; () if it does not return a struct.
 
-    Reading a field costs the engine nothing, and reading a list element 3 ns per row. But Arrow
-    passes lists faster, and the fields cannot hold a part of several numbers.
+    The engine reads a field at no cost, but takes 3 ns per row to read a list element. However,
+    Arrow passes lists faster, and a field cannot hold a part of several numbers.
     """
     has_list = any(is_list(part, find_part_width(program, part)) for part in parts)
     if len(parts) == 1 or has_list or not by_column:
@@ -226,10 +226,10 @@ def _compile(core: Program, backend: str, strategy: str, device: str) -> Compile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedParts:
-    """The parts that several calls of one model on the same row compute with one function.
+    """The parts that one function computes for several calls of a model on the same row.
 
-    With `again`, the same rows recur in another clause, so the function remembers results. With
-    `in_from`, the parts are a column of FROM, which all clauses read. With `once`, the engine must
+    If `again`, the same rows recur in another clause, so the function remembers results. If
+    `in_from`, the parts are a column of FROM, which all clauses read. If `once`, the engine must
     evaluate the function where it stands, and for no other rows.
     """
 
@@ -240,6 +240,7 @@ class SharedParts:
     once: bool = False
 
     def type(self, program: Program, by_column: bool) -> str:
+        """Return the SQL type of the function's result: a struct, a list or a single number."""
         if fields := struct_fields(program, self.parts, by_column):
             return spell_struct(fields)
         if len(self.parts) > 1:
@@ -251,7 +252,7 @@ class SharedParts:
     def element(
         self, call: str, program: Program, part: Part, by_column: bool, dialect: Dialect = DUCKDB
     ) -> str:
-        """Return the SQL of `part` in the result of `call`, which computes all parts."""
+        """Return the SQL that reads `part` from the result of `call`, which computes all parts."""
         if len(self.parts) == 1:
             return call
         if struct_fields(program, self.parts, by_column):

@@ -1,8 +1,8 @@
 """The SQL that turns the result of an engine function into labels, maps and lists for users.
 
 A model of one target returns a label, a MAP of probabilities, or a number. A model of several
-targets returns a list of these, or a struct with the fields t0, t1, ... if the labels of its
-targets differ in type.
+targets returns a list of these values. If the labels of its targets differ in type, it returns a
+struct with the fields t0, t1, ... instead.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def find_result_type(program: Program, output: str, chosen: ChosenClass | None) 
 
 
 def find_label_type(labels: Labels) -> str:
-    """Return the DuckDB type of a label.
+    """Return the DuckDB type of the labels of one target.
 
     >>> find_label_type(Labels("int64", (0, 1), "TINYINT"))
     'TINYINT'
@@ -64,10 +64,10 @@ def decode_result(
     baseline: bool = False,
     standard_errors: bool = False,
 ) -> str:
-    """Build the SQL of an output's value for users, given the SQL `call_sql` of a function.
+    """Build the SQL that turns the result of `call_sql`, a function call, into a value for users.
 
-    With `baseline`, contributions include the baseline. With `standard_errors`, the value has
-    the standard errors of the contributions instead.
+    If `baseline`, contributions include the baseline. If `standard_errors`, the value has the
+    standard errors of the contributions instead of the contributions.
     """
     labels = program.labels
     if output == OWN:
@@ -114,7 +114,7 @@ def _build_contribution_maps(
 
 
 def _build_error_maps(call_sql: str, program: Program, value_count: int, dialect: Dialect) -> str:
-    """Build the SQL of MAPs of standard errors, which are 0 if the contributions are exact."""
+    """Build the SQL of a MAP of standard errors per value; they are 0 for exact contributions."""
     num_inputs, block_size = len(program.inputs), find_block_size(ensure_explained(program, OWN))
     keys = dialect.texts(list(program.inputs))
     zeros = dialect.array(["CAST(0 AS DOUBLE)"] * num_inputs)
@@ -127,7 +127,7 @@ def _build_error_maps(call_sql: str, program: Program, value_count: int, dialect
 
 
 def find_first_positions(labels: Sequence[Labels]) -> tuple[int, ...]:
-    """Return the position of each target's first class in the list of all classes, from 1."""
+    """Return the positions, from 1, of each target's first class in the list of all classes."""
     class_counts = [len(target_labels) for target_labels in labels]
     return tuple(int(n) for n in np.cumsum([1, *class_counts[:-1]]))
 
@@ -148,7 +148,7 @@ def _build_probability_maps(
 ) -> str:
     """Build the SQL of a MAP of probabilities for each target.
 
-    With `has_one_probability`, `call_sql` returns only the second class's probability per target.
+    If `has_one_probability`, `call_sql` returns only the probability of each target's second class.
     """
 
     def map_target(target_labels: Labels, proba: str) -> str:
@@ -181,7 +181,7 @@ def _build_class_probabilities(
 
 
 def _build_struct(call: str, fields: Sequence[str], dialect: Dialect) -> str:
-    """Build the SQL of a struct of `fields`, which refer to the result of `call` as `p`."""
+    """Build the SQL of a struct of `fields`, expressions that read the result of `call` as `p`."""
     return dialect.let("p", call, dialect.struct({f"t{t}": sql for t, sql in enumerate(fields)}))
 
 

@@ -1,4 +1,4 @@
-"""Sample rows on which a model is compared with its source library, derived from its Program.
+"""Sample rows, derived from a Program, on which a model is compared with its source library.
 
 The values are thresholds of trees and their neighbours, known categories, small integers, and
 numbers of several magnitudes. Missing values and unknown categories are in separate frames, since
@@ -30,10 +30,10 @@ _UNSEEN = "\N{SNOWMAN} never seen"
 
 
 def make_sample_frames(program: Program, features: Sequence[Feature]) -> Iterator[pd.DataFrame]:
-    """Yield frames of `ROWS` rows: first plain rows, then rows of the numbers 1, 2 and 3.
+    """Yield data frames of `ROWS` rows: first plain rows, then rows of the numbers 1, 2 and 3.
 
-    Further frames have missing values, unknown categories, or the numbers 0 and 1 if an ONNX graph
-    reads columns as booleans.
+    The next frames have missing values and unknown categories. If an ONNX graph reads columns as
+    booleans, the last frame has the numbers 0 and 1.
     """
     import pandas as pd
 
@@ -55,12 +55,12 @@ def make_sample_frames(program: Program, features: Sequence[Feature]) -> Iterato
 
 
 def can_make_samples(features: Sequence[Feature]) -> bool:
-    """Return whether sample rows can be made; return False if a feature is a list or a map."""
+    """Return whether sample rows can be made; they cannot if a feature is a list or a map."""
     return not any(f.kind in NESTED for f in features)
 
 
 class _KnownValues(NamedTuple):
-    """The thresholds and the categories with which a Program compares a column."""
+    """The thresholds and categories with which a Program compares one input column."""
 
     thresholds: tuple[Array, ...] = ()
     categories: tuple[Any, ...] = ()
@@ -90,7 +90,7 @@ def _make_column(
 
 
 def _collect_known_values(program: Program) -> dict[str, _KnownValues]:
-    """Collect the thresholds and categories of each column from steps that read it directly."""
+    """Collect the thresholds and categories of each input column from steps that read it as is."""
     values_by_column: dict[str, _KnownValues] = {}
     for traced_program in (program, run(program)):
         columns_by_node: list[list[str | None]] = []
@@ -108,7 +108,7 @@ def _collect_known_values(program: Program) -> dict[str, _KnownValues]:
 
 
 def _trace_columns(node: Node, input_columns: list[list[str | None]]) -> list[str | None]:
-    """Return, for each column of a node, the name of the input that it passes on, or None."""
+    """Return, for each column of `node`, the name of the input that it passes on, or None."""
     if not node.type.rowwise:
         return []
     if node.op == "input":
@@ -138,4 +138,4 @@ def _find_categories(node: Node) -> tuple[Any, ...]:
 
 
 _COLUMNWISE_OPS = ("cast", "require_finite", "impute", "reshape")
-"""Operators that keep the columns of their input."""
+"""Operators whose columns correspond to the columns of their input."""

@@ -1,6 +1,6 @@
 """Table functions, such as `FROM ml_evaluate(MODEL m, TABLE t, label := 'y')`, as subqueries.
 
-The input is one call of a table function, as `planner/syntax/table_forms.py` reads it. The output
+The input is one call of a table function, as `planner/syntax/table_forms.py` parses it. The output
 is the SQL that stands before, between and after the rows of the call, so that the rows remain
 the user's own text. The rule `planner/rewrites/table_form.py` puts these pieces into the statement,
 and the calls of models in them are planned like the user's own.

@@ -1,7 +1,8 @@
 """The queries of ROC, precision-recall and calibration curves and of lift, over `sqlml_scored`.
 
-Each curve compares a positive class with all others. It is the second of two classes, or the class
-that the option `class` names. Otherwise each class has a curve, with its class number in `k`.
+Each curve compares a positive class with all others. The positive class is the second of two
+classes, or the class that the option `class` names. Otherwise each class has a curve, with the
+class number in `k`.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ def build_score_ctes(
     """Return the grouping of a curve, and the queries that count the rows of each score.
 
     The last query is `by_score`. It has the score `p`, the total weight `pos` of the rows of the
-    positive class, and `neg` of all other rows. Without `class_number`, the positive class is the
-    second of two, or each of several classes in turn, and then the grouping includes `k`.
+    positive class, and the total weight `neg` of all other rows. If `class_number` is None, the
+    positive class is the second of two classes, or each of several classes in turn. In that last
+    case, the grouping includes the class number `k`.
     """
     source, score, is_positive = "sqlml_scored", "p1", "y = 1"
     if class_count > 2 and class_number is not None:
@@ -45,9 +47,9 @@ def build_score_ctes(
 
 
 def _build_cumulative_counts(grouping: Grouping) -> str:
-    """Build a query that adds `tps` and `fps` to `by_score`.
+    """Build a query that adds the columns `tps` and `fps` to the query `by_score`.
 
-    They are the total weights of the positive and negative rows with at least this score.
+    They are the total weights of the positive and negative rows with at least the row's score.
     """
     return f"""
         SELECT *, sum(pos) OVER descending AS tps, sum(neg) OVER descending AS fps
@@ -59,9 +61,10 @@ def _build_cumulative_counts(grouping: Grouping) -> str:
 def _build_threshold_query(
     grouping: Grouping, score_ctes: Ctes, max_points: int, select: str
 ) -> EvaluationQuery:
-    """Build the query `thinned` of evenly spaced thresholds, which the final `select` reads.
+    """Build the query of a curve, whose final `select` reads thresholds from the CTE `thinned`.
 
-    `thinned` has at most `max_points` thresholds per group, or all of them if `max_points` is 0.
+    `thinned` has at most `max_points` evenly spaced thresholds per group. If `max_points` is 0, it
+    has all thresholds.
     """
     condition = "true"
     if max_points:
@@ -81,7 +84,7 @@ def _build_threshold_query(
 
 
 def build_roc_curve(grouping: Grouping, score_ctes: Ctes, max_points: int) -> EvaluationQuery:
-    """Build the ROC query, with a row per threshold in falling order, the first at infinity."""
+    """Build the query of a ROC curve, with a row per threshold, from infinity downwards."""
     select = f"""
         SELECT {grouping.columns} p AS threshold, tps / nullif(all_pos, 0) AS recall,
             fps / nullif(all_neg, 0) AS false_positive_rate, tps AS true_positives,
@@ -98,9 +101,9 @@ def build_roc_curve(grouping: Grouping, score_ctes: Ctes, max_points: int) -> Ev
 
 
 def build_pr_curve(grouping: Grouping, score_ctes: Ctes, max_points: int) -> EvaluationQuery:
-    """Build the precision-recall query, with a row per threshold in falling order.
+    """Build the query of a precision-recall curve, with a row per threshold in falling order.
 
-    The first row is the end of the curve at a recall of 0. Its threshold is NULL.
+    The first row is the end of the curve at a recall of 0. The threshold of this row is NULL.
     """
     select = f"""
         SELECT {grouping.columns} p AS threshold,
@@ -117,7 +120,7 @@ def build_pr_curve(grouping: Grouping, score_ctes: Ctes, max_points: int) -> Eva
 def build_calibration_curve(
     grouping: Grouping, score_ctes: Ctes, bin_count: int, by_quantiles: bool
 ) -> EvaluationQuery:
-    """Build the query with a row per bin, of equal widths or `by_quantiles` of equal row counts."""
+    """Build the calibration query, with bins of equal width or, if `by_quantiles`, equal size."""
     edge_ctes: Ctes = ()
     edges = [repr(float(e)) for e in np.linspace(0, 1, bin_count + 1)[1:-1]]
     source = "by_score"
@@ -145,9 +148,9 @@ def build_quantile_edges(
 ) -> Ctes:
     """Build the queries for the inner edges `e1`, `e2`, ... of bins with equal numbers of rows.
 
-    An edge equals the result of `numpy.percentile`. Without `interpolate`, it is the lower of the
-    two neighbouring values. `count_column` is the column of `by_score` that counts the rows of a
-    score.
+    If `interpolate`, an edge equals the result of `numpy.percentile`. Otherwise it is the lower of
+    the two neighbouring values. `count_column` is the column of `by_score` with the number of rows
+    of each score.
     """
     ranked = f"""
         SELECT *, sum({count_column}) OVER ascending AS upto,
@@ -155,7 +158,7 @@ def build_quantile_edges(
         WINDOW ascending AS ({grouping.partition_by} ORDER BY p ROWS UNBOUNDED PRECEDING),
             whole AS ({grouping.partition_by})
     """
-    # The product and the quotient round as numpy.percentile does.
+    # The product and the quotient round the quantiles as numpy.percentile does.
     quantiles = [float(q) for q in (np.linspace(0, 1, bin_count + 1) * 100 / 100)[1:-1]]
     neighbour_items = ", ".join(
         f"min(CASE WHEN upto > floor((total - 1) * {q!r}) THEN p END) AS low{n}, "
@@ -177,9 +180,10 @@ def build_quantile_edges(
 
 
 def build_lift(grouping: Grouping, score_ctes: Ctes, bin_count: int) -> EvaluationQuery:
-    """Build the query that splits the rows, by falling score, into `bin_count` bins of equal size.
+    """Build the query that sorts rows by falling score and splits them into bins of equal size.
 
-    The result has a row per bin. Rows with equal scores are all in the bin of the first of them.
+    The result has a row for each of `bin_count` bins. Rows with equal scores are all in the bin of
+    the first of these rows.
     """
     ranked = f"""
         SELECT *, sum(pos + neg) OVER whole AS total, sum(pos) OVER whole AS all_pos,

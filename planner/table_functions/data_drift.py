@@ -1,9 +1,9 @@
 """`ml_validate_data_drift` and `ml_validate_data_skew`: compare the distributions of each column.
 
-Drift compares two tables. Skew compares a table with the training rows of a model, of which some
-numbers and names are known, with their frequencies (`training/column_statistics.py`). Numbers are
-compared in bins that have equally many rows of the first table, and names one by one. NULLs are not
-part of a distribution; other result columns have their shares.
+Drift compares two tables. Skew compares a table with the training rows of a model, for which some
+numbers and names are stored with their frequencies (`training/column_statistics.py`). Numbers are
+compared in bins that have equally many rows of the first table, and names are compared one by one.
+NULLs are not part of a distribution; separate result columns have the shares of NULLs.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ _METRICS: Mapping[str, str] = {
     "l_infinity": "l_infinity",
     "kolmogorov_smirnov": "kolmogorov_smirnov",
 }
-"""Name of a metric in the options -> column of the result."""
+"""Name of a metric in the options -> column of the result that holds the metric."""
 
 _CATEGORICAL_METRICS = frozenset({"psi", "jensen_shannon_divergence", "l_infinity"})
 
 _FLOOR = "1e-4"
-"""The minimum share of a bin in the population stability index, which takes its logarithm."""
+"""The minimum share of a bin in the population stability index, which uses logarithms of shares."""
 
 _KEYS = Grouping(("k",))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _DriftOptions:
-    """The metrics for numeric and for categorical columns, and the thresholds of anomalies."""
+    """The metrics for numeric and categorical columns, and the thresholds that mark anomalies."""
 
     metrics: tuple[str, str]
     thresholds: tuple[float, float, float]  # For numbers, names, and differences of NULL shares.
-    column_thresholds: Mapping[str, float]  # Folded column name -> threshold instead of these.
+    column_thresholds: Mapping[str, float]  # Folded name of a column -> its own threshold.
     bins: int
 
 
@@ -75,7 +75,7 @@ def build_drift(call: TableFunctionCall) -> tuple[str, str, str]:
 
 
 def build_skew(call: TableFunctionCall) -> tuple[str, str]:
-    """Return the SQL before and after the user's rows, which are compared with training rows."""
+    """Return the SQL before and after the user's rows, to compare them with training rows."""
     model, dialect = call.model, call.dialect
     if call.training is None:
         raise call.error(
@@ -100,7 +100,7 @@ def build_skew(call: TableFunctionCall) -> tuple[str, str]:
     name_rows = [(k, str(v), count) for k, v, count in values if columns[k].kind == "name"]
     other_rows = [(indices[f["name"]], f["others"]) for f in features if f.get("others")]
     share_rows = [(indices[f["name"]], f["rows"], f["nulls"]) for f in features]
-    # Each row begins with the index of a column; `known_others` counts the names not recorded.
+    # Each row begins with a column index. `known_others` counts rows whose names were not recorded.
     tables: tuple[tuple[str, Mapping[str, str], Sequence[Sequence[Any]]], ...] = (
         ("known_numbers", {"k": "BIGINT", "p": "DOUBLE", "n": "DOUBLE"}, number_rows),
         ("known_names", {"k": "BIGINT", "name": "VARCHAR", "n": "DOUBLE"}, name_rows),
@@ -169,7 +169,7 @@ def _split_by_kind(columns: Sequence[DataColumn]) -> tuple[list[DataColumn], lis
 def _build_side_items(
     columns: Sequence[DataColumn], column_sql: Mapping[str, str], dialect: Dialect
 ) -> str:
-    """Build two select items: the list of a row's numbers, and the list of its names."""
+    """Build two select items: the list of a row's numbers and the list of the row's names."""
     numbers, names = _split_by_kind(columns)
     return (
         f"{_build_cast_list([column_sql[c.name] for c in numbers], 'DOUBLE', dialect)} AS numbers, "
@@ -178,7 +178,7 @@ def _build_side_items(
 
 
 def _build_cast_list(items: list[str], sql_type: str, dialect: Dialect) -> str:
-    """Build a SQL list of `items` cast to `sql_type`, or of one NULL if there are no items."""
+    """Build a SQL list of `items` cast to `sql_type`; if there are no items, it has one NULL."""
     type_name = dialect.type(sql_type)
     return dialect.array([f"CAST({item} AS {type_name})" for item in items or ["NULL"]])
 
@@ -206,7 +206,7 @@ def _wrap_both_sides(
 def _build_result_items(
     columns: Sequence[DataColumn], number_count: int, options: _DriftOptions, dialect: Dialect
 ) -> str:
-    """Build the select items over `_RESULT`; the first `number_count` columns are numeric."""
+    """Build select items that read `_RESULT`; the first `number_count` columns are numeric."""
     metrics, thresholds = options.metrics, options.thresholds
     name_array = dialect.array([dialect.text(column.name) for column in columns])
     column_name = dialect.at(name_array, dialect.operator("+", "k", "1"))
@@ -233,7 +233,7 @@ def _build_result_items(
 def _build_ctes(
     number_count: int, name_count: int, bin_count: int, has_training: bool
 ) -> dict[str, str]:
-    """Build the queries that compare the shares of each bin or name on both sides, `p` and `q`."""
+    """Build the queries that compare `p` and `q`, the shares of each bin or name on both sides."""
     return {
         **_build_long_ctes(number_count, name_count, has_training),
         **_build_number_ctes(bin_count, has_training),
@@ -263,9 +263,10 @@ def _build_ctes(
 
 
 def _build_long_ctes(number_count: int, name_count: int, has_training: bool) -> dict[str, str]:
-    """Build the queries `long_numbers` and `long_names`, which have a row per value.
+    """Build the queries `long_numbers` and `long_names`, which have a row per value of a column.
 
-    Each row has the column's index `k`, the value, and its number of base and of study rows.
+    Each row has the column's index `k`, the value, and its numbers of rows on the two sides, `base`
+    and `study`.
     """
     number_rows = ", ".join(f"({k})" for k in range(max(number_count, 1)))
     name_rows = ", ".join(f"({k})" for k in range(number_count, number_count + max(name_count, 1)))
@@ -296,7 +297,7 @@ def _build_long_ctes(number_count: int, name_count: int, has_training: bool) -> 
 
 
 def _build_number_ctes(bin_count: int, has_training: bool) -> dict[str, str]:
-    """Build the queries that count the numbers of both sides in bins and compare their shares."""
+    """Build the queries that count each side's numbers in bins and compare their distributions."""
     by_score = """
         SELECT k, p, CAST(sum(base) AS DOUBLE) AS pos, CAST(sum(study) AS DOUBLE) AS neg
         FROM long_numbers WHERE p IS NOT NULL GROUP BY k, p
@@ -328,7 +329,7 @@ def _build_number_ctes(bin_count: int, has_training: bool) -> dict[str, str]:
 
 
 def _build_shares(number_count: int, column_count: int, has_training: bool) -> str:
-    """Build the query that counts the rows and NULLs of each column on each side."""
+    """Build the query that counts the rows and the NULLs of each column on both sides."""
     column_rows = ", ".join(f"({k})" for k in range(column_count))
     counted = f"""
         SELECT k, sum(1 - side) AS rows_base, sum(side) AS rows_study,

@@ -19,7 +19,7 @@ _TIME_TYPES = re.compile(r"DATE|TIME.*")
 
 @dataclass(frozen=True, slots=True)
 class DataColumn:
-    """A column of a table; if its kind is "name", its distinct values are counted."""
+    """A column of a table; if its kind is "name", the rows of each distinct value are counted."""
 
     name: str
     type: str
@@ -27,7 +27,7 @@ class DataColumn:
 
 
 def build_description(call: TableFunctionCall) -> tuple[str, str]:
-    """Return the SQL before and after the user's rows; the result has a row for each column."""
+    """Return the SQL before and after the user's rows; its result has a row for each column."""
     (column_types,) = require_column_types(call)
     columns, dialect = classify_columns(column_types), call.dialect
     quantile_count = call.read_integer("num_quantiles", 2, 1, 100)
@@ -56,7 +56,7 @@ def build_description(call: TableFunctionCall) -> tuple[str, str]:
 
 
 def require_column_types(call: TableFunctionCall) -> list[Mapping[str, str]]:
-    """Return the column types of each relation of `call`; raise BindError if they are unknown."""
+    """Return the column types of each relation of `call`; raise BindError if any are unknown."""
     for span, rows, types in zip(call.form.rows, call.rows, call.column_types, strict=True):
         if types is None:
             reason = ""
@@ -107,7 +107,7 @@ def _list_aggregates(index: int, column: DataColumn, quantile_count: int) -> lis
 
 
 def _build_quantile(number_sql: str, share: float) -> str:
-    """Build the SQL of an approximate quantile, clipped to the range of the numbers."""
+    """Build the SQL of an approximate quantile, clipped to the range of its numbers."""
     quantile = f"approx_quantile({number_sql}, {share!r})"
     return f"least(greatest({quantile}, min({number_sql})), max({number_sql}))"
 

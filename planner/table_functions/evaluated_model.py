@@ -1,4 +1,4 @@
-"""The model of an evaluation, with its task, its labels, and the groups that the rows fall into."""
+"""The model of an evaluation, with its task, its labels, and the groups of the evaluated rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Task = Literal["two classes", "classes", "numbers", "clusters"]
 
 
 def find_task(model: Model) -> Task | None:
-    """Return the kind of a model's predictions; None if it does not predict labels or numbers."""
+    """Return what `model` predicts; None if it predicts neither labels nor numbers."""
     program = model.program
     if "label" not in program.outputs:
         return None
@@ -46,7 +46,7 @@ def find_task(model: Model) -> Task | None:
 
 
 def _has_cluster_labels(program: Program) -> bool:
-    """Return whether the labels are cluster numbers, as in a mixture model or k-means."""
+    """Return whether the labels of `program` are cluster numbers, as in k-means."""
     labels = program.labels[0]
     is_numbered = labels.kind == "int64" and labels.values == tuple(range(len(labels)))
     has_only_labels = not {"proba", "score"} & program.outputs.keys()
@@ -58,7 +58,8 @@ def _has_cluster_labels(program: Program) -> bool:
 class EvaluatedModel:
     """A model that a table function evaluates on labelled rows.
 
-    Errors point at positions in the statement `sql`.
+    `sql` is the user's statement, so that errors can point at positions in it. `label` is the label
+    column of the model's training, if known.
     """
 
     form: TableForm
@@ -88,7 +89,7 @@ class EvaluatedModel:
 
     @property
     def class_labels(self) -> Labels:
-        """The class labels of each target, by class number in the evaluation (see `is_flipped`)."""
+        """The class labels in the order of their numbers in the evaluation; see `is_flipped`."""
         labels = self.model.program.labels[0]
         return replace(labels, values=labels.values[::-1]) if self.is_flipped else labels
 
@@ -130,7 +131,7 @@ class EvaluatedModel:
 
     @cached_property
     def positive_index(self) -> int:
-        """The index of the positive class: the last, unless the call or the model names one."""
+        """The index of the positive class: the last, unless the call or the model names another."""
         option = self.form.options.get("class")
         class_name = self.model.options.get("positive_class") if option is None else option.value
         (labels,) = self.model.program.labels
@@ -147,12 +148,12 @@ class EvaluatedModel:
 
     @property
     def is_flipped(self) -> bool:
-        """True if the first of two classes is positive, so the evaluation swaps their numbers."""
+        """True if the evaluation swaps the numbers of two classes because the first is positive."""
         return self.task == "two classes" and self.target_count == 1 and self.positive_index == 0
 
     @property
     def positive_test(self) -> str:
-        """The SQL condition on `sqlml_scored` that the second of two classes is predicted."""
+        """The SQL condition for rows of `sqlml_scored` predicted as the second of two classes."""
         threshold = self.form.options.get("threshold")
         if threshold is None:
             return "hat = 1"
@@ -184,7 +185,7 @@ class EvaluatedModel:
             raise self.error(error.message, option) from None
 
     def label_column(self, name: str, target: int) -> str:
-        """Return a label column as SQL that can be compared with the classes of a target."""
+        """Return the SQL of the label column `name`, comparable with the classes of a target."""
         sql_type, quoted_name = self.column_type(name, "label"), self.dialect.quote_name(name)
         program, model_name = self.model.program, self.model.name
         if sql_type is None or self.task == "clusters":
@@ -209,7 +210,7 @@ class EvaluatedModel:
 
 
 def find_column_type(name: str, columns: Mapping[str, str]) -> str:
-    """Return the SQL type of the column `name`, or raise BindError if there is no such column."""
+    """Return the SQL type of the column `name`; raise BindError if `columns` do not contain it."""
     for column, sql_type in columns.items():
         if fold(column) == fold(name):
             return sql_type
@@ -230,10 +231,10 @@ def _can_hold_labels(sql_type: str, labels: Labels) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
-    """The keys that group the rows of an evaluation, and fragments of SQL that use them.
+    """The keys that group the rows of an evaluation, and fragments of SQL that use the keys.
 
-    Internal keys are `g0`, `g1`, ... for the user's columns, and `t` for the number of the target
-    if there are several. Users see them under quoted `names`.
+    Keys are `g0`, `g1`, ... for the user's columns and, if there are several targets, `t` for the
+    number of the target. In the result, the keys have the quoted `names`.
     """
 
     keys: tuple[str, ...] = ()
@@ -241,11 +242,11 @@ class Grouping:
 
     @property
     def columns(self) -> str:
-        """The keys as the first items of a SELECT: `g0, g1, `."""
+        """The keys as the first select items, such as `g0, g1, `."""
         return "".join(f"{key}, " for key in self.keys)
 
     def columns_of(self, table: str) -> str:
-        """Return the keys of `table`, such as `a`, as the first select items: `a.g0, a.g1, `."""
+        """Return the keys of `table` as the first select items, such as `a.g0, a.g1, ` for `a`."""
         return "".join(f"{table}.{key}, " for key in self.keys)
 
     @property
@@ -264,7 +265,7 @@ class Grouping:
         return f"PARTITION BY {', '.join(self.keys)}" if self.keys else ""
 
     def join(self, left: str, right: str, join_type: str = "JOIN") -> str:
-        """Return a join of two tables on the keys, in which NULL equals NULL."""
+        """Return the SQL that joins two tables on the keys; NULL keys are equal."""
         if not self.keys:
             return f"{left} CROSS JOIN {right}"
         conditions = (f"{left}.{key} IS NOT DISTINCT FROM {right}.{key}" for key in self.keys)
@@ -274,7 +275,7 @@ class Grouping:
     def require_rows(self) -> str:
         """The SQL condition that raises an error if no row was evaluated.
 
-        With keys it is always true, since each group has rows.
+        If there are keys, the condition is always true, since each group has rows.
         """
         if self.keys:
             return "n >= 0"

@@ -25,7 +25,7 @@ def build_evaluation(call: TableFunctionCall) -> tuple[str, str]:
 
 
 def build_scored_rows(rows: ScoredRows) -> tuple[str, str]:
-    """Return the SQL before and after the rows of an evaluation; `rows` says how to score them."""
+    """Return the SQL before and after the rows of an evaluation; `rows` has their scoring."""
     if rows.target_count > 1:
         _reject_options(rows, ("class",), "has several targets")
     return BUILDERS[rows.form.function](rows)
@@ -128,7 +128,7 @@ def _build_curve(
     items: Sequence[str],
     build_query: Callable[[Grouping, curves.Ctes], EvaluationQuery],
 ) -> tuple[str, str]:
-    """Return the SQL around the rows: one curve, or one per class if three or more are compared."""
+    """Return the SQL before and after the rows of a curve, which has the columns `items`."""
     _require_classifier(rows)
     if rows.class_count < 2:
         raise rows.error(f"model {rows.model.name!r} has only one class, so it has no curve")
@@ -160,7 +160,7 @@ def _build_label_item(rows: ScoredRows, class_number: str, name: str) -> str:
 
 
 def _wrap_rows(rows: ScoredRows, query: EvaluationQuery, items: Sequence[str]) -> tuple[str, str]:
-    """Return the SQL before and after the rows, with the group columns in front of `items`."""
+    """Return the SQL before and after the rows; it selects the group columns, then `items`."""
     _reject_equal_names(rows, items)
     name_array = rows.dialect.array([rows.dialect.text(name) for name in rows.label_columns])
     target = rows.dialect.at(name_array, rows.dialect.operator("+", "t", "1"))
@@ -208,4 +208,4 @@ BUILDERS: Mapping[str, Callable[[ScoredRows], tuple[str, str]]] = {
     "calibration_curve": _build_calibration_curve,
     "lift": _build_lift,
 }
-"""Function name without `ml_` -> builder of the SQL before and after its rows."""
+"""Function name without `ml_` -> builder of the SQL before and after the function's rows."""

@@ -23,7 +23,7 @@ def build_explained_rows(call: TableFunctionCall) -> tuple[str, str]:
     _require_single_target(call)
     form, model, dialect = call.form, call.model, call.dialect
     features = list(model.program.inputs)
-    top_count = call.read_integer("top_k_features", 5, 1, _MAX_FEATURES)  # 5 as in BigQuery
+    top_count = call.read_integer("top_k_features", 5, 1, _MAX_FEATURES)  # BigQuery's default.
     quote, contributions = dialect.quote_name, dialect.quote_name("sqlml_contributions")
     errors = quote("sqlml_errors") if "background" in form.options else None
     internal_columns = [contributions, *([] if errors is None else [errors])]
@@ -106,7 +106,7 @@ def _build_class_argument(form: TableForm, dialect: Dialect) -> list[str]:
 
 
 def _build_predict_proba_call(form: TableForm, model: Model, dialect: Dialect) -> str:
-    """Build the probability of the requested, the positive, or else the most probable class."""
+    """Build the SQL of the probability of the requested, positive or else most probable class."""
     (labels,) = model.program.labels
     reference = dialect.quote_string(str(form.model))
     class_argument = _build_class_argument(form, dialect)
@@ -123,7 +123,7 @@ def _build_predict_proba_call(form: TableForm, model: Model, dialect: Dialect) -
 def _build_top_attributions(
     features: list[str], contributions: str, errors: str | None, top_count: int, dialect: Dialect
 ) -> str:
-    """Build a SQL list of structs for the `top_count` largest absolute contributions of a row."""
+    """Build a SQL list of structs with the `top_count` largest absolute contributions of a row."""
     name_array = dialect.array([dialect.text(name) for name in features])
     positions = dialect.array([str(k) for k in range(1, len(features) + 1)])
     contribution = dialect.at(contributions, "sqlml_k")

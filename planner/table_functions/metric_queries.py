@@ -1,7 +1,8 @@
 """Queries over `sqlml_scored` for the metrics of `ml_evaluate` and for confusion matrices.
 
-The metrics equal those of `sklearn.metrics`. The areas under curves need one sort of the rows by
-probability: for each row it counts the positive and the negative rows that score at least as high.
+The metrics equal those of `sklearn.metrics`. To find the areas under curves, a query sorts the rows
+by probability once, and counts for each row the positive and negative rows that score at least as
+high.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from sqlml.planner.table_functions.scored_rows import (
 )
 
 _EPSILON = "2.220446049250313e-16"
-"""The float64 epsilon: log_loss clips probabilities to this distance from 0 and 1."""
+"""The float64 epsilon: log_loss clips probabilities to keep this distance from 0 and 1."""
 
 CLUSTER_METRICS = ("mean_squared_distance",)
 CLUSTER_MATCH_METRICS = ("adjusted_rand_score", "homogeneity", "completeness", "v_measure")
@@ -32,10 +33,10 @@ def _build_clipped_probability(probability: str) -> str:
 def _build_cumulative_counts_sql(
     grouping: Grouping, source: str, score: str, positive_weight: str, negative_weight: str
 ) -> str:
-    """Build a query that adds the columns `tps` and `fps` to `source`.
+    """Build a query that adds the columns `tps` and `fps` to the query `source`.
 
-    For each row, they are the total weights of the positive and of the negative rows whose score is
-    at least as high.
+    For each row, `tps` is the total weight of the positive rows whose score is at least as high,
+    and `fps` is that of the negative rows.
     """
     return f"""
         SELECT *, CAST(sum({positive_weight}) OVER by_falling_score AS DOUBLE) AS tps,
@@ -45,12 +46,12 @@ def _build_cumulative_counts_sql(
 
 
 def _build_area_items(score: str, positive_weight: str, negative_weight: str) -> str:
-    """Build the select items for the unnormalized areas under the ROC and precision-recall curves.
+    """Build select items for the unnormalized areas under the ROC and precision-recall curves.
 
-    They read the query of `_build_cumulative_counts_sql`. The area under the ROC curve counts pairs
-    of a positive and a negative row. Pairs of the same score count half, so the area is the mean of
-    two counts: the pairs in which the positive row scores at least as high as the negative row, and
-    the pairs in which it scores higher.
+    The items read the query of `_build_cumulative_counts_sql`. The area under the ROC curve counts
+    pairs of a positive and a negative row. Pairs with equal scores count half, so the area is the
+    mean of two counts: the pairs in which the positive row scores at least as high as the negative
+    row, and the pairs in which the positive row scores higher.
     """
     pairs_at_least = f"fsum({negative_weight} * tps)"
     pairs_not_above = f"fsum({positive_weight} * fps)"
@@ -74,9 +75,9 @@ _AVERAGE_PRECISION = (
 
 
 def build_binary_metrics(grouping: Grouping, is_predicted_positive: str) -> EvaluationQuery:
-    """Build the metrics query of a binary classifier.
+    """Build the query for the metrics of a binary classifier.
 
-    `is_predicted_positive` is the SQL condition that a row is predicted as the second class.
+    `is_predicted_positive` is the SQL condition for rows that are predicted as the second class.
     """
     conditions = ["y = 1", "y = 0"]
     conditions += [f"{condition} AND {is_predicted_positive}" for condition in conditions]
@@ -113,11 +114,11 @@ def build_binary_metrics(grouping: Grouping, is_predicted_positive: str) -> Eval
 def build_multiclass_metrics(
     grouping: Grouping, class_counts: Sequence[int], per_class: bool, has_probabilities: bool
 ) -> EvaluationQuery:
-    """Build the metrics query of a multiclass classifier, with a row per group.
+    """Build the query for the metrics of a multiclass classifier, which returns a row per group.
 
-    Precision, recall, F1 and areas are means over the classes, each against all others. With
-    `per_class`, there is also a row for each class `k`. With `has_probabilities`, the column `ps`
-    holds probabilities rather than other scores.
+    Precision, recall, F1 and areas compare each class with all others and average the results. If
+    `per_class`, the query also returns a row for each class `k`. If `has_probabilities`, the column
+    `ps` holds probabilities instead of other scores. `class_counts` has an element per target.
     """
     class_count_sql = str(class_counts[0])
     if len(class_counts) > 1:
@@ -153,10 +154,10 @@ def build_multiclass_metrics(
 
 
 def _build_prediction_counts(grouping: Grouping, has_probabilities: bool) -> dict[str, str]:
-    """Build `pairs` and `counted`, the queries that count rows by class.
+    """Build the queries `pairs` and `counted`, which count rows by class.
 
-    `pairs` counts the rows of each pair of an actual and a predicted class. `counted` has the true
-    and false positives of each class.
+    `pairs` counts the rows of each pair of an actual and a predicted class. `counted` counts the
+    true and false positives of each class.
     """
     label_probability = (
         "array_extract(ps, CAST(y + 1 AS INTEGER))" if has_probabilities else "CAST(NULL AS DOUBLE)"
@@ -188,7 +189,7 @@ def _build_prediction_counts(grouping: Grouping, has_probabilities: bool) -> dic
 def _build_class_measures(
     grouping: Grouping, max_class_count: int, class_count_sql: str, has_probabilities: bool
 ) -> dict[str, str]:
-    """Build the queries that count, for each class `k`, what its metrics need; see `of_class`."""
+    """Build the queries of counts and areas for each class `k`; the last query is `of_class`."""
     class_grouping = Grouping((*grouping.keys, "k"))
     class_rows = ", ".join(f"({k})" for k in range(max_class_count))
     of_classes = f"""
@@ -223,7 +224,7 @@ def _build_class_measures(
 
 
 def _build_class_means(grouping: Grouping, class_count_sql: str, has_two_classes: bool) -> str:
-    """Build the query of mean metrics over classes; of two classes, only the second counts."""
+    """Build the query of metrics averaged over classes; of two classes, only the second counts."""
 
     def average(metric: str, mean_sql: str) -> str:
         if not has_two_classes:
@@ -249,8 +250,8 @@ def _build_class_means(grouping: Grouping, class_count_sql: str, has_two_classes
 
 
 def _build_log1p(x: str) -> str:
-    # Goldberg, "What every computer scientist should know about floating-point arithmetic", 1991,
-    # theorem 4. It is accurate for small x, too.
+    # This formula is accurate for small x, too: see Goldberg, "What every computer scientist should
+    # know about floating-point arithmetic", 1991, theorem 4.
     return f"CASE WHEN 1 + {x} = 1 THEN {x} ELSE {x} * ln(1 + {x}) / (1 + {x} - 1) END"
 
 
@@ -304,7 +305,7 @@ def build_regression_metrics(grouping: Grouping) -> EvaluationQuery:
 
 
 def _build_median_error(grouping: Grouping) -> dict[str, str]:
-    """Build the queries of the weighted median of absolute errors; the last is `medians`."""
+    """Build the queries for the weighted median of absolute errors; the last is `medians`."""
     ranked = f"""
         SELECT {grouping.columns} abs(y - hat) AS error, sum(w) OVER ascending AS upto,
             sum(w) OVER whole AS total
@@ -323,7 +324,7 @@ def _build_median_error(grouping: Grouping) -> dict[str, str]:
 def build_clustering_metrics(grouping: Grouping, has_labels: bool) -> EvaluationQuery:
     """Build the query that measures how compact clusters are.
 
-    With `has_labels`, it also measures how well the clusters match the labels `y`.
+    If `has_labels`, the query also measures how well the clusters match the labels `y`.
     """
     is_counted = IS_EVALUATED if has_labels else "hat IS NOT NULL"
     null_labels = "sum(CASE WHEN y IS NULL THEN 1 ELSE 0 END)" if has_labels else "0"
@@ -358,8 +359,8 @@ def build_clustering_metrics(grouping: Grouping, has_labels: bool) -> Evaluation
 def _build_cluster_comparison(grouping: Grouping) -> tuple[tuple[str, str], ...]:
     """Build the queries that compare clusters with labels; the last is `counted`.
 
-    It counts pairs of rows that have the same label and cluster (`tp`), only the same label (`fn`),
-    only the same cluster (`fp`), or neither (`tn`).
+    `counted` counts the pairs of rows that have the same label and cluster (`tp`), only the same
+    label (`fn`), only the same cluster (`fp`), or nothing in common (`tn`).
     """
     pairs = f"""
         SELECT {grouping.columns} y, hat, CAST(count(*) AS DOUBLE) AS joint
@@ -394,10 +395,10 @@ def _build_cluster_comparison(grouping: Grouping) -> tuple[tuple[str, str], ...]
 def build_confusion_matrix(
     grouping: Grouping, class_count: int, predicted: str, count_type: str
 ) -> EvaluationQuery:
-    """Build a query with a row per group and actual class `k`, and a column per predicted class.
+    """Build the query of a confusion matrix, with a row per group and actual class `k`.
 
-    The columns `c0`, `c1`, ... are row counts of the SQL type `count_type`. `predicted` is the SQL
-    expression of the predicted class number.
+    The columns `c0`, `c1`, ... hold the number of rows for each predicted class, as `count_type`, a
+    SQL type. `predicted` is the SQL expression of the predicted class number.
     """
     class_rows = ", ".join(f"({k})" for k in range(class_count))
     columns = ", ".join(
@@ -424,7 +425,7 @@ def build_confusion_matrix(
 
 
 def build_confusion_pairs(grouping: Grouping, predicted: str, count_type: str) -> EvaluationQuery:
-    """Build a query that counts the rows of each pair of an actual and a predicted class."""
+    """Build a query that counts the rows for each pair of an actual and a predicted class."""
     select = f"""
         SELECT {grouping.columns} y AS k, {predicted} AS predicted_class,
             CAST(sum(w) AS {count_type}) AS c

@@ -1,4 +1,4 @@
-"""Table functions that read no rows: importances, weights, trees and the training record."""
+"""The table functions that read no rows: importances, weights, trees and training records."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _FEATURE_COLUMNS = (
 
 
 def build_feature_importance(call: TableFunctionCall) -> tuple[str]:
-    """Return the query of ml_feature_importance, with the most important feature first."""
+    """Return the query of ml_feature_importance; its first row is the most important feature."""
     model = call.model
     rows: list[tuple[Any, ...]] = []
     tree_importances = model_facts.compute_importances(model.program, model.origin.source)
@@ -66,7 +66,8 @@ def _average_splits(total: float | None, split_count: int) -> float | None:
 def _importance_sort_key(row: Sequence[Any]) -> float:
     """Return a key that sorts rows of ml_feature_importance by falling importance.
 
-    It is the importance that the library reports, otherwise the mean gain or the split count.
+    The importance is the one that the source library reports, or else the mean gain, or else the
+    split count.
     """
     _, importance, splits, gain, _ = row
     return -float(next((value for value in (importance, gain, splits) if value is not None), 0.0))
@@ -113,7 +114,7 @@ def build_tree(call: TableFunctionCall) -> tuple[str]:
 
 
 def build_training_metrics(call: TableFunctionCall) -> tuple[str]:
-    """Return the query of the metrics that training recorded, on held-out rows or on all rows."""
+    """Return a query of the metrics that training recorded, on held-out rows or else all rows."""
     training = _require_training(call)
     columns = {**dict.fromkeys(training.metrics, "DOUBLE"), "rows": "BIGINT", "held_out": "BOOLEAN"}
     metrics = training.metrics.values()
@@ -132,7 +133,7 @@ def build_trial_info(call: TableFunctionCall) -> tuple[str]:
 
 
 def build_feature_info(call: TableFunctionCall) -> tuple[str]:
-    """Return the query of ml_feature_info, from the training record or the model's own steps."""
+    """Return the query of ml_feature_info, from training or from the steps of an imported model."""
     if call.training is None:
         return _build_table_query(call, _FEATURE_COLUMNS, _read_imported_features(call.model))
     keys = ("name", "type", "min", "max", "mean", "stddev", "distinct", "nulls")
@@ -162,7 +163,7 @@ def _require_training(call: TableFunctionCall) -> TrainingFacts:
 def _build_table_query(
     call: TableFunctionCall, columns: str | Mapping[str, str], rows: Sequence[Sequence[Any]]
 ) -> tuple[str]:
-    """Return a query of the literal `rows`; `columns` are written as in CREATE TABLE."""
+    """Return a query of the literal `rows`; `columns` are names with types, as in CREATE TABLE."""
     if isinstance(columns, str):
         columns = dict(column.split(" ") for column in columns.split(", "))
     try:

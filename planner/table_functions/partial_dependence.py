@@ -1,7 +1,7 @@
 """The SQL of `ml_partial_dependence`: predictions with one feature set to a value in all rows.
 
 For each value of a grid, the result has the mean prediction (Friedman, "Greedy function
-approximation", 2001, section 8.2), and quantiles of the predictions of individual rows (Goldstein
+approximation", 2001, section 8.2) and quantiles of the predictions for individual rows (Goldstein
 and others, "Peeking inside the black box", 2015).
 """
 
@@ -65,10 +65,10 @@ def _find_feature(evaluated: EvaluatedModel) -> str:
 
 
 def _build_grid_condition(max_points: int, dialect: Dialect) -> str:
-    """Build the condition that selects at most `max_points` evenly spaced distinct values."""
+    """Build the SQL condition that selects at most `max_points` evenly spaced distinct values."""
     steps = []
     for position in ("sqlml_place", dialect.operator("-", "sqlml_place", "1")):
-        product = dialect.operator("*", position, str(max_points - 1))  # integers: no rounding
+        product = dialect.operator("*", position, str(max_points - 1))  # Integers are exact.
         share = dialect.divided(f"CAST({product} AS DOUBLE)", "sqlml_count", "DOUBLE")
         steps.append(dialect.call("floor", share))
     return f"sqlml_count < {max_points} OR sqlml_place = 0 OR {steps[0]} > {steps[1]}"

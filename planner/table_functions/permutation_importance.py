@@ -1,8 +1,8 @@
 """The SQL of `ml_permutation_importance`: the loss of a metric when one column is shuffled.
 
-The user's rows are joined with themselves in another order, once for each repetition. So there is
-one prediction per row, repetition and column. (Breiman, "Random forests", 2001, section 10; the
-results are those of `sklearn.inspection.permutation_importance`.)
+The user's rows are joined with themselves in random order, once for each repetition. So there is
+one prediction per row, repetition and column. The method is that of Breiman, "Random forests",
+2001, section 10, as in `sklearn.inspection.permutation_importance`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def build_permutation_importance(call: TableFunctionCall) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class ShuffledColumns(EvaluatedModel):
-    """A model whose columns are shuffled one at a time."""
+    """A model, and the SQL that measures its metric with one column shuffled at a time."""
 
     @cached_property
     def features(self) -> list[str]:
@@ -48,7 +48,7 @@ class ShuffledColumns(EvaluatedModel):
 
     @cached_property
     def metric(self) -> str:
-        """The metric whose decrease by shuffling a column is that column's importance."""
+        """The metric; its decrease when a column is shuffled is the importance of that column."""
         if self.target_count > 1 or self.task == "clusters":
             raise self.error(
                 f"model {self.model.name!r} does not predict one value per row that could be "
@@ -72,8 +72,8 @@ class ShuffledColumns(EvaluatedModel):
         """Return the SQL before and after the user's rows.
 
         `sqlml_shuffled` numbers the rows in a random order for each repetition. `sqlml_scored`
-        joins each row with the one of the same number there, which provides the shuffled column.
-        `score0` is the score without shuffling, and `score{k}` that with feature k shuffled.
+        joins each row with the shuffled row of the same number, which provides the shuffled column.
+        `score0` is a row's score without shuffling, and `score{k}` the one with feature k shuffled.
         """
         call, quote, metric = self.dialect.call, self.dialect.quote_name, self.metric
         (label,) = self.label_columns
@@ -114,7 +114,7 @@ class ShuffledColumns(EvaluatedModel):
         return prefix, suffix
 
     def _build_call(self, function: str, shuffled: str | None, *arguments: str) -> str:
-        """Build a call of the model on the row `r`, with the column `shuffled` of the row `s`."""
+        """Build the SQL of a model call on row `r`, whose column `shuffled` is that of row `s`."""
         quote = self.dialect.quote_name
         aliases = {name: "s" if name == shuffled else "r" for name in self.features}
         values = [f"{quote(name)} := {alias}.{quote(name)}" for name, alias in aliases.items()]
@@ -122,7 +122,7 @@ class ShuffledColumns(EvaluatedModel):
         return f"{function}({', '.join([reference, *values, *arguments])})"
 
     def _build_score(self, shuffled: str | None) -> str:
-        """Build the SQL of one prediction's score; `_build_mean` combines the scores of rows."""
+        """Build the SQL of the score of one row's prediction; `_build_mean` averages the scores."""
         (label,) = self.label_columns
         y = self._build_label_number(f"r.{self.label_column(label, 0)}")
         if self.metric == "log_loss":
@@ -148,13 +148,13 @@ class ShuffledColumns(EvaluatedModel):
 
     def _build_mean(self, score: str) -> str:
         if self.metric == "log_loss":
-            epsilon = "2.220446049250313e-16"  # sklearn.metrics.log_loss clips a float64 to this.
+            epsilon = "2.220446049250313e-16"  # The lower limit in sklearn.metrics.log_loss.
             clipped = f"CASE WHEN {score} < {epsilon} THEN {epsilon} ELSE {score} END"
             score = self.dialect.call("ln", clipped)
         return self.dialect.call("avg", score)
 
     def _build_label_number(self, label: str) -> str:
-        """Build the SQL of a label as a number: its class number, or the numeric label itself."""
+        """Build the SQL of a label as a number: the class number, or a numeric label itself."""
         if self.task == "numbers":
             return f"CAST({label} AS DOUBLE)"
         (labels,) = self.model.program.labels
@@ -165,9 +165,9 @@ class ShuffledColumns(EvaluatedModel):
         return build_class_number(label, labels, self.dialect, message)
 
     def _build_loss(self, mean: str) -> str:
-        """Build the SQL of the amount by which shuffling decreases the metric.
+        """Build the SQL of the amount by which shuffling a column decreases the metric.
 
-        `mean` is the mean score with shuffling; `mean0` is the mean score without.
+        `mean` is the mean score with shuffling. `mean0` is the mean score without shuffling.
         """
         loss = self.dialect.operator("-", "mean0", mean)
         if self.metric == "r2_score":

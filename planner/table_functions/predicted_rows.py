@@ -22,9 +22,9 @@ def build_predicted_rows(call: TableFunctionCall) -> tuple[str, str]:
 
 
 def _list_items_by_row(call: TableFunctionCall) -> list[str]:
-    """Return the select items for rows that each name a model.
+    """Return the select items of ml_predict for rows that each name a model.
 
-    The rewrite rule for table functions removes the probabilities if some of the models have none.
+    If some of these models have no probabilities, a rewrite rule removes the item for them.
     """
     form = call.form
     assert form.column is not None

@@ -8,7 +8,7 @@
 `sqlml_scored` has one row for each of the user's rows, and for each target if there are several:
 
 * `g0`, `g1`, ...: the columns of the option `by`; `t`: the number of the target.
-* `w`: the weight of the row, 1 without a column of weights.
+* `w`: the weight of the row, or 1 if there is no weight column.
 * `y`, `hat`: the label and the prediction: a class number from 0, or a number.
 * `p0`, `p1` (two classes): the probabilities, or NULL and the decision function.
 * `ps` (more classes): a list of the probabilities or scores, in the order of the classes.
@@ -35,7 +35,7 @@ ROW_COUNTS = (
     "sum(CASE WHEN y IS NULL THEN 1 ELSE 0 END) AS null_labels, "
     "sum(CASE WHEN y IS NOT NULL AND hat IS NULL THEN 1 ELSE 0 END) AS null_predictions"
 )
-"""The number of evaluated rows, of rows without a label, and of rows without a prediction."""
+"""Select items that count evaluated rows, rows without a label and rows without a prediction."""
 
 ROW_COUNT_SUMS = (
     "sum(n) AS n, sum(null_labels) AS null_labels, sum(null_predictions) AS null_predictions"
@@ -47,12 +47,12 @@ ROW_COUNT_COLUMNS = (
 )
 
 _ROWS_PLACEHOLDER = "sqlml_scored AS (SELECT 1)"
-"""Stands for the user's rows while templates are translated, since names must not change."""
+"""Replaces the user's rows while templates are translated, since the rows must not change."""
 
 
 @dataclass(frozen=True)
 class ScoredRows(EvaluatedModel):
-    """A model, and the SQL of `sqlml_calls` and `sqlml_scored` for the rows that it scores."""
+    """An evaluated model, and the SQL that scores the rows: `sqlml_calls` and `sqlml_scored`."""
 
     @cached_property
     def calls(self) -> str:
@@ -77,7 +77,7 @@ class ScoredRows(EvaluatedModel):
 
     @cached_property
     def columns(self) -> str:
-        """The select items of `sqlml_scored`."""
+        """The select items of `sqlml_scored`: keys, the weight, labels and predictions."""
         group_keys = [key for key in self.grouping.keys if key != "t"]
         keys = "".join(f"sqlml_{key} AS {key}, " for key in group_keys)
         targets = "t AS t, " if self.target_count > 1 else ""
@@ -85,7 +85,7 @@ class ScoredRows(EvaluatedModel):
 
     @property
     def sources(self) -> str:
-        """The FROM clause of `sqlml_scored`, which repeats each row for each target `t`."""
+        """The FROM clause of `sqlml_scored`, which repeats each row for each of several targets."""
         if self.target_count == 1:
             return "sqlml_calls"
         target_rows = ", ".join(f"({n})" for n in range(self.target_count))
@@ -113,7 +113,7 @@ class ScoredRows(EvaluatedModel):
 
     @property
     def _has_probability_map(self) -> bool:
-        """True if one call returns all probabilities in a MAP, instead of a call for each class."""
+        """True if one call returns a MAP of all probabilities; false if each class has a call."""
         calls_per_class = self.task == "two classes" or "positive_class" in self.model.options
         return self.target_count > 1 or not calls_per_class
 
@@ -134,7 +134,7 @@ class ScoredRows(EvaluatedModel):
         return f"CASE WHEN {valid_test} THEN {number_sql} ELSE {error_sql} END"
 
     def _build_value_items(self) -> str:
-        """Return select items with the label, the prediction and the scores of each target."""
+        """Return the select items of the label, prediction and scores of the row's target."""
         target_values = [self._build_target_values(n) for n in range(self.target_count)]
         names = target_values[0].keys()
         if self.target_count == 1:
@@ -176,9 +176,9 @@ class ScoredRows(EvaluatedModel):
         return {"y": label, "hat": "sqlml_hat", "distance": distance}
 
     def _build_element(self, result_sql: str, target: int) -> str:
-        """Return the SQL of one target's element of `result_sql`, the result of a call.
+        """Return the SQL of one target's element in `result_sql`, the result of a call.
 
-        `result_sql` is a struct instead of a list if the targets have labels of different types.
+        If the targets have labels of different types, the result is a struct instead of a list.
         """
         if self.target_count == 1:
             return result_sql
@@ -213,8 +213,8 @@ def build_class_number(
 ) -> str:
     """Build the SQL of the class number, from 0, of the SQL expression `label`.
 
-    For an unknown label, the SQL raises an error that begins with `message`, itself a SQL string.
-    Without `message`, it returns NULL.
+    If the label is unknown, the SQL raises an error that begins with the SQL string `message`. If
+    `message` is None, the SQL returns NULL instead.
     """
     label_text = f"CAST({label} AS {dialect.type('VARCHAR')})"
     unknown = "NULL"
@@ -222,7 +222,7 @@ def build_class_number(
         error = dialect.error(dialect.operator("||", message, label_text))
         unknown = f"CASE WHEN {label} IS NOT NULL THEN CAST({error} AS INTEGER) END"
     is_plain_text = labels.kind == "string" and not any("\0" in str(v) for v in labels.values)
-    if is_plain_text and dialect is DUCKDB:  # Spark returns -1 for an unknown label
+    if is_plain_text and dialect is DUCKDB:  # Spark returns -1 for unknown labels.
         return dialect.place_of(label_text, [dialect.text(str(v)) for v in labels.values], unknown)
     position = dialect.position(label_array(labels, dialect), label)
     number_sql = dialect.operator("-", dialect.call("nullif", position, "0"), "1")
@@ -237,7 +237,7 @@ class EvaluationQuery:
     select: str
 
     def wrap_rows(self, rows: ScoredRows, items: Sequence[str]) -> tuple[str, str]:
-        """Return the SQL before and after the user's rows; its select items are `items`."""
+        """Return the SQL before and after the user's rows; it selects `items` of the result."""
         ctes = ", ".join([_ROWS_PLACEHOLDER, *(f"{name} AS ({sql})" for name, sql in self.ctes)])
         query = spell_for_engine(f"WITH {ctes} {self.select}", rows.dialect.name)
         remaining_sql = query.removeprefix(f"WITH {_ROWS_PLACEHOLDER}")

@@ -1,4 +1,4 @@
-"""One call of a table function, with the facts from which its SQL is built."""
+"""A call of a table function, with the facts from which its SQL is built."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sqlml.planner.binding.context import Context
 from sqlml.planner.syntax.table_forms import FORMS, TableForm, find_defined_names, find_names
 
 ColumnTypes = Mapping[str, str] | None
-"""Column name -> SQL type; None if the engine cannot bind the rows yet, such as those of a CTE."""
+"""Column name -> SQL type; None if the engine cannot bind the rows yet, such as rows of a CTE."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class TableFunctionCall:
     """A call of a table function in a statement.
 
     Attributes:
-        sql: the statement, at whose positions errors point.
+        sql: the statement; errors point at positions in it.
         rows: the SQL of each relation that the call reads.
         describe_rows: returns the column types of a relation.
     """
@@ -43,7 +43,7 @@ class TableFunctionCall:
 
     @cached_property
     def model(self) -> Model:
-        """The model that the call names; errors point at this name in the statement."""
+        """The model that the call names; errors point at the model's name in the statement."""
         offset = self.form.model_span.start
         message = "a table function takes a model name; a parameter works in predict(?, *)"
         if self.form.column is not None:
@@ -59,7 +59,7 @@ class TableFunctionCall:
 
     @cached_property
     def training(self) -> TrainingFacts | None:
-        """The record of the model's training; None if sqlml did not train it."""
+        """The record of the model's training; None if sqlml did not train the model."""
         return self.context.training(self.model)
 
     @cached_property
@@ -70,12 +70,12 @@ class TableFunctionCall:
         return self.form.read_integer(option, default, min_value, max_value, self.sql)
 
     def error(self, message: str, option: str | None = None) -> BindError:
-        """Return an error that points at the option, or at the call if it has no such option."""
+        """Return an error that points at `option`, or at the call if the call lacks that option."""
         named_option = self.form.options.get(option or "")
         return BindError(message, self.sql, (named_option or self.form).span.start)
 
     def find_held_out_rows(self) -> str:
-        """Return the query, in parentheses, for the rows that the model's training held out."""
+        """Return the query, in parentheses, of the rows that the model's training held out."""
         rows = None if self.training is None else self.context.held_out(self.training)
         if rows is None:
             label_argument = ", label := 'churned'" if "label" in FORMS[self.name].options else ""

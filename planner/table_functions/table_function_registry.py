@@ -1,4 +1,4 @@
-"""The registry of table functions, with the builder of the SQL of each."""
+"""The registry of table functions, with a SQL builder for each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sqlml.planner.table_functions.predicted_rows import build_predicted_rows
 from sqlml.planner.table_functions.table_function_call import TableFunctionCall
 
 Builder = Callable[[TableFunctionCall], tuple[str, ...]]
-"""Returns the SQL before, between and after the rows of a call; one piece if it has no rows."""
+"""Returns the SQL before, between and after a call's rows; one piece if the call has no rows."""
 
 TABLE_FUNCTIONS: Mapping[str, Builder] = {
     "predict": build_predicted_rows,
@@ -34,14 +34,14 @@ TABLE_FUNCTIONS: Mapping[str, Builder] = {
     "feature_info": model_tables.build_feature_info,
     "trial_info": model_tables.build_trial_info,
 }
-"""Function name without `ml_` -> builder of its SQL. `FORMS` has the syntax for the same names."""
+"""Function name without `ml_` -> its SQL builder. `FORMS` has the syntax under the same names."""
 
 
 def build_table_function(call: TableFunctionCall) -> tuple[str, ...]:
     """Return the SQL before, between and after the rows of a call.
 
-    For a call without rows, return one complete query. It reads what the catalog records about the
-    model, or evaluates the model on the rows that its training held out.
+    If the call has no rows, return one complete query instead. This query reads what the catalog
+    records about the model, or evaluates the model on the rows that training held out.
     """
     build = TABLE_FUNCTIONS[call.name]
     takes_no_rows = FORMS[call.name].table_range == (0, 0)
