@@ -80,7 +80,7 @@ def park_error(error: Exception) -> ParkedFailure:
 
 
 def claim_error(message: str) -> BaseException | None:
-    """Return the sqlml error behind an engine's message, or None if there is no such error."""
+    """Return the sqlml error that caused an engine's message, or None if sqlml did not cause it."""
     token_match = _TOKEN.search(message)
     if token_match is None:
         sql_error = _SQL_ERROR.match(message)
@@ -107,7 +107,7 @@ class Lookup:
     dtype: str
 
     def complete(self, packed_matrix: Array, texts: Mapping[str, Any]) -> Array:
-        """Return the full matrix: the packed columns (n, columns) and the codes of `texts`."""
+        """Return the full matrix: the columns of `packed_matrix`, and the codes of `texts`."""
         codes = self.compiled.run(texts, self.outputs)
         width = len(self.packed_columns) + len(self.looked_up_columns)
         matrix = np.empty((packed_matrix.shape[0], width), self.dtype)
@@ -134,13 +134,13 @@ class LastRows:
         self._lock = threading.Lock()
 
     def twin(self) -> LastRows:
-        """Return an instance that shares the remembered rows, but counts its found rows itself."""
+        """Return an instance that shares the remembered rows but has its own `found_rows` count."""
         twin = LastRows()
         twin._last_batches, twin._lock = self._last_batches, self._lock
         return twin
 
     def find(self, rows: Array) -> Array | None:
-        """Return the results (n, outputs) of `rows` (n, k), or None if a row is not remembered."""
+        """Return the results (n, outputs) of `rows` (n, k), or None if a row is not in memory."""
         with self._lock:
             last_batch = self._last_batches.get(threading.get_ident())
         if last_batch is None or last_batch[0].shape[1] != rows.shape[1] or not rows.size:
@@ -195,11 +195,11 @@ _ARROW_TYPES = {"INTEGER": pa.int32(), "DOUBLE": pa.float64()}
 
 @dataclass(frozen=True)
 class BatchFunction:
-    """Scores a batch. Any number of threads may call it at once.
+    """A function that scores a batch. Any number of threads may call it at once.
 
     It takes a fixed-size list array with the numbers of each row. If `texts` is not 0, a second
-    array has a list of that many strings per row, as UTF-8 bytes, since an engine may pass VARCHAR
-    in several layouts. With `by_column`, it takes one array per numeric column, followed by one
+    array has a list of `texts` strings per row, as UTF-8 bytes, since an engine may pass VARCHAR in
+    several layouts. If `by_column`, it takes one array per numeric column instead, followed by one
     array per string column.
     """
 
@@ -234,7 +234,7 @@ class BatchFunction:
         return self.width if self.lookup is None else max(1, len(self.lookup.packed_columns))
 
     def __call__(self, *arrays: pa.Array | pa.ChunkedArray) -> pa.Array:
-        """Score one batch; an error is raised as a ParkedFailure, which `claim_error` resolves."""
+        """Score one batch; raise each error as a ParkedFailure, which `claim_error` resolves."""
         try:
             if self.by_column:
                 matrix = stack_columns(arrays[: self.packed], self.dtype)
@@ -248,7 +248,7 @@ class BatchFunction:
             raise park_error(error) from None
 
     def score_matrix(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
-        """Score rows (n, packed) of `dtype`; errors are raised directly, without parking."""
+        """Score the rows of `matrix` (n, packed); raise errors directly, without parking them."""
         numbers, row_count = self.score_numbers(matrix, texts), matrix.shape[0]
         if self.fields:
             values = np.frombuffer(numbers.buffers()[1], np.float64, len(numbers))
@@ -265,7 +265,7 @@ class BatchFunction:
         return _make_lists(numbers, np.arange(0, row_count * row_length + 1, row_length))
 
     def score_in_parts(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
-        """Score any number of rows as `score_matrix` does, at most `max_rows` at a time."""
+        """Score any number of rows with `score_matrix`, at most `max_rows` of them at a time."""
         row_count, max_rows = matrix.shape[0], self.max_rows
         if max_rows is None or row_count <= max_rows:
             return self.score_matrix(matrix, texts)
@@ -277,7 +277,7 @@ class BatchFunction:
         return pa.concat_arrays(results)
 
     def score_numbers(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
-        """Return the results, flattened row by row, without waiting for kernels if possible."""
+        """Return the results, flattened row by row; wait for kernels only if that is necessary."""
         try:
             with no_wait():
                 return self._compute_numbers(matrix, texts)
@@ -301,7 +301,7 @@ class BatchFunction:
             raise self.explain(error, inputs, looked_up) from None
 
     def _score_or_recall(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
-        """Return the remembered results of the rows if there are any, otherwise compute them."""
+        """Return the results of the rows, either remembered ones or newly computed ones."""
         last_rows = None if texts else self.last_rows
         recalled = numbers = None
         with suppress(NotReady):
@@ -328,9 +328,9 @@ class BatchFunction:
         return filler if fits else None
 
     def _score_with_filler(self, matrix: Array) -> pa.Array | None:
-        """Score directly into Arrow's memory.
+        """Score the rows of `matrix`, and write the results directly into Arrow's memory.
 
-        Return None if the model has no fitting filler, or if the filler rejects a row.
+        Return None if the model has no suitable filler, or if the filler rejects a row.
         """
         filler = self._filler
         if filler is None or self.class_offsets or not matrix.flags.aligned:
@@ -371,7 +371,7 @@ def arrow_type(sql_type: str) -> pa.DataType:
 
 
 def split_text_lists(lists: pa.Array | pa.ChunkedArray, column_count: int) -> list[TextColumn]:
-    """Split one list of `column_count` strings per row, bytes or NULL, into text columns."""
+    """Convert rows, each a list of `column_count` byte strings or NULLs, to text columns."""
     lists = join_chunks(lists)
     list_type = lists.type
     predicates = (pa.types.is_list, pa.types.is_large_list, pa.types.is_list_view)
@@ -391,7 +391,7 @@ def split_text_lists(lists: pa.Array | pa.ChunkedArray, column_count: int) -> li
 
 
 def join_chunks(values: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return the values as one array without chunks; a single chunk is not copied."""
+    """Return `values` as one array without chunks; a single chunk is not copied."""
     if not isinstance(values, pa.ChunkedArray):
         return values
     if values.num_chunks == 1:
@@ -417,7 +417,7 @@ def to_arrow(values: Array, arrow_type: pa.DataType) -> pa.Array:
 
 
 def unpack_rows(packed: pa.Array | pa.ChunkedArray, width: int, dtype: str) -> Array:
-    """Convert an array of fixed-size lists to a matrix (n, width), copied only if it has NULLs."""
+    """Convert an array of fixed-size lists to a matrix (n, width); copy it only if it has NULLs."""
     packed = join_chunks(packed)
     list_type, is_fixed_size = packed.type, pa.types.is_fixed_size_list(packed.type)
     if not is_fixed_size or (list_type.list_size, list_type.value_type) != (width, _FLOATS[dtype]):
@@ -440,7 +440,7 @@ def stack_columns(columns: Sequence[pa.Array | pa.ChunkedArray], dtype: str) -> 
 
 
 def _to_numbers(values: pa.Array | pa.ChunkedArray, dtype: str) -> Array:
-    """Convert a column to `dtype`, NULL to NaN; a single chunk without NULLs is not copied."""
+    """Convert a column to `dtype`, NULL to NaN; do not copy a single chunk that has no NULLs."""
     values = join_chunks(values)
     if values.type != _FLOATS[dtype]:
         raise InputTypeError(

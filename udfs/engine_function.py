@@ -35,7 +35,7 @@ class Engine(Protocol):
         ...
 
     def find_registered(self, name: str) -> str | None:
-        """Return the name under which a permanent function can be called, or None."""
+        """Return the name by which to call the permanent function `name`; None if it is missing."""
         ...
 
     def register(self, spec: FunctionSpec, program: Program) -> str:
@@ -43,7 +43,7 @@ class Engine(Protocol):
         ...
 
     def register_named(self, function: NamedFunction, program: Callable[[str], Program]) -> str:
-        """Register a function that scores each row with the model it names; return its name."""
+        """Register a function whose rows name the models that score them; return its name."""
         ...
 
 
@@ -87,7 +87,7 @@ class EngineFunction:
 
 
 def add_signature(argument_count: int, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap `function` with a signature of `argument_count` columns, which engines inspect."""
+    """Give `function` a signature with `argument_count` columns, since engines inspect it."""
 
     def call(*columns: Any) -> Any:
         return function(*columns)

@@ -63,10 +63,10 @@ def name_refused_value(
     encoders: Program | None = None,
     dialect: Dialect = DUCKDB,
 ) -> UnknownCategoryError:
-    """Return `error`, raised by `core`, with the first value that the model refuses in its message.
+    """Add the first value that the model refuses to the message of `error`, which `core` raised.
 
-    If only SQL saw the strings, `encoders` is the Program that encoded them, and the message has a
-    query for the refused values instead. `error` is returned unchanged if neither can be found.
+    If only SQL saw the strings, `encoders` is the Program that encoded them, and the message gets a
+    query for the refused values instead. If neither can be found, return `error` unchanged.
     """
     if error.feature is None or error.step is None:
         return error
@@ -104,7 +104,7 @@ def format_value(value: Any) -> str:
 def _find_refused_row(
     core: Program, inputs: Mapping[str, Any], feature: str, step: str
 ) -> int | None:
-    """Return the first row in which the check of `feature` by `step` fails; None if unknown."""
+    """Return the index of the first row that `step` refuses for `feature`; None if unknown."""
     code_nodes = {
         str(i): node.inputs[0]
         for i, node in enumerate(core.nodes)
@@ -128,7 +128,7 @@ def _select_outputs(program: Program, outputs: Mapping[str, int]) -> Program:
 
 
 def outputs_of_feature(encoders: Program, feature: str) -> list[str]:
-    """Return the outputs of `encoders` that depend on `feature` alone."""
+    """Return the names of the outputs of `encoders` that depend on `feature` and nothing else."""
     features_read: list[frozenset[str]] = []
     for node in encoders.nodes:
         name = {str(node.attrs["name"])} if node.op == "input" else set()
@@ -144,7 +144,7 @@ def _select_feature_outputs(encoders: Program, feature: str) -> Program:
 def _build_unknown_values_sql(
     encoders: Program, feature: str, refuses_null: bool, dialect: Dialect
 ) -> str:
-    """Build SQL that finds the values unknown to the encoders of `feature`, or "" if too long."""
+    """Build SQL that finds the values unknown to the encoders of `feature`; "" if that is long."""
     nodes = _select_feature_outputs(encoders, feature).nodes
     category_sets = [set(node.attrs["categories"]) for node in nodes if node.op == "encode"]
     known_categories = set.intersection(*category_sets) if category_sets else set()
@@ -168,7 +168,7 @@ _lock = threading.Lock()
 
 
 def _encode_texts(texts: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return a code for each of the first strings, which are remembered, and -1 for the others."""
+    """Remember the first strings and return their codes; all other strings get the code -1."""
     remembered = texts.slice(0, _MAX_BATCH_TEXTS).to_pylist()
     with _lock:
         codes = list(_remember_texts(remembered))
@@ -190,7 +190,7 @@ def _remember_texts(texts: list[str | None]) -> Iterator[int]:
 
 
 def find_refused_text(code: float) -> tuple[str | None] | None:
-    """Return a tuple with the string of a code, (None,) for NULL; None for an unknown code."""
+    """Return (string,) for a code, (None,) if the string is NULL, or None for an unknown code."""
     if code == _NULL_CODE:
         return (None,)
     with _lock:
@@ -233,7 +233,7 @@ class CompiledOnUse:
 def make_engine_function(
     spec: FunctionSpec, program: Program, on_use: bool = False, dialect: Dialect = DUCKDB
 ) -> EngineFunction:
-    """Make the function `spec`, which scores with `program`; with `on_use`, compile it when called.
+    """Make the function `spec`, which scores with `program`; if `on_use`, compile it when called.
 
     `dialect` is the SQL dialect of the queries in error messages. Raises ConfigError or
     BackendError if the backend is unknown or cannot run the Program.
@@ -283,7 +283,7 @@ def make_engine_function(
 
 
 def _share_last_rows(spec: FunctionSpec) -> LastRows:
-    """Return the last rows of the function `spec`; its volatile variant in WHERE shares them."""
+    """Return the `LastRows` that function `spec` shares with its volatile variant in WHERE."""
     last_rows = LastRows()
     shared_rows = _shared_last_rows.setdefault(replace(spec, once=False).name, last_rows)
     return last_rows if shared_rows is last_rows else shared_rows.twin()

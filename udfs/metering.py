@@ -50,7 +50,7 @@ class Meter:
 
     @property
     def busy_seconds(self) -> float:
-        """The seconds during which at least one thread was inside a function."""
+        """The number of seconds during which at least one thread was inside a function."""
         return self._busy_nanoseconds * 1e-9
 
     def get_measurement(self, name: str) -> FunctionMeasurement:
@@ -115,7 +115,7 @@ _lock = threading.Lock()
 
 
 def _start_twin(name: str, make_function: Callable[[], EngineFunction], meter: Meter) -> Twin:
-    function = make_function()  # Outside of the lock, since this may compile.
+    function = make_function()  # This may compile, so the lock is not held.
     with _lock:
         twins = _twins.setdefault(name, [])
         twin = next((candidate for candidate in twins if candidate._analysis is None), None)
@@ -134,7 +134,7 @@ Measure = Callable[[], Mapping[str, FunctionMeasurement]]
 def meter_functions(
     functions: Mapping[str, Callable[[], EngineFunction]],
 ) -> Iterator[tuple[Meter, Mapping[str, EngineFunction], Measure]]:
-    """Lend twins of functions to one query; `functions` maps names to factories of functions.
+    """Lend twins of functions to one query; `functions` maps each name to a function factory.
 
     Yields the meter, the twins to register by the functions' original names, and a `Measure`.
     """

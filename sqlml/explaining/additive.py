@@ -65,13 +65,13 @@ class Additive:
         return contributions
 
     def explain_output(self, i: int) -> Value | None:
-        """Return the contributions to node i; without a background, None unless it is a sum."""
+        """Return the contributions to node i; without a background, None if node i is not a sum."""
         rule = _RULES.get(self._program.nodes[i].op)
         has_rule = rule is not None and rule(self, self._program.nodes[i]) is not None
         return self.get_contributions(i) if has_rule or self._background is not None else None
 
     def _assign_to_owners(self, i: int) -> Value | None:
-        """Assign each column to its only input; return None if a column depends on several."""
+        """Assign each column of node i to its only input; None if one depends on several inputs."""
         owner, width = self._owners[i], self._program.nodes[i].type.width
         if (owner < 0).any() or self._program.nodes[i].type.sparse:
             return None
@@ -104,7 +104,7 @@ class Additive:
         return self._b.linear(self._b.cast(x, "float64"), weights, bias)
 
     def explain_columns(self, i: int, columns: Array) -> Value | None:
-        """Return the contributions to only `columns` of node i, or None if unknown."""
+        """Return the contributions to the given `columns` of node i, or None if unknown."""
         node = self._program.nodes[i]
         if node.op == "tree_ensemble" and not node.attrs["target"].any():
             attrs = dict(node.attrs)
@@ -124,7 +124,7 @@ class Additive:
         return self._b.op("select", blocks, indices=(starts + np.arange(self.block)).ravel())
 
     def explain_trees(self, source: int, attrs: Mapping[str, Any]) -> Value | None:
-        """Return the contributions to the sum of trees that read the columns of node `source`."""
+        """Return the contributions to a sum of trees that read node `source`; None if unknown."""
         if "cover" not in attrs and self._background is None:
             self.lacks_cover = True
             return None
@@ -164,7 +164,7 @@ class Additive:
         return self._divide_shared(contributions, shared_sets) if shared_sets else contributions
 
     def _divide_shared(self, blocks: Value, shared_sets: list[frozenset[int]]) -> Value | None:
-        """Divide the contribution of each set of inputs equally among the inputs in the set."""
+        """Split the contribution of each set of inputs equally among the inputs in the set."""
         wide_block_size = self.block + len(shared_sets)
         share_matrix = np.zeros((wide_block_size, self.block))
         share_matrix[: self._num_players, : self._num_players] = np.eye(self._num_players)
@@ -178,7 +178,7 @@ class Additive:
         return self._append_linear(blocks, weights, np.zeros(num_outputs * self.block))
 
     def explain_linear(self, node: Node) -> Value | None:
-        """Return the contributions to a weighted sum of columns with one owner each, or of sums."""
+        """Return the contributions to a weighted sum; each column is a sum or has one owner."""
         weights: Array = np.asarray(node.attrs["weights"], np.float64)
         source, (num_columns, num_outputs) = node.inputs[0], weights.shape
         owner = self._owners[source]
@@ -202,7 +202,7 @@ class Additive:
         return self._subtract_background_mean(contributions)
 
     def _multiply_terms(self, x: Value, owner: Array, weights: Array, bias: Array) -> Value:
-        """Compute the contributions by products, since a weight matrix would be mostly zeros."""
+        """Multiply terms by weights directly, since a matrix of weights would be mostly zeros."""
         num_outputs = bias.shape[0]
         column_indices = np.zeros(self.block, np.int64)
         player_weights = np.zeros((self.block, num_outputs))
@@ -217,7 +217,7 @@ class Additive:
         return None if left is None or right is None else self._b.op(node.op, left, right)
 
     def _explain_operand(self, j: int, width: int) -> Value | Array | None:
-        """Return the contributions to an operand; a constant only has an expected value."""
+        """Return the contributions to operand j; a constant has only an expected value."""
         node = self._program.nodes[j]
         if node.op != "constant":
             return self.get_contributions(j) if node.type.width == width else None
@@ -236,7 +236,7 @@ class Additive:
         return None if blocks is None else self._scale_blocks(node.op, blocks, scaling[1])
 
     def _match_constant_factor(self, node: Node) -> tuple[int, Array] | None:
-        """If `node` scales a node by a constant, return its index and a factor per column."""
+        """If `node` scales another node by constants, return that node and a factor per column."""
         is_constant = [self._program.nodes[j].op == "constant" for j in node.inputs]
         if sum(is_constant) != 1 or (node.op == "div" and is_constant[0]):
             return None

@@ -29,7 +29,7 @@ LINKS = frozenset({"sigmoid", "exp", "exp2", "expm1", "softmax", "tanh", "ndtr"}
 
 
 def find_explained_output(program: Program) -> str | None:
-    """Return the name of the output to explain; None if no output has numbers or probabilities."""
+    """Return the name of the output to explain, or None if no output can be explained."""
     name = next((n for n in ("score", "samples", "proba", "label") if n in program.outputs), None)
     return None if name == "label" and program.labels else name
 
@@ -41,7 +41,8 @@ def estimate_blocks(
 
     The result is (n, width * (2 * inputs + 1)): for each column of the output, the contributions of
     the inputs, the mean over the background rows, and the standard errors of the contributions.
-    It is None if no output can be explained. `pairs` counts the pairs of orders per background row.
+    Return None if no output can be explained. `pairs` is the number of pairs of orders per
+    background row.
     """
     name = find_explained_output(program)
     if name is None:
@@ -61,7 +62,7 @@ def estimate_blocks(
             strings[:, column] = ["" if value is None else str(value) for value in values]
         else:
             numbers[:, column] = values.astype(np.float64)
-    if pairs is None:  # at least 64 pairs in all, and at least 2 per background row
+    if pairs is None:  # Use at least 64 pairs in all, and at least 2 per background row.
         pairs = max(2, -(-64 // num_rows))
     return b.op(
         "sampled_contributions",
@@ -77,7 +78,7 @@ def estimate_blocks(
 
 
 def _isolate_output(program: Program, name: str) -> Program:
-    """Return an optimized Program that has output `name` as `y`, and inputs `x0`, `x1`, ..."""
+    """Return an optimized Program whose output `y` is output `name`, with inputs `x0`, `x1`, ..."""
     optimized = run(select_outputs(program, [name]))
     b, values = Builder(), list[Value]()
     name_by_input = {input_name: f"x{k}" for k, input_name in enumerate(program.inputs)}
@@ -110,7 +111,7 @@ class ClassContributions:
     block: int
 
     def outputs(self, blocks: Value) -> dict[str, Value]:
-        """Return OWN and BY_CLASS from the blocks of the explained output."""
+        """Select the outputs OWN and BY_CLASS from the blocks of the explained output."""
         class_counts = [len(labels) for labels in self.program.labels]
         block_count = blocks.type.width // self.block
         if len(class_counts) > 1:
@@ -137,7 +138,7 @@ class ClassContributions:
         return self.b.concat(own_blocks)
 
     def _select_own_block(self, blocks: Value, num_classes: int, target: int) -> Value:
-        """Return the block of the second of two classes, or of the predicted class."""
+        """Return the block of the second class if there are two, else of the predicted class."""
         if num_classes == 2:
             return self._select_blocks(blocks, 1, 1)
         return self._select_predicted_block(blocks, num_classes, target)
@@ -147,7 +148,7 @@ class ClassContributions:
         return self.b.op("select", blocks, indices=columns)
 
     def _complement(self, blocks: Value) -> Value:
-        """Return the blocks of the first of two classes, given `blocks` of the second class."""
+        """Convert `blocks` of the second of two classes to the blocks of the first class."""
         num_inputs = len(self.program.inputs)
         offset, sign = np.zeros(self.block), np.ones(self.block)
         sign[: num_inputs + 1] = -1
@@ -155,7 +156,7 @@ class ClassContributions:
         return self.b.op("add", offset, self.b.op("mul", blocks, sign))
 
     def _select_predicted_block(self, blocks: Value, num_classes: int, target: int) -> Value:
-        """Return the block of each row's predicted class, by a sum with zero for other blocks."""
+        """Return the block of each row's predicted class: a sum in which other blocks are 0."""
         if "label" not in self.program.outputs:
             raise UnsupportedModelError(_NO_CLASS_MATCH)
         label = self.values[self.program.outputs["label"]]
@@ -167,7 +168,7 @@ class ClassContributions:
         return self.b.linear(product, np.tile(np.eye(self.block), (num_classes, 1)))
 
     def _has_score_per_class(self) -> bool:
-        """Return whether there is one explained column per class, with the label as argmax."""
+        """Return whether each class has one explained column, whose argmax is the label."""
         name = find_explained_output(self.program)
         if name == "proba" or "label" not in self.program.outputs:
             return name == "proba"
@@ -187,7 +188,7 @@ _NO_CLASS_MATCH = "explain cannot match the model's scores to its classes"
 
 @cache_by_program
 def explain_program(program: Program) -> Program:
-    """Return `program` with the additional output OWN and, for one target's classes, BY_CLASS."""
+    """Return `program` with the output OWN and, if it has one target's classes, BY_CLASS."""
     return _build_explained(program, None, None)
 
 
@@ -234,7 +235,7 @@ def find_block_size(program: Program) -> int:
 
 
 def ensure_explained(program: Program, output: str) -> Program:
-    """Return `program`, with contributions added if the requested output needs them."""
+    """Return `program`, with contributions if the requested `output` needs them."""
     needs_explanation = output in (OWN, BY_CLASS) and OWN not in program.outputs
     return explain_program(program) if needs_explanation else program
 
@@ -258,7 +259,7 @@ def _compute_exact_blocks(program: Program, b: Builder, additive: Additive) -> V
 
 
 def _step_through_monotone(program: Program, index: int) -> tuple[int, bool] | None:
-    """If a node is a monotone function, return (its input, if it increases); otherwise None."""
+    """Return (input node, whether it increases) if a node is a monotone function, else None."""
     node = program.nodes[index]
     rowwise_inputs = [j for j in node.inputs if program.nodes[j].type.rowwise]
     if len(rowwise_inputs) != 1:

@@ -22,7 +22,7 @@ from sqlml.types import Array
 
 @dataclass(frozen=True, slots=True)
 class FeatureFacts:
-    """Facts about one input in training; None where they are unknown."""
+    """Facts about one input's values in training; an unknown fact is None."""
 
     feature: str
     kind: str
@@ -52,7 +52,7 @@ Facts = list[tuple[str, Sequence[Any], Sequence[tuple[int, int]]]]
 
 
 def _find_facts_of_node(program: Program, node: Node) -> Facts:
-    """Return what a node reveals about columns that are unchanged input features."""
+    """Return the facts that a node reveals about those columns that are unchanged inputs."""
     if node.op == "encode":
         return [("categories", [len(node.attrs["categories"])], [(node.inputs[0], 0)])]
     if node.op in ("sub", "div"):
@@ -68,7 +68,7 @@ def _find_facts_of_node(program: Program, node: Node) -> Facts:
 
 
 def _find_facts_of_scaler(program: Program, node: Node) -> Facts:
-    """Return the means that a StandardScaler subtracts, or the deviations by which it divides."""
+    """Return the means that a StandardScaler subtracts, or the deviations it divides by."""
     operand, constant = (program.nodes[k] for k in node.inputs)
     index = node.inputs[0]
     if node.op == "div" and operand.op == "sub":
@@ -83,7 +83,7 @@ def _find_facts_of_scaler(program: Program, node: Node) -> Facts:
 
 
 def _has_original_features(program: Program, index: int) -> bool:
-    """Return whether a node has the features unchanged, apart from checks and imputation."""
+    """Return whether a node has the inputs' unchanged values, except for checks and imputation."""
     node = program.nodes[index]
     if node.op == "input":
         return True
@@ -112,9 +112,9 @@ class Importance:
 
 
 def compute_importances(program: Program, source: str) -> list[Importance] | None:
-    """Return the importance of each input, computed as the library of the class `source` does.
+    """Compute the importance of each input as the library that defines the class `source` does.
 
-    The importances of all columns of an input, such as its categories, are added up. Return None if
+    The importance of an input is the sum over its columns, such as its categories. Return None if
     the Program has no trees, or if a tested column depends on several inputs.
     """
     owners_of_nodes = find_owners(program)
@@ -145,12 +145,12 @@ def compute_importances(program: Program, source: str) -> list[Importance] | Non
 def _compute_library_importances(
     source: str, forests: list[tuple[Ensemble, Array]], splits: Array, gain: Array | None
 ) -> Array | None:
-    """Return the library's `feature_importances_`, (inputs,), or None if they are unknown."""
+    """Compute `feature_importances_` (inputs,) as the library does; return None if unknown."""
     if source.startswith("lightgbm."):
         return splits
     if gain is None or len(forests) != 1:
         return None
-    if source.startswith("xgboost."):  # the mean gain of a split
+    if source.startswith("xgboost."):  # The importance is the mean gain of a split.
         return _normalize(np.divide(gain, splits, out=np.zeros(gain.size), where=splits > 0))
     if not source.startswith(("sklearn.ensemble.", "sklearn.tree.")) or "hist_gradient" in source:
         return None
@@ -159,12 +159,12 @@ def _compute_library_importances(
     gain_by_tree = np.zeros((ensemble.trees, gain.size))
     tree_and_input = (ensemble.node_roots(), owner[ensemble.feature])
     np.add.at(gain_by_tree, tree_and_input, ensemble.gain.astype(np.float64))
-    if "GradientBoosting" in source:  # `_gb.py`: shares of the total decrease
+    if "GradientBoosting" in source:  # scikit-learn's `_gb.py` uses shares of the total decrease.
         if ensemble.cover is not None:
             has_root = ensemble.roots >= 0
             gain_by_tree[has_root] /= ensemble.cover[ensemble.roots[has_root], None]
         return _normalize(gain_by_tree.sum(axis=0))
-    # `_forest.py`: the mean of the trees' shares
+    # scikit-learn's `_forest.py` uses the mean of the trees' shares.
     shares = [_normalize(tree) for tree in gain_by_tree if tree.sum() > 0]
     return _normalize(np.mean(shares, axis=0)) if shares else gain_by_tree.sum(axis=0)
 
@@ -195,7 +195,7 @@ class Weight:
 
 
 def read_weights(program: Program) -> list[Weight] | None:
-    """Return the weights of the linear model behind the explained output; None if unknown."""
+    """Return the weights of the linear model that computes the explained output, or None."""
     inputs, node = list(program.inputs), _find_last_sum(program)
     if node is None:
         return None
@@ -216,7 +216,7 @@ def read_weights(program: Program) -> list[Weight] | None:
 
 
 def _find_last_sum(program: Program) -> Node | None:
-    """Return the weighted sum behind the explained output, looking through links and casts."""
+    """Return the weighted sum from which links and casts make the explained output, or None."""
     name = find_explained_output(program)
     index = None if name is None else program.outputs[name]
     while index is not None:
@@ -234,7 +234,7 @@ MISSING = "missing"
 
 
 def find_column_names(program: Program, i: int) -> list[str | None]:
-    """Return the category, word or MISSING that each column of node i stands for, or None."""
+    """Return the category, word or MISSING for which each column of node i stands, or None."""
     node = program.nodes[i]
     if node.op == "concat":
         return [name for j in node.inputs for name in find_column_names(program, j)]
@@ -256,7 +256,7 @@ def find_column_names(program: Program, i: int) -> list[str | None]:
 
 
 def _name_one_hot_columns(program: Program, node: Node) -> list[str | None]:
-    """Return the categories behind the columns of a one-hot encoding, with "NULL" for missing."""
+    """Name the columns of a one-hot encoding after categories, with "NULL" for missing values."""
     encoder, width = program.nodes[node.inputs[0]], node.type.width
     while encoder.op not in ("encode", "input") and encoder.inputs:
         encoder = program.nodes[encoder.inputs[0]]
@@ -273,8 +273,8 @@ class TreeNode:
     """A node of a decision tree; number 0 is the root. A leaf has `values` instead of a test.
 
     `output` is the first of the outputs to which the tree adds. `column` is as in `Weight`.
-    `operator` is "<", "<=" or "in", with a threshold or category codes. `yes`, `no` and `missing`
-    are the children for rows that pass the test, fail it, or lack the value.
+    `operator` is "<" or "<=" with a threshold, or "in" with category codes. `yes`, `no` and
+    `missing` are the children for rows that pass the test, fail it, or lack the value.
     """
 
     node: int
@@ -310,7 +310,7 @@ def list_tree_nodes(program: Program, tree: int) -> list[TreeNode]:
 
 
 def _list_tree_nodes(program: Program, i: int, ensemble: Ensemble, tree: int) -> list[TreeNode]:
-    """List the nodes of a tree that reads node `i` of the Program."""
+    """List the nodes of tree `tree` in `ensemble`, which reads node `i` of the Program."""
     owner, names = find_owners(program)[i], find_column_names(program, i)
     inputs, nodes = list(program.inputs), list[TreeNode]()
     pending, numbers = [(int(ensemble.roots[tree]), 0)], {int(ensemble.roots[tree]): 0}

@@ -20,7 +20,7 @@ _COLUMN_BY_COLUMN = frozenset({"interpolate"})
 
 
 def find_owners(program: Program) -> list[Array]:
-    """Return, for each node, the owner of each column, int32: an input's index, NONE or SEVERAL."""
+    """Return the owner of each column of each node, int32: an input's index, NONE or SEVERAL."""
     input_index = {node: k for k, node in enumerate(program.inputs.values())}
     owners_of_nodes: list[Array] = []
     for i, node in enumerate(program.nodes):
@@ -36,10 +36,10 @@ InputSet = frozenset[int] | None
 
 
 def find_input_sets(program: Program, owners: Sequence[Array], i: int) -> list[InputSet]:
-    """Return the inputs on which each column of node i depends; None where they are unknown.
+    """Return the set of inputs on which each column of node i depends; a set is None if unknown.
 
-    A look-up of combinations depends on several inputs: the categories that it combines. CatBoost's
-    own contributions ignore tests of numbers in a combination, and so does this function
+    A lookup of combinations depends on several inputs: the categories that it combines. CatBoost's
+    contributions ignore tests of numbers in a combination, and so does this function
     (catboost/libs/fstr/shap_prepared_trees.cpp).
     """
     find_sets_of_node = partial(find_input_sets, program, owners)
@@ -65,7 +65,7 @@ def find_input_sets(program: Program, owners: Sequence[Array], i: int) -> list[I
 
 
 def _find_hashed_columns(program: Program, i: int) -> Array:
-    """Return which columns of a node are hashes of categories, bool (width,)."""
+    """Return which columns of node i are hashes of categories, bool (width,)."""
     node = program.nodes[i]
     if node.op == "concat":
         return np.concatenate([_find_hashed_columns(program, j) for j in node.inputs])
@@ -98,6 +98,6 @@ def _combine_owners(node: Node, input_owners: Sequence[Array]) -> Array:
 
 
 def _find_common_owner(column_owners: Array) -> int:
-    """Return the owner of a value that depends on columns with the owners `column_owners`."""
+    """Return the owner of a value that depends on columns whose owners are `column_owners`."""
     distinct = np.unique(column_owners[column_owners != NONE])
     return int(distinct[0]) if distinct.size == 1 else SEVERAL if distinct.size else NONE

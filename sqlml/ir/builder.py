@@ -58,15 +58,15 @@ class Builder:
         return value
 
     def input_dtype(self, name: str) -> DType | None:
-        """Return the dtype of input `name`; None if it does not exist yet."""
+        """Return the dtype of the input `name`, or None if no such input has been added."""
         return self._nodes[self._inputs[name]].type.dtype if name in self._inputs else None
 
     def input_of(self, node: Node, name: str | None = None) -> Value:
-        """Add and return the input `node` of another Program, renamed to `name` if it is given."""
+        """Add and return the input `node` of another Program, under the name `name` if given."""
         return self.input(**{**node.attrs, "name": name or str(node.attrs["name"])})
 
     def input_kind(self, name: str) -> str | None:
-        """Return DATETIME if the numbers of input `name` stand for dates, else None."""
+        """Return DATETIME if the numbers of the input `name` stand for dates, otherwise None."""
         return self._nodes[self._inputs[name]].attrs.get("kind") if name in self._inputs else None
 
     def constant(self, value: Array | float) -> Value:
@@ -91,7 +91,7 @@ class Builder:
         return Value(len(self._nodes) - 1, result_type)
 
     def concat(self, values: Sequence[Value]) -> Value:
-        """Concatenate (n, k) values along their columns; a single value is returned as it is."""
+        """Concatenate the columns of (n, k) values; return a single value unchanged."""
         return values[0] if len(values) == 1 else self.op("concat", *values)
 
     def linear(self, x: Value, weights: Array, bias: Array | float = 0.0) -> Value:
@@ -101,7 +101,7 @@ class Builder:
         return self.op("linear", x, weights=weights, bias=bias_vector)
 
     def first_columns(self, concat: Value) -> Array:
-        """Return the column at which each input of `concat` starts, then the total width, int64."""
+        """Return each input's first column in `concat`, followed by the total width, as int64."""
         if concat.index not in self._first_columns:
             widths = [self._nodes[i].type.width for i in self._nodes[concat.index].inputs]
             self._first_columns[concat.index] = np.cumsum([0, *widths], dtype=np.int64)
@@ -111,7 +111,7 @@ class Builder:
         return value if value.type.dtype == dtype else self.op("cast", value, dtype=dtype)
 
     def copy_node(self, node: Node, inputs: Sequence[Value]) -> Value:
-        """Append a copy of `node` that reads `inputs`, which have the types of its old inputs."""
+        """Append a copy of `node` that reads `inputs`, which have the same types as its inputs."""
         if node.op == "input":
             name = str(node.attrs["name"])
             if name in self._inputs:
@@ -132,10 +132,10 @@ class Builder:
         labels: Labels | tuple[Labels, ...] | None = None,
         order: tuple[str, ...] | None = None,
     ) -> Program:
-        """Build the Program; nodes that no output needs are left out.
+        """Build a Program from the nodes that `outputs` need.
 
-        `order` is the order of the inputs (default: the order of their first use), and keeps unused
-        inputs.
+        `order` lists the inputs in their order, and keeps those that are not used. By default, the
+        Program has only the used inputs, in the order of their first use.
         """
         names = tuple(self._inputs) if order is None else order
         is_live = [False] * len(self._nodes)
@@ -180,8 +180,8 @@ def rewrite(
     """Return a copy of `program` in which `rule` has replaced nodes.
 
     Only `outputs` (default: all) and the nodes that they need remain. Inputs that are no longer
-    used are dropped unless `keep_inputs`. With `ops`, the rule is called only for these operators,
-    and if it replaces nothing, `program` itself is returned.
+    used are dropped unless `keep_inputs`. If `ops` is given, the rule is called only for these
+    operators, and `program` itself is returned if the rule replaces nothing.
     """
     nodes = program.nodes
     first_index = 0  # The nodes before it are copied as they are.
@@ -225,6 +225,6 @@ def make_pass(*ops: str) -> Callable[[Rule], Callable[[Program], Program]]:
 
 
 def copy_retyped(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value:
-    """Append a copy of `node` that reads `inputs` of any types, and infer its type again."""
+    """Append a copy of `node` that reads `inputs` of any types, and infer the copy's type."""
     is_input = node.op == "input"
     return builder.input_of(node) if is_input else builder.op(node.op, *inputs, **node.attrs)

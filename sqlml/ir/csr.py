@@ -40,7 +40,7 @@ class Csr:
 
     @property
     def rows(self) -> Array:
-        """The row of each stored number, int64 (m,)."""
+        """The row index of each stored number, int64 (m,)."""
         return np.repeat(np.arange(self.shape[0]), np.diff(self.indptr))
 
     def with_data(self, data: Array) -> Csr:
@@ -57,7 +57,7 @@ class Csr:
 
 
 def from_dense(dense: Array) -> Csr:
-    """Convert a dense (n, k) matrix; all entries except zeros are stored, NaN included."""
+    """Convert a dense (n, k) matrix to a `Csr`, which stores all entries except zeros."""
     rows, columns = np.nonzero(dense)
     indptr = np.zeros(dense.shape[0] + 1, np.int64)
     np.cumsum(np.bincount(rows, minlength=dense.shape[0]), out=indptr[1:])
@@ -65,7 +65,7 @@ def from_dense(dense: Array) -> Csr:
 
 
 def concat_columns(matrices: Sequence[Any]) -> Any:
-    """Concatenate sparse and dense (n, k) matrices along their columns."""
+    """Concatenate the columns of sparse and dense (n, k) matrices."""
     sparse = [matrix if isinstance(matrix, Csr) else from_dense(matrix) for matrix in matrices]
     dtype = np.result_type(*[matrix.dtype for matrix in matrices])
     counts = [np.diff(matrix.indptr) for matrix in sparse]
@@ -108,7 +108,7 @@ class ColumnSelector:
 
 
 def multiply(x: Csr, weights: Array, bias: Array) -> Array:
-    """Return x @ weights (width, k) + bias (k,), dense (n, k)."""
+    """Return the dense matrix (n, k) x @ weights + bias; weights are (width, k), bias is (k,)."""
     scores: Array = np.zeros((x.shape[0], weights.shape[1]), x.dtype)
     rows = x.rows
     for column in range(weights.shape[1]):
@@ -118,7 +118,7 @@ def multiply(x: Csr, weights: Array, bias: Array) -> Array:
 
 
 def normalize_rows(x: Csr, norm: Literal["l1", "l2"]) -> Csr:
-    """Divide each row by its norm, which is summed in float64; rows of zeros stay zero."""
+    """Divide each row of `x` by its norm, which is summed in float64; rows of zeros stay zero."""
     rows = x.rows
     terms = np.abs(x.data) if norm == "l1" else x.data * x.data
     norms = np.bincount(rows, terms.astype(np.float64), minlength=x.shape[0])

@@ -24,7 +24,7 @@ def city_hash32(text: str) -> int:
 
 
 def city_hash64(s: bytes) -> int:
-    """Return the CityHash64 of bytes, in version 1.0."""
+    """Return the hash of the bytes `s` by version 1.0 of CityHash64."""
     size = len(s)
     if size <= 32:
         return _hash_up_to_16(s) if size <= 16 else _hash_up_to_32(s)
@@ -76,7 +76,7 @@ def _hash_up_to_32(s: bytes) -> int:
 def _hash_up_to_64(s: bytes) -> int:
     size = len(s)
 
-    # The original writes these steps twice, for the first and the last 32 bytes.
+    # CityHash's code repeats these steps for the first and for the last 32 bytes.
     def mix_half(a: int, z: int, middle: int, end: int) -> tuple[int, int]:
         b, c = _rotate(a + z, 52), _rotate(a, 37)
         a += middle
@@ -129,7 +129,7 @@ _MASK_32 = 0xFFFFFFFF
 
 
 def murmur3(content: bytes) -> int:
-    """Return the MurmurHash3 of bytes with seed 0, as a signed number of 32 bits.
+    """Return the MurmurHash3 of bytes with seed 0, as a signed 32-bit integer.
 
     scikit-learn's hashing vectorizer derives a word's column and sign from it.
 

@@ -50,7 +50,7 @@ _VARINT, _LENGTH, _FIXED_BYTES = 0, 2, {1: 8, 5: 4}
 def check_content(content: bytes) -> None:
     """Raise ArtifactError if a serialised onnx.ModelProto is damaged or too large.
 
-    Raise UnsupportedModelError if it has operators from domains other than `DOMAINS`, local
+    Raise UnsupportedModelError if the model has operators from domains other than `DOMAINS`, local
     functions, weights in other files, sparse weights, or a Loop.
     """
     # onnxruntime would read its own format, which this function cannot check.
@@ -98,7 +98,7 @@ def check_content(content: bytes) -> None:
 
 
 def _read_varint(content: bytes, offset: int, end: int) -> tuple[int, int]:
-    """Return the variable-length integer at `offset` (7 bits per byte), and the offset after it."""
+    """Decode a variable-length integer (7 bits per byte); return it and the offset after it."""
     value = shift = 0
     while offset < end and shift < 70:
         byte = content[offset]

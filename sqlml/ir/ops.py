@@ -80,7 +80,7 @@ OPS: Mapping[str, Op] = {op.name: op for op in TABLE}
 
 
 def infer(op: str, types: Types, attrs: Attrs) -> TensorType:
-    """Return the result type of `op`; raise ProgramError if types or attributes do not fit."""
+    """Return the result type of `op`; raise ProgramError if `types` or `attrs` do not fit it."""
     operator = OPS.get(op)
     if operator is None:
         raise ProgramError(f"unknown operator {op!r}")
@@ -132,7 +132,7 @@ OUTPUTS = ("label", "proba", "score", "samples", "transform")
 
 
 def verify(program: Program) -> Program:
-    """Return `program` if it is legal; otherwise raise ProgramError, naming the node or label."""
+    """Return `program` if it is legal; otherwise raise a ProgramError that names the problem."""
     for i, node in enumerate(program.nodes):
         if any(not 0 <= j < i for j in node.inputs):
             raise ProgramError(f"node {i} ({node.op}) reads a node that does not come before it")
@@ -172,7 +172,7 @@ def verify(program: Program) -> Program:
 
 
 def find_invalid_unicode(program: Program) -> str | None:
-    """Return a string with an unpaired surrogate, which databases reject; None without one."""
+    """Return the first string with an unpaired surrogate, which databases reject, or None."""
     values = (value for node in program.nodes for value in node.attrs.values())
     strings = (text for value in values for text in _iterate_strings(value))
     return next((text for text in strings if not is_unicode(text)), None)

@@ -20,7 +20,7 @@ Attrs = Mapping[str, Any]
 
 
 def freeze(attrs: Mapping[str, Any]) -> Attrs:
-    """Return a read-only view of `attrs` whose arrays are contiguous and cannot be written to."""
+    """Return a read-only view of `attrs`, whose arrays are contiguous and read-only as well."""
     frozen: dict[str, Any] = {}
     for key, value in attrs.items():
         if isinstance(value, np.ndarray):
@@ -38,7 +38,7 @@ def freeze(attrs: Mapping[str, Any]) -> Attrs:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """An operator: its name in `ops.OPS`, the nodes it reads, its attributes and result type."""
+    """An operator: its name in `ops.OPS`, its input nodes, its attributes and its result type."""
 
     op: str
     inputs: tuple[int, ...]
@@ -56,7 +56,7 @@ class Program:
     (score_samples) and `transform` (n, width). `labels` has one set of classes per target; it is
     empty for a regressor or a transformer. A model of T targets has a `label` of T columns, and a
     `proba` with the probabilities of all targets' classes side by side. If
-    `has_one_probability_per_target`, it has only the second class of each (binary) target.
+    `has_one_probability_per_target`, `proba` has only the second class of each binary target.
     """
 
     nodes: tuple[Node, ...]
@@ -98,12 +98,12 @@ class Program:
 
     @property
     def target_count(self) -> int:
-        """Number of values that `label` has per row; 0 for a transformer."""
+        """The number of values per row in the output `label`; 0 for a transformer."""
         return self.output_type("label").width if "label" in self.outputs else len(self.labels)
 
     @property
     def has_one_probability_per_target(self) -> bool:
-        """Whether `proba` has one column per target instead of one per class."""
+        """Whether the output `proba` has one column per target instead of one per class."""
         num_targets, num_classes = len(self.labels), sum(map(len, self.labels))
         has_several_targets = num_targets > 1 and "proba" in self.outputs
         return has_several_targets and self.output_type("proba").width == num_targets != num_classes
@@ -210,7 +210,7 @@ def _summarize_trees(ensemble: Ensemble) -> str:
 
 
 def _abbreviate(value: Any, limit: int = 6) -> str:
-    """Return the repr of `value`, shortened: a long array is replaced by its dtype and shape."""
+    """Return a short repr of `value`, which shows only the dtype and shape of a long array."""
     if isinstance(value, np.ndarray):
         text = repr(value.tolist()) if value.size <= limit else ""
         if text and len(text) <= MAX_PRINTED_CHARACTERS:

@@ -34,7 +34,7 @@ FUNCTIONS: Mapping[str, Function] = {
 def run(
     program: Program, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None
 ) -> dict[str, Array]:
-    """Return `outputs` (default: all) of a batch by name, each (n, k) of the output's dtype.
+    """Compute `outputs` (default: all) for a batch of rows; return (n, k) arrays by output name.
 
     `inputs` are (n,) or (n, width), of the input's dtype or a dtype that casts to it; strings are
     objects with None for NULL. All have the same n, which may be 0. Raise InputTypeError if an
@@ -58,7 +58,7 @@ def run(
 
 
 def compute_node(program: Program, known_values: Mapping[int, Array], target: int) -> Array | None:
-    """Compute node `target` from the values of other nodes; None if it needs an input or check."""
+    """Compute node `target` from known values; return None if it needs an input or a check."""
     values = dict(known_values)
     pending = [target]
     while pending:
@@ -78,7 +78,7 @@ def compute_node(program: Program, known_values: Mapping[int, Array], target: in
 
 
 def _find_last_uses(program: Program, outputs: Sequence[str]) -> dict[int, int]:
-    """Map each node that `outputs` need to the last node that reads it."""
+    """Map each node that `outputs` need to the last node that reads the node's value."""
     last_use = {program.outputs[name]: len(program.nodes) for name in outputs}
     for i in range(len(program.nodes) - 1, -1, -1):
         if i in last_use:
@@ -88,7 +88,7 @@ def _find_last_uses(program: Program, outputs: Sequence[str]) -> dict[int, int]:
 
 
 def convert_input(node: Node, inputs: Mapping[str, Array]) -> Array:
-    """Return the batch's array for the input `node`, (n, width), in the dtype of the node."""
+    """Convert the array for the input `node` to (n, width) and to the dtype of the node."""
     name = str(node.attrs["name"])
     if name not in inputs:
         raise InputTypeError(f"the batch has no column {name!r}")

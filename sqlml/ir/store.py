@@ -60,7 +60,7 @@ STORABLE_DTYPES: Mapping[str, tuple[str, ...]] = {
 
 
 def pack_array(array: Array) -> tuple[bytes, str, bool]:
-    """Return the stored bytes of `array`, their dtype, and whether they are shuffled."""
+    """Return the bytes to store for `array`, their dtype, and whether they are shuffled."""
     narrowed = _narrow_array(np.ascontiguousarray(array))
     flat, size = narrowed.reshape(-1), narrowed.dtype.itemsize
     if size == 1 or flat.size < 16:
@@ -73,9 +73,9 @@ def pack_array(array: Array) -> tuple[bytes, str, bool]:
 def unpack_array(
     stored: memoryview, dtype: str, shape: tuple[int, ...], stored_dtype: str, shuffled: bool
 ) -> Array:
-    """Return the array whose bytes `stored` starts with; raise ValueError if it does not fit.
+    """Read an array at the start of `stored`; raise ValueError if the bytes do not fit.
 
-    The other parameters are the array's dtype and shape, and how `pack_array` stored it.
+    The array has this `dtype` and `shape`; `pack_array` returned `stored_dtype` and `shuffled`.
     """
     if dtype not in STORABLE_DTYPES or stored_dtype not in (dtype, *STORABLE_DTYPES[dtype]):
         raise ValueError(f"an array of {dtype} stored as {stored_dtype}")
@@ -138,7 +138,7 @@ _MAX_WIDENING = 8
 
 
 def dumps(program: Program, about: Mapping[str, Any] | None = None) -> bytes:
-    """Serialize a Program deterministically; `about` is the JSON description in a model file."""
+    """Serialize a Program deterministically; `about` is the description to add to model files."""
     payload = bytearray()
     start_of_blob: dict[bytes, int] = {}
 
@@ -187,7 +187,7 @@ def _compress(content: bytes | bytearray) -> bytes:
 
 
 def _encode_header(text: bytes) -> bytes:
-    """Return the JSON `text` of a header as it is stored, compressed if that is shorter."""
+    """Return the stored form of a header's JSON `text`, compressed if that is shorter."""
     frame = _compress(text)
     if len(frame) + 5 >= len(text) or len(text) > len(frame) * _MAX_HEADER_RATIO:
         return text
@@ -195,7 +195,7 @@ def _encode_header(text: bytes) -> bytes:
 
 
 def read_header(stored: bytes) -> Any:
-    """Return the JSON document of a header that `_encode_header` has encoded."""
+    """Return the JSON document in a header that `_encode_header` encoded."""
     if stored[:1] == b"z":
         (size,) = _HEADER_LENGTH.unpack_from(stored, 1)
         frame = stored[1 + _HEADER_LENGTH.size :]
@@ -206,7 +206,7 @@ def read_header(stored: bytes) -> Any:
 
 
 def read_description(blob: bytes) -> Mapping[str, Any] | None:
-    """Return the description in a stored model, an unchecked JSON object, or None."""
+    """Return the description in a stored model, an unchecked JSON object; None without one."""
     (size,) = _HEADER_LENGTH.unpack_from(blob, _PREAMBLE.size - _HEADER_LENGTH.size)
     about = read_header(blob[_PREAMBLE.size : _PREAMBLE.size + size]).get("about")
     if about is not None and not isinstance(about, dict):
@@ -235,7 +235,7 @@ def loads(blob: bytes) -> Program:
 
 
 def _check_foreign_models(program: Program) -> None:
-    """Check the ONNX graphs and torch modules in `program` again, as their importers did."""
+    """Repeat the checks that importers make on the ONNX graphs and torch modules of `program`."""
     # A foreign model may have several nodes, one for each of its outputs.
     nodes = [node for node in program.nodes if node.op in FOREIGN_MODELS]
     for op, content in {(n.op, n.attrs[FOREIGN_MODELS[n.op][0]].tobytes()) for n in nodes}:
@@ -354,7 +354,7 @@ MAX_PROTO_BYTES = (1 << 31) - 1
 
 
 def embed_program(proto: Any, stored: bytes) -> None:
-    """Add a Program from `dumps` to the onnx.ModelProto `proto` unless that gets too large."""
+    """Add a Program, as `dumps` stored it, to the onnx.ModelProto `proto` if there is room."""
     text = base64.b64encode(stored).decode("ascii")
     if proto.ByteSize() + len(text) + 1024 > MAX_PROTO_BYTES:
         return
@@ -363,7 +363,7 @@ def embed_program(proto: Any, stored: bytes) -> None:
 
 
 def read_embedded_program(proto: Any) -> Program | None:
-    """Return the Program in an onnx.ModelProto; None if it is missing or the graph has changed."""
+    """Return the Program in an onnx.ModelProto; None without one, or if the graph has changed."""
     metadata = {prop.key: prop.value for prop in proto.metadata_props}
     if PROGRAM_KEY not in metadata or metadata.get(GRAPH_DIGEST_KEY) != _hash_graph(proto):
         return None
@@ -375,7 +375,7 @@ def read_embedded_program(proto: Any) -> Program | None:
 
 
 def _hash_graph(proto: Any) -> str:
-    """Return the sha256 of the graph and of the operator sets that it uses."""
+    """Return the sha256 of the graph in `proto` and of the operator sets that the graph uses."""
     digest = hashlib.sha256(proto.graph.SerializeToString(deterministic=True))
     for domain, version in sorted((opset.domain, opset.version) for opset in proto.opset_import):
         digest.update(f"\n{domain} {version}".encode())

@@ -32,7 +32,7 @@ DTYPES: Mapping[int, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """A reference to a tensor or a number of the graph by its name."""
+    """A reference, by name, to a tensor or a number in the graph."""
 
     name: str
 
@@ -44,7 +44,7 @@ class DTypeArg:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A device, a layout or a memory format (`number` is torch's), which changes no values."""
+    """A device, layout or memory format (torch's `number` for it), which changes no values."""
 
     kind: str
     number: int = 0
@@ -75,7 +75,7 @@ class Input:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExportedModule:
-    """An exported module; `content` has the bytes of its archive.
+    """An exported module, whose archive has the bytes `content`.
 
     `constants` maps names to weights. The module returns the tensor `output` of `dtype` and `shape`
     (shape[0] is ROWS).
@@ -164,7 +164,7 @@ class _ArchiveReader:
         )
 
     def read_document(self) -> tuple[str, Any]:
-        """Return the name and the JSON document of the only model in the archive."""
+        """Return the name and the JSON document of the archive's only model."""
         models = self.find_names("models/", ".json")
         if "data.pkl" in self.names:
             raise ArtifactError(
@@ -216,14 +216,14 @@ class _ArchiveReader:
         return self.zip.read(self.names[name])
 
     def read_entries(self, folder: str, file_prefix: str) -> dict[str, tuple[str, Any]]:
-        """Map the name of each tensor in a folder to (file in the archive, metadata)."""
+        """Map the name of each tensor in `folder` to a pair: file in the archive, metadata."""
         prefix = f"data/{folder}/"
         configs = self.find_names(prefix + file_prefix, ".json")
         metadata = json.loads(self.read_bytes(configs[0]))["config"] if configs else {}
         return {name: (prefix + meta["path_name"], meta) for name, meta in metadata.items()}
 
     def read_tensor(self, file_and_metadata: tuple[str, Any]) -> Array:
-        """Read a tensor by its offset and strides, after a check that these stay in its file."""
+        """Read a tensor by its offset and strides, after checking that they stay in its file."""
         file_name, metadata = file_and_metadata
         if metadata["use_pickle"] is not False:
             raise UnsupportedModelError(

@@ -41,7 +41,7 @@ class TreeShape:
 
     @property
     def steps(self) -> Array:
-        """Mean length of a path in each tree, float64 (T,)."""
+        """The mean length of the paths in each tree, float64 (T,)."""
         return np.asarray(self.inside.sum(1))
 
 
@@ -62,7 +62,7 @@ def _measure_tree_shape(ensemble: Ensemble) -> TreeShape:
         return counts.reshape(ensemble.trees, level_count)
 
     is_leaf = np.concatenate([ensemble.left, ensemble.right]) < 0
-    leaf_depth = np.tile(depth_of_node, 2)[is_leaf]  # Depth of the leaf's parent.
+    leaf_depth = np.tile(depth_of_node, 2)[is_leaf]  # The leaf's parent has this depth.
     tree_of_leaf = np.tile(tree_of_node, 2)[is_leaf]
     leaf_counts = np.maximum(np.bincount(tree_of_leaf, minlength=ensemble.trees), 1)[:, None]
     leaves_below = count_by_level(tree_of_leaf, leaf_depth)[:, ::-1].cumsum(1)[:, ::-1]
@@ -112,7 +112,7 @@ def find_oblivious_trees(ensemble: Ensemble) -> Array:
 
 
 def _number_sets(ensemble: Ensemble) -> Array:
-    """Return a number for each node's set: the same for equal sets, and -1 without a set."""
+    """Return a number for the set of each node: equal sets share a number; -1 means no set."""
     numbers = np.full(ensemble.nodes, -1, np.int64)
     if ensemble.categorical is None or ensemble.set_offsets is None or ensemble.set_words is None:
         return numbers
@@ -164,7 +164,7 @@ def unify_decisions(ensemble: Ensemble) -> Decisions:
 
 
 def find_largest_below(value: Array) -> Array:
-    """Return, for each entry, the largest smaller float of its dtype; NaN for minus infinity.
+    """Return the largest float below each entry of `value`; NaN for minus infinity.
 
     >>> find_largest_below(np.array([1.0, -np.inf]))
     array([ 1., nan])

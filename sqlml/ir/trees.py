@@ -39,9 +39,9 @@ class Ensemble:
     the words `set_offsets[i]` to `set_offsets[i+1] - 1`; category c is bit c % 32 of word c // 32.
 
     Optional statistics, float32|float64: cover (M,) and leaf_cover (L,) are the number of training
-    rows that reached a node, or the sum of their weights or hessians. gain (M,) is the improvement
-    by a node's test, rounded to float32. input_least and input_most, one number per column of the
-    input, bound the values that the input can have.
+    rows that reached a node, or the sum of their weights or hessians. gain (M,) is how much a
+    node's test improved the fit, in float32. input_least and input_most, one number per column of
+    the input, bound the values that the input can have.
     """
 
     roots: Array
@@ -99,7 +99,7 @@ class Ensemble:
         return np.repeat(trees, counts).astype(np.int32)
 
     def depths(self) -> Array:
-        """Return the depth of each inner node, int32 (M,): 0 for roots and beyond the limit."""
+        """Return each inner node's depth, int32 (M,): 0 for roots and beyond `MAX_TREE_DEPTH`."""
         arrays = (self.roots, self.left, self.right)
         return cache_by_arrays("depths", arrays, self._compute_depths)
 
@@ -116,18 +116,18 @@ class Ensemble:
         return depths
 
     def tree_depths(self) -> Array:
-        """Return the number of tests on the longest path of each tree, int64 (T,)."""
+        """Return the number of tests on each tree's longest path, int64 (T,)."""
         depth = np.zeros(self.trees, np.int64)
         np.maximum.at(depth, self.node_roots(), self.depths().astype(np.int64) + 1)
         return depth
 
     @property
     def depth(self) -> int:
-        """The number of tests on the longest path: 0 if every tree is a single leaf."""
+        """The number of tests on the longest path of any tree; 0 if every tree is a single leaf."""
         return int(self.depths().max()) + 1 if self.nodes else 0
 
     def check(self, x: TensorType) -> None:
-        """Raise ProgramError unless the arrays fit each other and an input of type `x`."""
+        """Raise ProgramError unless the arrays match each other and an input of type `x`."""
         num_nodes, num_trees = self.feature.size, self.roots.size
         _require(x.dtype in FLOATS and x.rowwise and len(x.shape) == 2, f"cannot read {x!r}")
         self._check_array("roots", "int32", num_trees)
@@ -231,7 +231,7 @@ BATCH_NODES = 1 << 13
 
 
 def build_ensemble(raw: RawTrees, *, target: Array, base: Array, compare: str) -> Ensemble:
-    """Build an Ensemble of the nodes that a root reaches, with leaf values of `base`'s dtype."""
+    """Build an Ensemble from the nodes below the roots; leaf values get the dtype of `base`."""
     collector = TreeCollector(base.dtype)
     for batch in _split_into_batches(raw):
         collector.add(batch)
@@ -290,9 +290,9 @@ class TreeCollector:
             raise ProgramError("the trees have more nodes than an ensemble can have")
 
     def _add_statistic(self, name: str, numbers: Array | None) -> None:
-        """Append a batch's numbers for a statistic; mark it as missing if they are None or invalid.
+        """Append a batch's `numbers` to a statistic; None or invalid numbers mark it as missing.
 
-        `build` leaves out a statistic that any batch lacks.
+        `build` leaves out a statistic that is missing in any batch.
         """
         is_gain = name == "gain"
         narrowed = None if numbers is None else _narrow_statistic(numbers, may_round=is_gain)
@@ -352,7 +352,7 @@ def _split_into_batches(raw: RawTrees) -> Iterator[RawTrees]:
 def _number_nodes(
     is_counted: Array, roots: Array, left: Array, right: Array, parents: Sequence[Array]
 ) -> Array:
-    """Return, for each node, how many counted nodes precede it in pre-order, int32 (n,).
+    """Return how many counted nodes precede each node in pre-order, int32 (n,).
 
     `parents` has the inner nodes of each level, from the roots down.
     """
@@ -369,7 +369,7 @@ def _number_nodes(
 
 
 def _narrow_statistic(numbers: Array, may_round: bool) -> Array:
-    """Convert to float32 if this is exact or `may_round`, else to float64."""
+    """Convert `numbers` to float32 if that is exact or `may_round`, otherwise to float64."""
     with np.errstate(over="ignore"):
         narrowed = numbers.astype(np.float32, copy=False)
     is_exact = numbers.dtype == np.float32 or bool((narrowed.astype(np.float64) == numbers).all())
@@ -377,7 +377,7 @@ def _narrow_statistic(numbers: Array, may_round: bool) -> Array:
 
 
 def _clean_children(child_numbers: Array, is_leaf: Array) -> Array:
-    """Return the child indices as int32, with -1 if out of range or if the parent is a leaf."""
+    """Return the child numbers as int32, with -1 for children of leaves or numbers out of range."""
     children = np.asarray(child_numbers)
     if children.dtype.kind not in "iu":
         children = children.astype(np.int64)
@@ -386,7 +386,7 @@ def _clean_children(child_numbers: Array, is_leaf: Array) -> Array:
 
 
 def _find_levels(roots: Array, left: Array, right: Array, is_leaf: Array) -> list[Array]:
-    """Return the nodes of each level, int32, from the roots down; reject anything but trees."""
+    """Return each level's nodes, int32, from the roots down; reject anything but trees."""
     num_nodes = is_leaf.size
     visited = np.zeros(num_nodes, bool)
     levels: list[Array] = []
@@ -413,7 +413,7 @@ def _reorder(values: Array, positions: Array) -> Array:
 
 
 def _build_bitsets(sets: Mapping[int, Array], num_nodes: int) -> dict[str, Array]:
-    """Return an Ensemble's categorical attributes from the categories that go left at each node."""
+    """Encode the categories that go left at each node as the categorical arrays of an Ensemble."""
     categorical = np.zeros(num_nodes, bool)
     word_counts = np.zeros(num_nodes + 1, np.int32)
     words: list[Array] = []

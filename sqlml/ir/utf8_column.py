@@ -29,7 +29,7 @@ class TextColumn:
 
     @classmethod
     def from_values(cls, values: Any) -> TextColumn:
-        """Convert an Arrow or numpy array; objects other than str become missing."""
+        """Convert an Arrow or numpy array; entries that are not strings become missing."""
         if isinstance(values, TextColumn):
             return values
         if isinstance(values, pa.Array | pa.ChunkedArray):
@@ -81,7 +81,7 @@ class TextColumn:
         return TextColumn(self.data, self.start[rows], self.stop[rows], self.missing[rows])
 
     def addresses(self) -> tuple[Array, Array]:
-        """Return the addresses of the start and the end of each string, int64 (n,) each."""
+        """Return the memory addresses where each string starts and ends, int64 (n,) each."""
         base_address = self.data.ctypes.data
         return self.start + base_address, self.stop + base_address
 
@@ -98,7 +98,7 @@ _OFFSET_TYPES = (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
 
 
 def pack_words(words: Iterable[str]) -> tuple[Array, Array]:
-    """Return the UTF-8 bytes of all words as one uint8 array, and the end of each word, int64."""
+    """Return all words' UTF-8 bytes in one uint8 array, and the end offset of each word, int64."""
     encoded = [word.encode("utf-8", CODEC) for word in words]
     data = np.frombuffer(b"".join(encoded), np.uint8)
     return data, np.cumsum([len(e) for e in encoded], dtype=np.int64)
@@ -111,7 +111,7 @@ def unpack_words(data: Array, ends: Array) -> list[str]:
 
 
 def select_words(data: Array, ends: Array, indices: Array) -> tuple[Array, Array]:
-    """Select the words `indices`; the arguments and the result have the form of `pack_words`."""
+    """Select packed words by index; `data`, `ends` and the result have the form of `pack_words`."""
     sizes = np.diff(ends, prepend=0)
     selected_sizes = sizes[indices]
     selected_ends = np.cumsum(selected_sizes)
@@ -120,7 +120,7 @@ def select_words(data: Array, ends: Array, indices: Array) -> tuple[Array, Array
 
 
 def is_well_formed(data: Array, ends: Array) -> bool:
-    """Return whether `unpack_words` can read the words: ends never decrease, words are UTF-8."""
+    """Return whether `unpack_words` can read the words: `ends` never decreases, words are UTF-8."""
     if data.dtype != np.uint8 or data.ndim != 1 or ends.dtype != np.int64 or ends.ndim != 1:
         return False
     if not ends.size:

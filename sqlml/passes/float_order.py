@@ -61,7 +61,7 @@ def find_last_true(
 def find_turning_point(
     holds: Callable[[Array], Array], dtype: np.dtype[Any]
 ) -> tuple[float, float, bool] | None:
-    """Return the two neighbouring floats between which `holds` changes, and if it is true above.
+    """Return the neighbouring floats between which `holds` changes, and if it is true above them.
 
     Return None if `holds` never changes, or changes more than once among the evaluated floats.
 
@@ -93,7 +93,7 @@ def find_turning_point(
 
 
 def _get_floats_at(positions: Array, dtype: np.dtype[Any]) -> Array:
-    """Return the floats at `positions` in the order of all floats, where position 0 is zero."""
+    """Return the floats at `positions` in the sequence of all floats, where 0.0 has position 0."""
     magnitudes = np.abs(positions).astype(_BITS[dtype.name]).view(dtype)
     return np.where(positions < 0, -magnitudes, magnitudes).astype(dtype)
 
@@ -113,7 +113,7 @@ class Threshold:
 def find_margin_threshold(
     program: Program, column: int, comparison: str, bound: float
 ) -> Threshold | None:
-    """Return the comparison of the score that holds where `proba[column] comparison bound` does.
+    """Convert the comparison `proba[column] comparison bound` to a comparison of the score.
 
     Return None if the score alone does not determine the probability, or if no threshold fits.
     """
@@ -136,7 +136,7 @@ def find_margin_threshold(
 
 
 def _find_score(program: Program) -> int | None:
-    """Return the node of a score of one float per row, below lossless casts; None without one."""
+    """Return the node of the score before lossless casts; None unless it is one float per row."""
     if "score" not in program.outputs or "proba" not in program.outputs:
         return None
     index = program.outputs["score"]
@@ -169,7 +169,7 @@ _STEPS = ("add", "sub", "mul", "div", "maximum", "minimum")
 
 
 def match_step(b: Builder, x: Value) -> tuple[Value, Step] | None:
-    """If a step computes `x` from a value, return this value and the step; otherwise None."""
+    """If a step computes `x`, return the step's input and the step; otherwise return None."""
     node = b.node(x)
     if node.op == "cast":
         source = b.value(node.inputs[0])

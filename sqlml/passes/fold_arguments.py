@@ -64,7 +64,7 @@ def fold_arguments(program: Program, arguments: Arguments, sums: bool = True) ->
 
 
 def rejects_arguments(program: Program, arguments: Arguments) -> bool:
-    """Return whether a check of `program` rejects one of the arguments."""
+    """Return whether a check in `program` rejects one of `arguments`."""
     known_columns = _find_known_columns(program, arguments)
     node_values = _compute_values(program, arguments)
 
@@ -77,7 +77,7 @@ def rejects_arguments(program: Program, arguments: Arguments) -> bool:
 
 
 def _compute_values(program: Program, arguments: Arguments) -> list[Array]:
-    """Return the value of every node for one row; only known columns are meaningful."""
+    """Return each node's value in one row; only columns fixed by `arguments` are meaningful."""
     values: list[Array] = []
     with np.errstate(all="ignore"):
         for node in program.nodes:
@@ -97,7 +97,7 @@ def _compute_values(program: Program, arguments: Arguments) -> list[Array]:
 
 
 def _find_known_columns(program: Program, arguments: Arguments) -> list[Array]:
-    """Return, for every node, which of its columns the arguments determine, bool (width,)."""
+    """Return which columns of each node the arguments determine, bool (width,)."""
     known_columns: list[Array] = []
     for node in program.nodes:
         width = node.type.width if len(node.type.shape) == 2 else 1
@@ -118,7 +118,7 @@ def _find_known_columns(program: Program, arguments: Arguments) -> list[Array]:
 
 
 def specialize_trees(ensemble: Ensemble, is_known: Array, row_values: Array) -> Ensemble:
-    """Specialize `ensemble` for rows whose features have `row_values` where `is_known`."""
+    """Specialize `ensemble` for rows with `row_values` in the features that `is_known` marks."""
     decided_nodes = np.flatnonzero(is_known[ensemble.feature])
     if not decided_nodes.size:
         return ensemble
@@ -131,7 +131,7 @@ def specialize_trees(ensemble: Ensemble, is_known: Array, row_values: Array) -> 
         final_target[node] = child if child < 0 else final_target[child]
 
     def resolve_children(children: Array) -> Array:
-        """Return the numbers of children for RawTrees, in which leaf k has the number M + k."""
+        """Convert the numbers of children to those of RawTrees, where leaf k is node M + k."""
         targets = np.where(children >= 0, final_target[np.maximum(children, 0)], children)
         return np.where(targets >= 0, targets, ensemble.nodes + ~targets)
 

@@ -46,12 +46,12 @@ class Chain:
 
 
 def fold_into_trees(program: Program) -> Program:
-    """Return `program` with the monotone steps in front of its trees folded into thresholds."""
+    """Fold the monotone steps in front of the trees of `program` into the trees' thresholds."""
     return rewrite(program, _fold_steps, ops=("tree_ensemble",))
 
 
 def fold_casts_into_trees(program: Program) -> Program:
-    """Fold all steps, even chains of only casts, since SQL engines cannot cast 1e300 to FLOAT."""
+    """Fold steps into trees, even chains of casts only: SQL engines cannot cast 1e300 to FLOAT."""
     return rewrite(program, partial(_fold_steps, fold_casts=True), ops=("tree_ensemble",))
 
 
@@ -77,7 +77,7 @@ def _fold_steps(
 
 
 def match_step_or_impute(b: Builder, x: Value) -> tuple[Value, Step | Impute] | None:
-    """If a step or imputer computes `x`, return its input and the step; otherwise None."""
+    """If a step or imputer computes `x`, return its input and itself; otherwise return None."""
     node = b.node(x)
     if node.op == "impute" and np.isnan(node.attrs["missing"]):
         return b.value(node.inputs[0]), Impute(node.attrs["fill"])
@@ -93,7 +93,7 @@ def _find_chain(b: Builder, x: Value) -> Chain:
 
 
 def _fold_thresholds(ensemble: Ensemble, chain: Chain) -> Array | None:
-    """Return thresholds for tests of `chain.x`; None if a test always or never holds."""
+    """Return the thresholds of tests on `chain.x`, or None if a test always or never holds."""
     fields = [("feature", ensemble.feature.dtype), ("threshold", ensemble.threshold.dtype)]
     pairs = np.zeros(ensemble.nodes, fields)
     pairs["feature"], pairs["threshold"] = ensemble.feature, ensemble.threshold

@@ -46,7 +46,7 @@ def _cast_or_fold(b: Builder, x: Value, dtype: str) -> Value:
 
 
 def _fold_cast(b: Builder, x: Value, dtype: str) -> Value | None:
-    """Return an existing value that equals a cast of `x` to `dtype`; None without one."""
+    """Return an existing value that equals `x` cast to `dtype`, or None without such a value."""
     if x.type.dtype == dtype:
         return x
     source = b.node(x)
@@ -62,7 +62,7 @@ def fold_select(b: Builder, x: Value, indices: Array) -> Value:
 
 
 def _fold_select(b: Builder, x: Value, indices: Array) -> Value | None:
-    """Return columns `indices` of `x` without a select of `x`; None if nothing can be folded."""
+    """Fold a select of columns `indices` into `x`; return None if there is nothing to fold."""
     width = x.type.width
     if indices.size == width and np.array_equal(indices, np.arange(width)):
         return x
@@ -87,7 +87,7 @@ def flatten_concat(b: Builder, x: Value) -> list[Value]:
 def select_from_concat(
     b: Builder, x: Value, indices: Array, select_from: Callable[[Value, Array], Value]
 ) -> list[Value]:
-    """Select columns of the concat `x`; `select_from` is called per run of columns of an input."""
+    """Select columns of the concat `x`; call `select_from` once per run of columns of one input."""
     input_indices, first_columns = b.node(x).inputs, b.first_columns(x)
     input_of_column = np.searchsorted(first_columns, indices, "right") - 1
     starts = np.flatnonzero(np.diff(input_of_column)) + 1
@@ -102,7 +102,7 @@ def _merge_neighbours(b: Builder, values: Sequence[Value]) -> list[Value]:
 
 
 def _find_merge_key(b: Builder, x: Value) -> tuple[object, ...]:
-    """Return a key for merging: the value from which `x` selects, and the casts above it."""
+    """Return a key for merging `x`: the value from which it selects, and the casts above it."""
     casts: list[object] = []
     while (node := b.node(x)).op == "cast":
         casts.append(node.type.dtype)

@@ -36,7 +36,7 @@ def _fold_abs(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
 
 
 def _merge_bounds(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
-    """Fold maximum(maximum(x, c), d) into maximum(x, max(c, d)), and minimum likewise."""
+    """Fold maximum(maximum(x, c), d) into maximum(x, max(c, d)); fold minimum in the same way."""
     source = b.node(inputs[0])
     if source.op != node.op:
         return None
@@ -91,7 +91,7 @@ def compare_margins(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | 
     """Turn a comparison of a sigmoid with a number into a comparison of the margin.
 
     The sigmoid never decreases, so bisection finds the float from which on sigmoid(x) > p holds. If
-    rounding makes it decrease near this float, nothing is changed.
+    rounding makes the sigmoid decrease near this float, nothing is changed.
     """
     left, right = (b.node(value) for value in inputs)
     if left.op != "sigmoid" or right.op != "constant" or right.attrs["value"].size != 1:

@@ -20,7 +20,7 @@ from sqlml.types import Array
 
 
 def fold_scaling(program: Program) -> Program:
-    """Return `program` with its scalers folded into linear weights, if that is allowed."""
+    """Fold the scalers of `program` into the weights of linear models where that is allowed."""
     if program.labels and "label" in program.outputs:
         return program
     return rewrite(program, _fold_scalers, ops=("linear",))
@@ -44,7 +44,7 @@ def _fold_scalers(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | No
 
 
 def _find_scaling(b: Builder, x: Value) -> tuple[Value, Array, Array]:
-    """Return (v, f, s) such that `x` equals v * f + s, with one f and s per column of value v."""
+    """Return (v, f, s) such that `x` equals v * f + s; f and s have a number per column of v."""
     unscaled, steps = x, list[Step]()
     while (match := match_step(b, x)) is not None and match[1].op in ("add", "sub", "mul", "div"):
         x = match[0]

@@ -22,7 +22,7 @@ def lower_linear_leaves(b: Builder, leaves: Value, x: Value, attrs: Attrs) -> Va
     """Lower a linear_leaves operator on `leaves` (n, trees) and `x` (n, features).
 
     All trees are computed at once, term by term: tables have the weight and the feature of each
-    leaf's k-th term. Terms are added in the order of the reference, so the results are equal.
+    leaf's k-th term. Terms are added in the reference interpreter's order, so results are equal.
     """
     missing_values, weights = attrs["value"], attrs["weights"]
     begin, feature = (attrs[name].astype(np.int64) for name in ("begin", "feature"))
@@ -57,7 +57,7 @@ MAX_CATEGORIES = 256
 
 
 def lower_model_ops(program: Program) -> Program:
-    """Return `program` with all model operators except trees lowered."""
+    """Lower all model operators of `program` to tensor operators, except for trees."""
 
     def rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
         lower_node = LOWERINGS.get(node.op)
@@ -68,7 +68,7 @@ def lower_model_ops(program: Program) -> Program:
 
 def _lower_linear(b: Builder, x: Value, attrs: Attrs) -> Value | None:
     if x.type.sparse:
-        return None  # A kernel of the host runs it.
+        return None  # This operator runs on the host.
     return b.op("add", b.op("matmul", x, attrs["weights"]), attrs["bias"])
 
 
@@ -115,7 +115,7 @@ WHOLE_TREE_STRATEGIES = ("traverse", "fused")
 
 
 def explain_refusal(program: Program, strategy: str) -> str | None:
-    """Return the reason why `strategy` does not suit the trees of `program`, or None if it does."""
+    """Return why `strategy` does not suit the trees of `program`, or None if it does."""
     if strategy not in REFUSALS:
         return None
     ensembles = (Ensemble.of(node.attrs) for node in program.nodes if node.op == "tree_ensemble")

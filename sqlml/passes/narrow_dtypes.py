@@ -32,7 +32,7 @@ EXACT: Mapping[str, int] = {
 
 
 def infer_ranges(program: Program) -> list[Range | None]:
-    """Return the range of each node of `program`, or None where it is unknown."""
+    """Return the range of each node of `program`; a range is None if it is unknown."""
     ranges: list[Range | None] = []
     for node in program.nodes:
         candidate = _infer_range(program, node, [ranges[i] for i in node.inputs])
@@ -81,7 +81,7 @@ def _find_range_of_array(value: Array) -> Range | None:
 
 
 def _find_range_of_product(x: Range, weights: Array) -> Range | None:
-    """Return the range of x @ weights and of all its partial sums."""
+    """Return a range for x @ weights and all partial sums, or None if `weights` has no range."""
     if _find_range_of_array(weights) is None:
         return None
     products = np.stack([weights * float(x[0]), weights * float(x[1])]).astype(np.float64)
@@ -118,7 +118,7 @@ INDEX_OPERATORS = SELECTING_OPERATORS | {"cast", "take", "add", "sub", "mul", "m
 
 
 def narrow_dtypes(program: Program) -> Program:
-    """Return `program` with its index arithmetic in int32."""
+    """Return `program` with its index arithmetic narrowed to int32."""
     narrow_nodes = _find_narrow_nodes(program)
     if not any(program.nodes[i].inputs for i in narrow_nodes):
         return program
@@ -150,7 +150,7 @@ def narrow_dtypes(program: Program) -> Program:
 
 
 def _find_narrow_nodes(program: Program) -> set[int]:
-    """Return the nodes to compute in int32, the largest set that `_can_be_narrow` confirms."""
+    """Return the nodes to compute in int32: the largest set that `_can_be_narrow` accepts."""
     limit = np.iinfo(NARROW_DTYPE)
     operators = {"int64": INDEX_OPERATORS, "float32": SELECTING_OPERATORS}
     ranges = infer_ranges(program)
@@ -176,7 +176,7 @@ def _find_narrow_nodes(program: Program) -> set[int]:
 
 
 def _can_be_narrow(program: Program, i: int, narrow: set[int], readers: Sequence[int]) -> bool:
-    """Return whether node i can be int32 if exactly the nodes `narrow` are."""
+    """Return whether node i can be int32, given that exactly the nodes `narrow` are int32."""
     node = program.nodes[i]
     if node.op == "constant":
         return True  # Readers that are not narrow read the original constant.
@@ -199,7 +199,7 @@ def _is_condition(node: Node, position: int) -> bool:
 
 
 def _is_integer_cast(program: Program, i: int) -> bool:
-    """Return whether node i is a cast from or to int64, which has no -0.0."""
+    """Return whether node i is a cast from or to int64, so that it is never -0.0."""
     node = program.nodes[i]
     if node.op != "cast":
         return False

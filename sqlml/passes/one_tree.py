@@ -30,7 +30,7 @@ MAX_TESTS, MAX_TREES = 63, 16
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Leaf:
-    """A leaf with a result of the model: `value` (width,)."""
+    """A leaf, which holds a result of the model: `value` (width,)."""
 
     value: Array
 
@@ -94,8 +94,8 @@ def _iterate_test_shares(tree: Tree, share: float = 1.0) -> Iterator[float]:
 def build_one_tree(program: Program, max_tests: int = MAX_TESTS) -> OneTree | None:
     """Convert a `program` of one input and one output to one tree of up to `max_tests` tests.
 
-    Return None if it needs more tests, has several ensembles or more than `MAX_TREES` trees, or has
-    operators in front of the trees that thresholds cannot absorb.
+    Return None if the tree needs more tests, or if the Program has several ensembles, more than
+    `MAX_TREES` trees, or operators in front of the trees that thresholds cannot absorb.
     """
     ensembles = [i for i, node in enumerate(program.nodes) if node.op == "tree_ensemble"]
     if len(ensembles) != 1 or len(program.inputs) != 1 or len(program.outputs) != 1:
@@ -120,12 +120,12 @@ def build_one_tree(program: Program, max_tests: int = MAX_TESTS) -> OneTree | No
 
 
 class _NotOneTree(Exception):
-    """The model cannot be written as one small tree."""
+    """Raised if the model cannot be written as one small tree."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Path:
-    """The steps from column `source` of the input to a value, each with its operand's column."""
+    """The steps that turn input column `source` into a value, each with its operand's column."""
 
     source: int
     dtype: DType
@@ -140,13 +140,13 @@ class _Path:
         return x
 
     def find_last_true(self, holds: Callable[[Array], Array]) -> tuple[float, float]:
-        """Return the largest input for whose result `holds` is true, and the next float."""
+        """Return the largest input whose result makes `holds` true, and the next float."""
         dtype = numpy_dtype(self.dtype)
         last, following = find_last_true(lambda x: holds(self.apply(x)), 1, dtype)
         return float(last[0]), float(following[0])
 
     def map_missing(self) -> float:
-        """Return the result of the steps for NaN in the input column."""
+        """Return the result of the steps if the input column is NaN."""
         return float(self.apply(np.full(1, np.nan, numpy_dtype(self.dtype)))[0])
 
 
@@ -187,7 +187,7 @@ class _PathReader:
         return [p.append(step, k) for k, p in enumerate(self.find_paths(source.index))]
 
     def find_ranges(self) -> tuple[Range, ...]:
-        """Return, for each input column, the range that all checks accept."""
+        """Return the range of each input column that all checks accept."""
         (source,) = self.program.inputs.values()
         ranges = [Range()] * self.program.nodes[source].type.width
         for path, low, high, allows_nan in self.checks:
@@ -204,7 +204,7 @@ class _PathReader:
 
 
 def _fold_tests(ensemble: Ensemble, paths: Sequence[_Path]) -> list[tuple[int, float, bool]]:
-    """Return each node's test as (input column, threshold, whether missing values go left)."""
+    """Return each node's test on the input: (column, threshold, whether missing values go left)."""
     tests: list[tuple[int, float, bool]] = []
     for k in range(ensemble.nodes):
         path, threshold = paths[int(ensemble.feature[k])], ensemble.threshold[k]
@@ -228,7 +228,7 @@ _PathRanges = Mapping[int, Range]
 
 @dataclass(slots=True)
 class _TreeGrower:
-    """Grows the one tree, whose leaves number the entries of `sums`, the sums of all trees."""
+    """Grows the one tree; each leaf is an index into `sums`, the sums of all trees' values."""
 
     ensemble: Ensemble
     tests: list[tuple[int, float, bool]]
@@ -238,7 +238,7 @@ class _TreeGrower:
     sums: list[Array] = field(default_factory=list)
 
     def grow(self, tree: int, node: int, total: Array, ranges: _PathRanges) -> Tree:
-        """Grow from `node` of `tree` for rows in `ranges`; earlier trees add up to `total`."""
+        """Grow a subtree from `node` of `tree` for rows in `ranges`; `total` sums earlier trees."""
         ensemble = self.ensemble
         if tree == ensemble.trees:
             self.sums.append(total)
@@ -273,14 +273,14 @@ class _TreeGrower:
         )
 
     def _open_lower_end(self, column: int) -> Range:
-        """Return a column's range with an open lower end, just below its lowest value."""
+        """Return a column's range with an open lower end, just below the range's lowest value."""
         column_range = self.ranges[column]
         with np.errstate(over="ignore"):
             return replace(column_range, low=float(np.nextafter(column_range.low, -np.inf)))
 
 
 def _set_results(tree: Tree, results: Array) -> Tree:
-    """Replace each leaf's number with its row of `results`; drop tests between equal leaves."""
+    """Replace each leaf's index with that row of `results`; drop tests between equal leaves."""
     if isinstance(tree, Leaf):
         return Leaf(results[tree.value[0]])
     left, right = _set_results(tree.left, results), _set_results(tree.right, results)

@@ -27,7 +27,7 @@ def push_selection(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | N
 
 
 def _push(b: Builder, x: Value, indices: Array) -> Value:
-    """Return the columns `indices` of `x`, computed from as few columns of inputs as possible."""
+    """Compute the columns `indices` of `x` from as few input columns as possible."""
     if np.array_equal(indices, np.arange(x.type.width)):
         return x
     if not indices.size:
@@ -52,7 +52,7 @@ def _push(b: Builder, x: Value, indices: Array) -> Value:
 
 
 def _select_nothing(b: Builder, x: Value) -> Value:
-    """Select no column of `x`; read a value near the inputs, which has the same number of rows."""
+    """Select no column of `x`, from a value near the inputs that has the same number of rows."""
     dtype, sparse, node = x.type.dtype, x.type.sparse, b.node(x)
     while node.inputs and (source := b.value(node.inputs[0])).type.rowwise:
         if source.type.dtype in TEXTUAL or len(source.type.shape) != 2:
@@ -68,7 +68,7 @@ _ELEMENTWISE = frozenset(elementwise.UNARY_FLOAT) | frozenset(
 
 
 def _push_operand(b: Builder, operand: Value, x: Value, indices: Array) -> Value | None:
-    """Return the part of `operand` that columns `indices` of result `x` read; None if unknown."""
+    """Return the part of `operand` that columns `indices` of `x` read, or None if unknown."""
     if operand.type.rowwise:
         if len(operand.type.shape) != 2:
             return None
@@ -174,7 +174,7 @@ _RULES: Mapping[str, Callable[[Builder, Node, Array], Value]] = {
 
 
 def _pays_off(b: Builder, x: Value) -> bool:
-    """Return whether a select pays off: for sparse rows, only if it shortens a vocabulary."""
+    """Return whether a select of `x` pays off: on sparse rows, only if it shortens a vocabulary."""
     if not x.type.sparse:
         return True
     node = b.node(x)

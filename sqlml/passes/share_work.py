@@ -19,7 +19,7 @@ from sqlml.ir.program import Node, Program
 
 
 def share_work(program: Program) -> Program:
-    """Return `program` with equal nodes replaced by a single node."""
+    """Return `program` with each group of equal nodes replaced by a single node."""
     value_by_key: dict[Hashable, Value] = {}
 
     def rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value:
@@ -34,7 +34,7 @@ def share_work(program: Program) -> Program:
 
 
 def _make_key(value: object) -> Hashable:
-    """Return a key that attributes of equal type and content share; floats compare by bits."""
+    """Return a key that is equal for equal types and contents; floats are compared by bits."""
     if isinstance(value, np.ndarray):
         if value.dtype == object:
             return ("strings", value.shape, tuple(value.ravel().tolist()))
@@ -48,7 +48,7 @@ def _make_key(value: object) -> Hashable:
 
 
 def merge_linears(program: Program) -> Program:
-    """Return `program` with one `linear` per input value and dtype."""
+    """Return `program` with all `linear` operators that read the same value merged into one."""
     groups: dict[int, list[Node]] = defaultdict(list)
     for node in program.nodes:
         if node.op == "linear":
@@ -71,7 +71,7 @@ def merge_linears(program: Program) -> Program:
 
 
 def fold_constants(program: Program) -> Program:
-    """Return `program` with a constant in place of each node that reads only constants."""
+    """Return `program` with each node that reads only constants replaced by a constant."""
     is_constant = [node.op == "constant" for node in program.nodes]
     if not any(node.inputs and all(is_constant[i] for i in node.inputs) for node in program.nodes):
         return program

@@ -29,7 +29,7 @@ _NAN_PRESERVING = ("select", "concat", "cast")
 
 @make_pass("tree_ensemble")
 def settle_missing(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
-    """Set one default direction in trees that NaN never reaches."""
+    """Give all nodes the same default direction in trees that NaN never reaches."""
     default_left = node.attrs["default_left"]
     if not default_left.any() or not _is_never_missing(b, inputs[0]):
         return None

@@ -44,7 +44,7 @@ def sink_checks(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None
 
 
 def read_check(node: Node) -> FiniteCheck:
-    """Return the check of a require_finite node; missing bounds are the largest finite numbers."""
+    """Return the check of a require_finite node; default bounds are the largest finite numbers."""
     max_number = np.full(node.type.width, np.finfo(numpy_dtype(node.type.dtype)).max)
     attrs = node.attrs
     low = np.maximum(attrs.get("low", -max_number), -max_number)
@@ -53,7 +53,7 @@ def read_check(node: Node) -> FiniteCheck:
 
 
 def _sink_check(b: Builder, x: Value, check: FiniteCheck) -> Value:
-    """Return `x` with `check` applied to it, or as far below it as possible."""
+    """Apply `check` to `x`, or to values as far below `x` as possible; return the new `x`."""
     node = b.node(x)
     is_cast_integer = node.op == "cast" and _get_source(b, node).type.dtype not in FLOATS
     if node.op == "one_hot" or is_cast_integer:
@@ -82,7 +82,7 @@ def _can_sink(b: Builder, x: Value) -> bool:
 
 
 def _sink_below_concat(b: Builder, node: Node, check: FiniteCheck) -> Value:
-    """Check each input of a concat; neighbours whose check cannot sink share one check."""
+    """Check each input of a concat; adjacent inputs whose check cannot sink share one check."""
     results: list[Value] = []
     pending: list[Value] = []
     start = stop = 0

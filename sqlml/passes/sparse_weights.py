@@ -55,7 +55,7 @@ def sparse_weights(program: Program) -> Program:
 
 @dataclass(frozen=True, slots=True)
 class _Operand:
-    """Some columns of a product's left side; `codes` is the range of their codes if `one_hot`."""
+    """Columns on the left side of a product; if `one_hot`, `codes` is the range of their codes."""
 
     value: Value
     one_hot: bool
@@ -63,7 +63,7 @@ class _Operand:
 
 
 def _find_codes(program: Program, i: int) -> int | None:
-    """Return the node of the codes (n, 1) if node i is cast(eq(codes, [0, ..., K-1])), or None."""
+    """If node i is cast(eq(codes, [0, ..., K-1])), return the node of codes (n, 1), else None."""
     cast = program.nodes[i]
     if cast.op != "cast":
         return None
@@ -79,7 +79,7 @@ def _find_codes(program: Program, i: int) -> int | None:
 
 
 def _multiply_operands(b: Builder, operands: Sequence[_Operand], weights: Array) -> Value | None:
-    """Multiply `operands` with `weights`, by lookups where they pay off; None if they never do."""
+    """Multiply `operands` by `weights`, with lookups where they pay off; None if they never do."""
     dense_operands: list[tuple[Value, Array]] = []
     terms: list[Value] = []
     blocks = np.split(weights, np.cumsum([operand.value.type.width for operand in operands])[:-1])
@@ -103,7 +103,7 @@ def _lookup_pays_off(block: Array) -> bool:
 
 
 def _look_up(b: Builder, operand: _Operand, block: Array) -> Value:
-    """Look up the row of `block` (K, m) for each code, zeros for unknown codes: (n, m)."""
+    """Return the row of `block` (K, m) for each code, or zeros for an unknown code, as (n, m)."""
     codes = b.value(b.node(b.value(b.node(operand.value).inputs[0])).inputs[0])
     if codes.type.dtype in ("int8", "int16"):
         codes = b.op("cast", codes, dtype="int32")
@@ -165,7 +165,7 @@ def _match_one_hot(b: Builder, value: Value) -> tuple[Value, int, Array] | None:
 
 
 def _take_rows(b: Builder, codes: Value, table: Array) -> Value:
-    """Return the rows of `table` for `codes`; unknown codes get the last row."""
+    """Return the row of `table` for each of `codes`; an unknown code gets the last row."""
     last_row, zero = (b.constant(np.array([row])) for row in (table.shape[0] - 1, 0))
     codes = b.cast(codes, "int64")
     is_known = b.op("and", b.op("ge", codes, zero), b.op("lt", codes, last_row))

@@ -65,7 +65,7 @@ class Split:
 
     @property
     def packed_columns(self) -> tuple[PackedColumn, ...]:
-        """The columns that the engine packs; the function looks up the others."""
+        """The columns that the engine packs; the batch function looks up all others."""
         return tuple(column for column in self.columns if not column.is_looked_up)
 
     @property
@@ -75,7 +75,7 @@ class Split:
 
 
 def text_input_name(position: int) -> str:
-    """Return the name of the core's input for entry `position` of `Split.texts`."""
+    """Return the name of the core's input that gets the strings at `position` of `Split.texts`."""
     return f"text{position}"
 
 
@@ -111,7 +111,7 @@ def split(program: Program, layout: Layout = "f64", max_categories: int | None =
 
 
 def _find_strict_encoders(program: Program) -> frozenset[int]:
-    """Return the encoders whose codes are only read by a check that rejects codes below 0."""
+    """Return the encoders whose only readers are checks that reject codes below 0."""
     reader_ops: dict[int, set[str]] = {i: {"output"} for i in program.outputs.values()}
     for node in program.nodes:
         for j in node.inputs:
@@ -125,7 +125,7 @@ _LOOKUP_OPERATORS = frozenset({"input", "fill", "encode"})
 
 
 def _is_large_encoder(program: Program, i: int, max_categories: float) -> bool:
-    """Return whether node `i` has more than `max_categories` and fits in a lookup Program."""
+    """Return whether node `i` encodes more than `max_categories` and fits in a lookup Program."""
     chain = list(_iterate_chain(program, i))
     counts = [node.attrs["categories"].size for node in chain if node.op == "encode"]
     return max(counts, default=0) > max_categories and {n.op for n in chain} <= _LOOKUP_OPERATORS
@@ -140,7 +140,7 @@ def _iterate_chain(program: Program, i: int) -> Iterator[Node]:
 
 
 def _find_text_nodes(program: Program) -> frozenset[int]:
-    """Return the nodes that read the strings themselves, and all nodes that these depend on."""
+    """Return the nodes that read the strings themselves, and all nodes that they depend on."""
     text_nodes: set[int] = set()
     for i in range(len(program.nodes) - 1, -1, -1):
         node = program.nodes[i]

@@ -25,7 +25,7 @@ from sqlml.types import Array
 class NodeTests:
     """Builds the tests of nodes 0 to M-1 of an ensemble, and of node M, which is padding.
 
-    If the test of node i holds, a row goes to `then[i]`, else to `otherwise[i]` (int64 (M+1,)).
+    If the test of node i holds, a row goes to `then[i]`, else to `otherwise[i]`, both int64 (M+1,).
     The tests are those of `tree_shape.Decisions`, on the columns of x and -x. A categorical node
     looks up `members[begin + category]` for categories from 0 to `size` - 1, and `members[absent]`
     for NaN. The first two entries of `members` are False and True.
@@ -84,7 +84,7 @@ class NodeTests:
         return self._compare(values, [b.op("take", column, index) for column in parameters])
 
     def _compare(self, values: Value, parameters: Sequence[Value]) -> Value:
-        """Compare `values` with `parameters`: threshold, and with sets also begin, size, absent."""
+        """Compare `values` with `parameters`: threshold (and begin, size, absent if sets exist)."""
         b = self.builder
         threshold, *set_parameters = parameters
         holds = b.op("le", values, threshold)
@@ -269,7 +269,7 @@ def _plan_gemm(tests: NodeTests, structure: TreeStructure) -> Find:
 
 
 def _number_within_trees(trees: Array) -> Array:
-    """Return, for each entry, how many earlier entries belong to the same tree."""
+    """Return how many earlier entries belong to the same tree, for each entry of `trees`."""
     order = np.argsort(trees, kind="stable")
     first_positions = np.searchsorted(trees[order], np.arange(int(trees.max(initial=-1)) + 1))
     positions = np.empty(trees.size, np.int64)
@@ -282,7 +282,7 @@ def lower_tt(program: Program) -> Program:
 
     Hummingbird, algorithm 2. All trees share one numbering, inner nodes before leaves, so nothing
     is padded; leaves are their own children. Both children of a node are in one table: one lookup
-    is faster than the paper's two (N_L and N_R) and a choice between them.
+    is faster than Hummingbird's two (N_L and N_R) and a choice between their results.
     """
     return lower_trees(program, _plan_traversal, lambda structure: structure.depth)
 
@@ -314,8 +314,8 @@ def _plan_traversal(tests: NodeTests, structure: TreeStructure) -> Find:
 
 
 MAX_DEPTH = 10
-"""Maximum depth of a tree for PTT, whose size doubles with each level: the limit of the paper
-(section 5.1)."""
+"""Maximum depth of a tree for PTT, whose size doubles with each level (Hummingbird,
+section 5.1)."""
 
 
 def lower_ptt(program: Program) -> Program:

@@ -18,7 +18,7 @@ from sqlml.errors import VerificationError
 from sqlml.importers.onnx.labels import find_label_columns, is_score_name
 from sqlml.types import Array
 
-if TYPE_CHECKING:  # pandas is optional: without it, models are registered unverified
+if TYPE_CHECKING:  # pandas is optional: without it, models are registered unverified.
     import pandas as pd
 
     from sqlml.ir.program import Program
@@ -58,7 +58,7 @@ def has_source(model: Any) -> bool:
 def predict_with_library(
     model: Any, frame: pd.DataFrame, request: PredictionRequest
 ) -> Predictions:
-    """Return all outputs of the source model for a frame that has the model's own columns."""
+    """Return all outputs of the source model for a frame that has the columns of the model."""
     family = find_family(model)
     if family is None:
         raise VerificationError(f"sqlml cannot get the predictions of a {type(model).__name__}")
@@ -67,20 +67,20 @@ def predict_with_library(
             warnings.simplefilter("ignore")
             outputs = FAMILIES[family](model, frame, request)
             return {name: _to_matrix(value) for name, value in outputs.items()}
-    except Exception as error:  # a library may raise any exception for rows that it rejects
+    except Exception as error:  # A library may raise any exception for rows that it rejects.
         reason = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
         problem = "the model's own library cannot score these rows"
         raise VerificationError(f"{problem}: {reason}") from error
 
 
 def find_family(model: Any) -> str | None:
-    """Return the package in `FAMILIES` to which a model belongs, or None."""
+    """Return the package in `FAMILIES` to which a model belongs, or None if there is none."""
     packages = (cls.__module__.split(".")[0] for cls in type(model).__mro__)
     return next((package for package in packages if package in FAMILIES), None)
 
 
 def _to_matrix(value: Any) -> Array:
-    if isinstance(value, list):  # an array for each target
+    if isinstance(value, list):  # There is an array for each target.
         value = np.concatenate(value, axis=1)
     value = value.toarray() if hasattr(value, "toarray") else np.asarray(value)
     return np.asarray(value.reshape(len(value), -1))
@@ -105,7 +105,7 @@ def _predict_sklearn(model: Any, frame: pd.DataFrame, request: PredictionRequest
     if _get_step_class(model) in _ONE_COLUMN_CLASSES:
         return call_methods(frame.iloc[:, 0])
     if not hasattr(model, "feature_names_in_") and request.has_only_numbers:
-        with suppress(Exception):  # a custom step may read its columns by name
+        with suppress(Exception):  # A custom step may read its columns by name.
             return call_methods(frame.to_numpy(np.float64))
     return call_methods(frame)
 
@@ -145,7 +145,7 @@ def _predict_xgboost(model: Any, frame: pd.DataFrame, request: PredictionRequest
 
 
 def _read_booster_predictions(predictions: Array, request: PredictionRequest) -> Predictions:
-    """Assign a booster's predictions to an output: probabilities if the model has classes."""
+    """Return a booster's predictions as `proba` if the model has classes, otherwise as `label`."""
     if not request.has_classes:
         return {"label": predictions}
     if predictions.ndim == 1:
@@ -171,7 +171,8 @@ def _predict_catboost(model: Any, frame: pd.DataFrame, request: PredictionReques
     x = frame.fillna(dict.fromkeys(request.text_columns, "")) if request.text_columns else frame
     for name in frame.columns[model.get_cat_feature_indices()]:
         column = x[name]
-        if name not in request.text_columns and (column % 1 == 0).all():  # CatBoost takes no floats
+        # CatBoost rejects floats as categories.
+        if name not in request.text_columns and (column % 1 == 0).all():
             x = x.assign(**{str(name): column.astype("int64")})
     score = model.predict(x, prediction_type="RawFormulaVal")
     outputs = {"label": model.predict(x), "score": score}
@@ -222,7 +223,7 @@ def _predict_onnx(model: Any, frame: pd.DataFrame, request: PredictionRequest) -
 def _assign_onnx_outputs(
     outputs: Sequence[Any], values: Sequence[Array], request: PredictionRequest
 ) -> Predictions:
-    """Return the `values` (n, k) of a graph's outputs under the names that the importer uses."""
+    """Name the `values` (n, k) of a graph's outputs as the importer names the outputs."""
     predictions: Predictions = {}
     scores = {}
     map_names = {output.name for output in outputs if output.type.startswith("seq(map")}
@@ -261,7 +262,7 @@ def _run_onnx_batch(session: Any, frame: pd.DataFrame, request: PredictionReques
 
 
 def _order_by_label(output: Any, labels: Sequence[Any]) -> Array:
-    """Return an ONNX output as an array; a list of maps gets a column per label, then per key."""
+    """Return an ONNX output as an array; a list of maps gets a column per label or other key."""
     if not isinstance(output, list):
         return np.asarray(output)
     keys = dict.fromkeys([*labels, *(key for row in output for key in row)])
@@ -302,7 +303,7 @@ def _predict_skorch(model: Any, frame: pd.DataFrame, request: PredictionRequest)
 
 
 def _predict_pyspark(model: Any, frame: pd.DataFrame, request: PredictionRequest) -> Predictions:
-    from sqlml.verifying.spark_session import predict_with_spark  # imports the Spark importer
+    from sqlml.verifying.spark_session import predict_with_spark  # This imports the Spark importer.
 
     return predict_with_spark(model, frame, request)
 

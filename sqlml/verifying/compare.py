@@ -17,7 +17,7 @@ _TOLERANCES = {"torch": 2e-5, "onnx": 2e-5}
 
 
 def get_tolerance(family: str | None) -> float:
-    """Return the largest relative difference allowed for the models of a package."""
+    """Return the largest relative difference that is allowed for models of a package."""
     return _TOLERANCES.get(family or "", TOLERANCE)
 
 
@@ -55,7 +55,7 @@ class Difference:
 def compare_outputs(
     program: Program, ours: Mapping[str, Array], theirs: Mapping[str, Array], tolerance: float
 ) -> tuple[Difference, ...]:
-    """Compare every output that both sides have: numbers (n, k) or labels (n, targets)."""
+    """Compare each output in both `ours` and `theirs`: numbers (n, k) or labels (n, targets)."""
     return tuple(
         _compare_labels(name, ours, theirs, tolerance)
         if name == "label" and program.labels
@@ -98,7 +98,7 @@ def _compare_labels(
 
 
 def _find_near_ties(theirs: Mapping[str, Array], tolerance: float) -> Array | None:
-    """Return the rows whose best two classes are nearly equal, bool (n,), or None if unknown."""
+    """Return whether each row's best two classes nearly tie, bool (n,), or None if unknown."""
     for name in ("proba", "score"):
         scores = theirs.get(name)
         if scores is None or not len(scores):

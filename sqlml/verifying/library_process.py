@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def load_original(file_format: str, path: str, content: bytes, *, is_classifier: bool) -> Any:
-    """Load a model file with its own library; the library's errors become ArtifactError.
+    """Load a model file with its own library; raise the library's errors as ArtifactError.
 
     Call this only in a separate process, since libraries trust the files that they load.
     """
@@ -48,8 +48,8 @@ def load_original(file_format: str, path: str, content: bytes, *, is_classifier:
         ) from error
     except SqlmlError as error:
         raise type(error)(f"{path}: {error.message}") from None
-    except Exception as error:  # a library may raise any exception for a damaged file
-        first_line = next(iter(str(error).strip().splitlines()), "")  # no C++ stack trace
+    except Exception as error:  # A library may raise any exception for a damaged file.
+        first_line = next(iter(str(error).strip().splitlines()), "")  # C++ adds a stack trace.
         reason = f"{type(error).__name__}: {first_line}"
         raise ArtifactError(f"{path}: its own library cannot read it ({reason})") from error
 
@@ -103,7 +103,7 @@ ROWS_PER_SECOND = 1000
 
 
 class FileSource:
-    """A model file that its own library scores in a child process, until the context is left."""
+    """A model file that its own library scores in a child process, which ends with the context."""
 
     def __init__(
         self, file_format: str, path: str, content: bytes, request: PredictionRequest
@@ -118,7 +118,7 @@ class FileSource:
         self.knows_null_texts: bool = self._library != "onnx"
 
     def __enter__(self) -> FileSource:
-        """Start the child and load the file in it; this raises the errors of `load_original`."""
+        """Start the child, which loads the file; raise the errors that `load_original` raises."""
         try:
             self._child.__enter__()
         except (ChildEnded, ChildFailed) as error:
@@ -129,7 +129,7 @@ class FileSource:
         self._child.__exit__(*error)
 
     def predict(self, frame: pd.DataFrame) -> Predictions:
-        """Score `frame` in the child, with a timeout that grows with the number of rows."""
+        """Score `frame` in the child process; the timeout grows with the number of rows."""
         request = pickle.dumps(frame, pickle.HIGHEST_PROTOCOL)
         try:
             reply = self._child.ask(request, SECONDS + len(frame) / ROWS_PER_SECOND)
@@ -151,23 +151,23 @@ class FileSource:
 
 
 def serve_file(settings_json: bytes, content: bytes) -> Generator[bytes, bytes, None]:
-    """Run the child: load the file, report success, then score one frame after another."""
+    """Run in the child process: load the file, report success, then score frame after frame."""
     settings = json.loads(settings_json)
     request = PredictionRequest(**settings["request"])
     file_format, path = settings["kind"], settings["path"]
     model = load_original(file_format, path, content, is_classifier=request.has_classes)
     frame_bytes = yield b""
     while True:
-        frame = pickle.loads(frame_bytes)  # sent by the parent
+        frame = pickle.loads(frame_bytes)  # The parent sent it.
         try:
             reply = _pack_predictions(predict_with_library(model, frame, request))
-        except VerificationError as error:  # the library may still score other rows
+        except VerificationError as error:  # The library may still score other rows.
             reply = json.dumps({"refused": error.message}).encode()
         frame_bytes = yield reply
 
 
 def _pack_predictions(predictions: Predictions) -> bytes:
-    """Serialize predictions: a line of JSON with shapes and object labels, then all numbers."""
+    """Serialize predictions: a JSON line with shapes and object labels, followed by all numbers."""
     headers: dict[str, Any] = {}
     number_arrays = []
     for name, array in predictions.items():

@@ -37,7 +37,7 @@ def find_rounding_ties(
     theirs: Predictions,
     tolerance: float,
 ) -> frozenset[int]:
-    """Return the rows that differ no more than a perturbation of sums by one ulp can explain.
+    """Return the indices of rows whose differences are explained if sums are off by one ulp.
 
     `predict` returns the predictions of a Program for the same rows.
     """
@@ -46,7 +46,7 @@ def find_rounding_ties(
         return frozenset()
     try:
         variants = [predict(variant) for variant in perturb_sums(program)]
-    except ScoringError:  # a variant rejects a row, so nothing can be concluded
+    except ScoringError:  # A variant rejects a row, so nothing can be concluded.
         return frozenset()
 
     def is_tie(row: int) -> bool:
@@ -89,7 +89,7 @@ def _perturb_terms(b: Builder, terms: Value, rng: Generator) -> Value:
 
 
 def _perturb_squared_distances(b: Builder, distance: Value, x: Value, rng: Generator) -> Value:
-    """Perturb sums of k squares by their expected error, sqrt(k) / 2 ulps of |x|^2."""
+    """Perturb sums of k squares by the error to expect: sqrt(k) / 2 ulps of |x|^2."""
     dtype = np.dtype(distance.type.dtype)
     signs = rng.choice([-1, 1], distance.type.width)
     squared_norm = b.op("sum", b.op("square", x), axis=1)
@@ -106,7 +106,7 @@ def _nudge_by_one_ulp(values: Array, rng: Generator) -> Array:
 
 
 def _is_within_reach(ours: Array, theirs: Array, variants: list[Array], tolerance: float) -> bool:
-    """Return whether `theirs` differs from `ours` by at most 4 times as much as `variants` do."""
+    """Return whether `theirs` differs from `ours` at most 4 times as much as `variants` do."""
     a, b = np.atleast_1d(ours), np.atleast_1d(theirs)
     if a.dtype.kind != "f" or b.dtype.kind != "f":
         return any(np.array_equal(np.atleast_1d(v), b) for v in (a, *variants))

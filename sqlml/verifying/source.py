@@ -45,10 +45,10 @@ class Source(Protocol):
     """A model to compare with its stored form."""
 
     @property
-    def tolerance(self) -> float: ...  # the largest allowed relative difference of its numbers
+    def tolerance(self) -> float: ...  # The largest relative difference that is allowed.
 
     @property
-    def knows_null_texts(self) -> bool: ...  # whether text columns may have missing values
+    def knows_null_texts(self) -> bool: ...  # Whether text columns may have missing values.
 
     def predict(self, frame: pd.DataFrame, /) -> Predictions: ...
 
@@ -74,7 +74,7 @@ def _make_program_source(program: Program) -> LocalSource:
 
 
 def open_object_source(model: Any, program: Program) -> AbstractContextManager[Source]:
-    """Return a source that scores `model`; ONNX runs in another process, which it may abort."""
+    """Return a source that scores `model`; ONNX may crash, so it runs in another process."""
     if find_family(model) == "onnx":
         request = PredictionRequest.for_program(program)
         return FileSource("ONNX", "the model", model.SerializeToString(), request)
@@ -120,7 +120,7 @@ def _pickle_model(file: ModelFile) -> bytes:
     """Pickle the checked object of a skops archive, because importing skops takes seconds."""
     try:
         return pickle.dumps(file.model, pickle.HIGHEST_PROTOCOL)
-    except Exception as error:  # classes define their own pickling and may raise any exception
+    except Exception as error:  # Classes define their own pickling and may raise any exception.
         raise ArtifactError(
             f"{file.path}: the object in it cannot be passed to a separate process "
             f"({type(error).__name__}: {error}); it is damaged"

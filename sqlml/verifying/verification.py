@@ -48,7 +48,7 @@ class Verification:
 
     @property
     def complaint(self) -> str:
-        """A description of the differences that exceed the tolerance."""
+        """A description of all differences that exceed their tolerance."""
         return "; ".join(
             f"{d.certain_flips} of {d.rows} labels differ"
             if d.certain_flips
@@ -68,7 +68,7 @@ class Verification:
 
 
 def verify_object(model: Any, program: Program, features: Sequence[Feature]) -> Verification:
-    """Compare a Program with the object that it was imported from, as `verify_source` does."""
+    """Compare a Program with the object from which it was imported, as `verify_source` does."""
     if not has_source(model):
         return Verification(skipped=f"no way to score a {type(model).__name__}")
     return verify_source(open_object_source(model, program), program, features)
@@ -146,8 +146,8 @@ def _compare_frame(
 ) -> tuple[Difference, ...]:
     """Compare the predictions of `scorer` and `source` for the rows of `frame`.
 
-    If they differ, try other representations of missing strings, and ignore rounding ties. With
-    `skip_random`, outputs that the source itself does not reproduce are left out.
+    If they differ, try other representations of missing strings, and ignore rounding ties. If
+    `skip_random`, leave out outputs that the source itself does not reproduce.
     """
     program, tolerance = scorer.program, source.tolerance
     variants = _vary_missing_texts(frame, [f.name for f in program.features if f.kind == "string"])
@@ -164,7 +164,7 @@ def _compare_frame(
         return score_frame(Scorer(variant, scorer.features, {"backend": "reference"}), frame, ours)
 
     for variant in chain([frame], variants):
-        with suppress(VerificationError):  # the library may score None but not NaN
+        with suppress(VerificationError):  # The library may score None but not NaN.
             their_variant = source.predict(variant)
             ties = find_rounding_ties(program, predict_variant, ours, their_variant, tolerance)
             rows = [i for i in range(len(frame)) if i not in ties]
@@ -180,7 +180,7 @@ def _compare_frame(
 
 
 def _vary_missing_texts(frame: pd.DataFrame, names: Sequence[str]) -> Iterator[pd.DataFrame]:
-    """Yield the frame with None for missing strings, then with NaN in some or all such columns."""
+    """Yield `frame` with missing strings as None, then with NaN in some or all of their columns."""
     text_columns = {name: frame[name].astype(object) for name in names}
     is_present = {n: column.notna() for n, column in text_columns.items() if column.isna().any()}
     # Four columns are varied separately; further columns share the choice of the fourth.

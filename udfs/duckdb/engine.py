@@ -46,7 +46,7 @@ _INTERRUPT_MESSAGE = re.compile(
 
 
 def is_interrupt(error: BaseException, was_stopped: bool = False) -> bool:
-    """Return whether `error` is how DuckDB reports a Ctrl-C.
+    """Return whether `error` is one of the exceptions by which DuckDB reports a Ctrl-C.
 
     DuckDB raises a RuntimeError between the functions of a query, and an InvalidInputException
     within a function. DuckDB 1.5 raises an Error while rows become Python objects. If sqlml itself
@@ -122,7 +122,7 @@ class DuckDBEngine:
         return _make_columns(tuple(relation.columns), tuple(map(str, relation.types)))
 
     def estimate_rows(self, query: str) -> int | None:
-        """Return a query's estimated row count or None; raise ProbeError if it does not bind."""
+        """Estimate a query's row count (None: unknown); raise ProbeError if it does not bind."""
         relation = self._bind_relation(query)
         try:
             if IS_DUCKDB_2:
@@ -133,7 +133,7 @@ class DuckDBEngine:
             return read_top_cardinality(plan_json)
         except duckdb.Error as error:
             raise_if_interrupt(error)
-            return None  # For example, because a result is unfinished.
+            return None  # A result may be unfinished.
 
     def type_of(self, value: Any) -> str | None:
         """Return the type of a parameter's value, or None if the engine rejects the value."""
@@ -171,7 +171,7 @@ class DuckDBEngine:
         return expand_view(self.connection.read, self.is_deterministic, table)
 
     def is_deterministic(self, name: str) -> bool:
-        """Return whether all functions named `name` are deterministic; a macro counts as not."""
+        """Return whether all functions named `name` are deterministic and none is a macro."""
         ((other_count,),) = self.connection.read(
             "SELECT count(*) FROM system.main.duckdb_functions() "
             f"WHERE {fold_in_sql('function_name')} = ? AND function_type <> 'aggregate' "
@@ -183,14 +183,14 @@ class DuckDBEngine:
         return bool(other_count == 0)
 
     def knows_function(self, name: str) -> bool:
-        """Return `has_function(name)`, or False if an earlier error aborted the transaction."""
+        """Return whether function `name` exists; False if an error aborted the transaction."""
         try:
             return self.has_function(name)
         except (duckdb.Error, CatalogError):
             return False
 
     def _bind_relation(self, query: str) -> Any:
-        """Return the lazy relation of `query`; raise ProbeError if it is no query or does not bind.
+        """Return a lazy relation for `query`; raise ProbeError if it is no query or does not bind.
 
         Only text that parses as a query is bound, because in DuckDB 2.0 any other error would abort
         the user's transaction.
@@ -226,7 +226,7 @@ class DuckDBEngine:
         return self.make_callable(make_engine_function(spec, program))
 
     def register_named(self, function: NamedFunction, program: Callable[[str], Program]) -> str:
-        """Register a function that scores each row with the model it names; return its name."""
+        """Register a function whose rows name the models that score them; return its name."""
         example = None
         for scorer in function.scorers.values():
             example = make_engine_function(
@@ -261,7 +261,7 @@ class DuckDBEngine:
         return True
 
     def execute(self, sql: str, parameters: Any = None) -> Any:
-        """Run a statement, and return the connection with its result; None if `sql` is empty."""
+        """Run a statement, and return the connection with its result, or None for empty `sql`."""
         arguments = (sql,) if parameters is None else (sql, parameters)
         return call_from(self.frame, partial(self.native.execute, *arguments))
 
@@ -269,7 +269,7 @@ class DuckDBEngine:
         return call_from(self.frame, partial(self.native.executemany, sql, parameters))
 
     def make_relation(self, sql: str, parameters: Any = None, alias: str = "") -> Any:
-        """Return the lazy relation of a query; None for a statement without a result."""
+        """Return a lazy relation for a query, or None for a statement without a result."""
         options = {} if parameters is None else {"params": parameters}
         options |= {"alias": alias} if alias else {}
         return call_from(self.frame, partial(self.native.sql, sql, **options))
@@ -286,11 +286,11 @@ class DuckDBEngine:
             with interruption_after(stops=True):
                 try:
                     self.native.complete()
-                except (duckdb.Error, RuntimeError):  # RuntimeError: an earlier "Query interrupted"
+                except (duckdb.Error, RuntimeError):  # An old interrupt is a RuntimeError.
                     pass  # The error is reported to whoever reads the result.
 
     def release_open_result(self) -> bool:
-        """Release a result that `finish_result` left open; return False on 2.0, which leaves none.
+        """Release a result that `finish_result` left open; return False on 2.0 (none is left).
 
         DuckDB 1.5 binds a query in the transaction of an open result, which cannot see later
         changes. Only another statement releases the result, and the user's log shows this
@@ -317,7 +317,7 @@ def _make_columns(names: tuple[str, ...], types: tuple[str, ...]) -> tuple[Colum
 
 
 def read_top_cardinality(plan: str) -> int | None:
-    """Return the estimated row count of the top operator in a JSON plan; None if it has none.
+    """Return the estimated row count of the top operator in a JSON plan; None without an estimate.
 
     With SET explain_output = 'all', `plan` has several plans, of which the last would run.
 

@@ -56,7 +56,7 @@ class Registry:
 
     @property
     def _cursor(self) -> duckdb.DuckDBPyConnection:
-        """Return the registry's cursor; it is opened late, because DuckDB counts and lists it."""
+        """Return the registry's cursor, opened at first use, because DuckDB counts and lists it."""
         with self.lock:
             if self._open_cursor is None:
                 connection = self._connection()
@@ -75,7 +75,7 @@ class Registry:
                 self.names.add(function.name)
 
     def explain_missing_native(self) -> str | None:
-        """Return why native functions are not available here; None if they are."""
+        """Return why native functions are not available here, or None if they are available."""
         with self.lock:
             if self._native_connection is None and self._native_obstacle is None:
                 try:
@@ -86,7 +86,7 @@ class Registry:
             return self._native_obstacle
 
     def explain_no_columns(self, wait: bool) -> str | None:
-        """Return why a function of columns cannot run natively (yet); None if it can."""
+        """Return why a function of columns cannot run natively (yet), or None if it can."""
         reason = self.explain_missing_native()
         return native_functions.explain_not_ready(wait) if reason is None else reason
 
@@ -142,7 +142,7 @@ class Registry:
         return None
 
     def column_name(self, expression: str) -> str | None:
-        """Return the name that DuckDB gives a column `expression`; None if it does not parse."""
+        """Return DuckDB's column name for `expression`, or None if the SQL does not parse."""
         # This runs on the registry's cursor, since an error would abort the user's transaction.
         with self.lock, suppress(duckdb.Error):
             query = "SELECT system.main.json_serialize_sql(?)"
@@ -180,7 +180,7 @@ def create_function(
 
 
 def _keep_callable(name: str, function: EngineFunction) -> Callable[..., Any]:
-    """Return the callable for `name`, kept forever because functions outlive connections."""
+    """Return the callable for `name`; keep it forever, since functions outlive connections."""
     call = bind_by_name(function).function
     assert call is not None
     return _CALLABLES.setdefault(name, call)

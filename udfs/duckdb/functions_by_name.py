@@ -89,12 +89,12 @@ def cache_function(name: str, function: BatchFunction) -> None:
 
 
 def count_batches() -> int:
-    """Return about how many batches sqlml's functions have scored in this process."""
+    """Return roughly how many batches sqlml's functions have scored in this process."""
     return _batch_count + native_functions.count_batches()
 
 
 def drop_functions(hashes: Collection[str]) -> None:
-    """Demote the functions of Programs with these hashes; running queries may still call them."""
+    """Drop the functions of Programs with these hashes; running queries may still call them."""
     pairs = product((FUNCTION_PREFIX, STORED_PREFIX), hashes)
     name_prefixes = tuple(f"{prefix}{digest[:HASH_DIGITS]}_" for prefix, digest in pairs)
     with _drop_lock:
@@ -154,7 +154,7 @@ def _score_as_named(
     names: pa.Array | pa.ChunkedArray,
     *columns: pa.Array | pa.ChunkedArray,
 ) -> pa.Array:
-    """Score a batch with the function that every row of `names` names; return `result_type`."""
+    """Score a batch with the function that all rows of `names` name; return `result_type`."""
     if not len(names):
         return pa.array([], result_type)
     name = names[0].as_py()
@@ -201,7 +201,7 @@ def bind_by_name(function: EngineFunction) -> EngineFunction:
 
 
 class SqlmlFunctions:
-    """The functions of sqlml that views and macros call, as one connection sees them."""
+    """The sqlml functions that views and macros call, as one connection sees them."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -228,7 +228,7 @@ class SqlmlFunctions:
         return [str(value) for (value,) in self._connection.read(query)]
 
     def list_macro_functions(self) -> list[EngineFunction]:
-        """Return the functions that sqlml's own macros call; each is compiled at its first use."""
+        """Return the functions that sqlml's macros call; each is compiled when it is first used."""
         schemas = map(self._connection.schema, self.list_catalogs())
         return make_functions_of_calls(
             row for schema in schemas for row in self._read_calls(schema)
@@ -242,7 +242,7 @@ class SqlmlFunctions:
                 f"SELECT DISTINCT function, arguments, result FROM {schema}.catalog_calls "
                 "WHERE function IS NOT NULL"
             )
-        except CatalogError:  # Not sqlml's tables, or damaged: the first use of a model reports it.
+        except CatalogError:  # The first use of a model reports foreign or damaged tables.
             return []
 
 
@@ -330,7 +330,7 @@ def _score_named_rows(
 
 
 def _check_unknown_name(function: NamedFunction, name: str) -> None:
-    """Raise ParkedFailure unless rows with `name`, which has no model, have NULL as their score."""
+    """Raise ParkedFailure for `name`, which has no model, unless its rows get the score NULL."""
     error = function.find_error(name)
     if error is not None:
         raise park_error(type(error)(error.message))

@@ -67,7 +67,7 @@ class DuckDBHost:
             raise type(error)(strip_excerpt(error)) from None
 
     def describe(self, query: str) -> list[tuple[str, str]]:
-        """Return the name and type of each column of a query, duplicates included."""
+        """Return the name and type of each column of a query, including duplicate columns."""
         try:
             (statement,) = self._engine.native.extract_statements(query)
         except (duckdb.ParserException, ValueError) as error:
@@ -130,7 +130,7 @@ class DuckDBHost:
         return f"CAST({DUCKDB.text(text)} AS {type_name})"
 
     def batches(self, query: str, rows: int) -> Iterator[Any]:
-        """Yield the rows of a query as RecordBatches of `rows` rows each, while the engine runs."""
+        """Yield a query's rows in RecordBatches of `rows` rows each, while the query is running."""
         try:
             yield from self._engine.make_relation(query).to_arrow_reader(rows)
         except (OSError, ValueError) as error:  # Arrow wraps an error of the engine.
@@ -150,7 +150,7 @@ class DuckDBHost:
             raise ParseError(str(error)) from None
 
     def _check_regular_files(self, path: str) -> None:
-        """Raise an error if a file that matches `path` is not regular, without opening any."""
+        """Raise an error, without opening a file, if `path` matches a file that is not regular."""
         if local_path(path) is None:
             return
         query = "SELECT filename FROM system.main.read_blob(?)"

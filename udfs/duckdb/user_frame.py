@@ -22,7 +22,7 @@ _COPIES_LOCALS = sys.version_info < (3, 13)
 
 
 class Wrapper:
-    """An object of sqlml that wraps `native`, the DuckDB object that a query reads in its place."""
+    """A sqlml object that wraps the DuckDB object `native`, which queries read instead."""
 
     native: Any
 
@@ -34,7 +34,7 @@ _live_wrappers: weakref.WeakSet[Wrapper] = weakref.WeakSet()
 
 
 def find_user_frame() -> FrameType | None:
-    """Return the innermost frame outside of sqlml; None if there is no such frame."""
+    """Return the innermost stack frame outside of sqlml, or None if all frames are in sqlml."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] == "sqlml":
         frame = frame.f_back

@@ -42,7 +42,7 @@ def split_name(table: str) -> list[str]:
 
 
 def list_tables(read: Read, names: Sequence[str]) -> list[TableName]:
-    """List the tables and views that a name with the folded parts `names` can refer to."""
+    """List the tables and views to which a name with the folded parts `names` can refer."""
     fields = ("table_name", "schema_name", "database_name")
     conditions = dict(zip(fields, reversed(names), strict=False))
     where = " AND ".join(f"{fold_in_sql(field)} = ?" for field in conditions)
@@ -74,8 +74,8 @@ _FILE_SUFFIXES = (".parquet", ".csv", ".json")
 def expand_view(read: Read, is_deterministic: Callable[[str], bool], table: str) -> str | None:
     """Return the query of the view `table`, with the full name of each table that the view reads.
 
-    Returns None if `table` is ambiguous or not a view, or if the view renames its columns, calls
-    macros, models or functions that are not deterministic, or cannot be parsed.
+    Returns None if `table` is ambiguous or not a view. Returns None as well if the view renames its
+    columns, cannot be parsed, or calls macros, models or functions that are not deterministic.
     """
     name_parts = split_name(table)
     if not name_parts:
@@ -107,12 +107,12 @@ def expand_view(read: Read, is_deterministic: Callable[[str], bool], table: str)
 
 
 def _find_full_name(read: Read, table: NamedTable, database: str, schema: str) -> str | None:
-    """Return the full SQL name of `table` as a view in `schema` reads it; None if ambiguous."""
+    """Return the full SQL name of `table`, read by a view in `schema`; None if it is ambiguous."""
     *qualifiers, name = table.parts
     if not qualifiers:
         if fold(name).endswith(_FILE_SUFFIXES) and not list_tables(read, [fold(name)]):
             return DUCKDB.quote_name(name)
-        search_paths = [["temp", "main"], [database, schema]]  # DuckDB's own search order.
+        search_paths = [["temp", "main"], [database, schema]]  # DuckDB uses this search order.
         tables = list_tables(read, [fold(name)])
         if database == "temp" and len(tables) == 1:  # A temporary view reads the current schema.
             search_paths.append(list(tables[0][:2]))

@@ -56,7 +56,7 @@ _SPARK_TYPES = {"INTEGER": "int", "DOUBLE": "double"}
 
 
 def read_columns(schema: StructType) -> tuple[Column, ...]:
-    """Return the columns of a DataFrame; a string type includes its collation, if it has one."""
+    """Return the columns in a DataFrame's schema; string types include a collation, if any."""
     columns = []
     for field in schema.fields:
         collation = getattr(field.dataType, "collation", "UTF8_BINARY")
@@ -84,7 +84,7 @@ def type_name(data_type: DataType) -> str:
 
 
 def result_type(sql_type: str) -> str:
-    """Return the Spark type of a function's result: a struct of a value and an error.
+    """Return the Spark type of a function's result: a struct with a value and an error.
 
     >>> result_type("DOUBLE[][]")
     'struct<value: array<array<double>>, error: string>'
@@ -153,7 +153,7 @@ class SparkEngine:
         )
 
     def _find_owner(self, name: str) -> str | None:
-        """Return the owner that a function's comment names, or ""; None for an unknown function."""
+        """Return the owner in a function's comment, "" if none, or None for a missing function."""
         quoted_name = SPARK.quote_name(name)
         if not self.spark.catalog.functionExists(quoted_name):
             return None
@@ -232,7 +232,7 @@ def _make_scorer_by_name(scoring: Any, errors: Any, driver_versions: Mapping[str
 
 
 def _make_scorer(name: str, program: Any, driver_versions: Mapping[str, str]) -> Any:
-    """Make the function that workers run. Spark pickles it by value, so it imports sqlml late."""
+    """Make the function that workers run; it imports sqlml late, as Spark pickles it by value."""
 
     def score_batch(*columns: pa.Array) -> pa.Array:
         try:
@@ -256,7 +256,7 @@ _POSITION = re.compile(r"; line \d+ pos \d+| \(line \d+, pos \d+\)")
 
 
 def _get_reason(message: str) -> str:
-    """Return Spark's message without the plan, the error class, and the position in the probe.
+    """Remove the plan, the error class, and the position in the probe from Spark's message.
 
     >>> _get_reason("\\n[PARSE_SYNTAX_ERROR] Syntax error at 'a'. SQLSTATE: 42601 (line 1, pos 7)")
     "Syntax error at 'a'."

@@ -82,7 +82,7 @@ def _make_result(value: pa.Array, error: pa.Array) -> pa.StructArray:
 def _score_valid_rows(
     name: str, broadcast: Any, driver_versions: Mapping[str, str], columns: Sequence[pa.Array]
 ) -> pa.StructArray:
-    """Score the rows that have numbers; others, which Spark adds for DISTINCT counts, get NULL."""
+    """Score the rows that have numbers; rows without, which Spark adds for DISTINCT, get NULL."""
     valid = columns[0].is_valid()
     scores = score(name, broadcast, driver_versions, [column.filter(valid) for column in columns])
     mask = valid.to_numpy(zero_copy_only=False)
@@ -102,10 +102,10 @@ def _freeze_garbage(name: str) -> None:
 
 
 def score_each(matrix: Array, score_rows: Callable[[Array], pa.Array]) -> tuple[pa.Array, pa.Array]:
-    """Return the value of each row (NULL for a row that fails), and its error message or NULL.
+    """Return each row's value (NULL if the row fails) and error message (NULL if it does not).
 
-    Rows with missing values in the same columns fail alike, so only one of them is tried. Other
-    failing rows are found by bisection.
+    Rows with missing values in the same columns fail alike, so only one of them is tried. Bisection
+    finds the other failing rows.
     """
     values: list[pa.Array] = []
     positions: list[Array] = []
@@ -212,7 +212,7 @@ they are NULL; and the message for unknown names, or None if their rows are NULL
 def score_named_rows(
     scoring: Rows, errors: Errors, driver_versions: Mapping[str, str], columns: Sequence[pa.Array]
 ) -> pa.Array:
-    """Score each row with the model it names; `columns` are names, lists of numbers, strings."""
+    """Score each row with the model it names; `columns` has names, number lists, and strings."""
     scorers, groups, width, sql_type = scoring
     messages, message_for_unknown = errors
     names, *arguments = columns

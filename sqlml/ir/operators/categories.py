@@ -83,9 +83,9 @@ def _require_known(args: Sequence[Array], attrs: Attrs) -> Array:
 def make_unknown_category_error(
     feature: str, step: str, value: str, query: str = ""
 ) -> UnknownCategoryError:
-    """Return the error that estimator `step` rejects `value`, a literal or "a category ...".
+    """Make the error for estimator `step`, which rejects `value`, a literal or "a category ...".
 
-    The message ends with the SQL `query`, if any, which finds the rejected values.
+    If an SQL `query` that finds the rejected values is given, the message ends with it.
     """
     if step == ONNX_GRAPH:
         message = f"{feature!r} in the ONNX graph looks up an entry outside its table"
@@ -160,7 +160,7 @@ def _encode_hashed(args: Sequence[Any], attrs: Attrs) -> Array:
 
 
 def _hash_categories(args: Sequence[Any], attrs: Attrs) -> Array:
-    """Return signed 32-bit hashes as float64, with NaN for missing strings and for fractions."""
+    """Return signed 32-bit hashes as float64, with NaN for missing strings and fractions."""
     x = args[0]
     has_strings = isinstance(x, TextColumn) or x.dtype == object
     return (_hash_strings(x) if has_strings else _hash_numbers(x[:, 0])).reshape(-1, 1)
@@ -224,7 +224,7 @@ def unpack_combinations(attrs: Attrs) -> Iterator[Combination]:
 
 
 def pack_combinations(tables: Sequence[Combination]) -> dict[str, Array]:
-    """Return the attributes of `look_up_combinations`: all tables, joined end to end."""
+    """Concatenate `tables` into arrays, and return them as attributes of `look_up_combinations`."""
 
     def compute_ends(sizes: Sequence[int]) -> Array:
         return np.cumsum(sizes, dtype=np.int64)
@@ -240,7 +240,7 @@ def pack_combinations(tables: Sequence[Combination]) -> dict[str, Array]:
 
 
 def hash_combinations(x: Array, columns: Array) -> Array:
-    """Hash each row's values in `columns`; return the 64 bits of the hashes as int64 (n,)."""
+    """Hash each row's values in `columns`; return the 64-bit hashes as int64 (n,)."""
     multiplier = np.uint64(MULTIPLIER)
     hashed = np.zeros(x.shape[0], np.uint64)
     for column in columns:

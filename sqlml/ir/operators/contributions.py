@@ -55,7 +55,7 @@ _MAX_CELLS = 1 << 20
 
 
 def _sampled_type(types: Types, attrs: Attrs) -> TensorType:
-    """Infer the type: per output, p contributions, the expected score and p standard errors."""
+    """Infer the result type: p contributions, expected score and p standard errors per output."""
     num_inputs = len(types)
     for x in types:
         require_matrix(x, width=1)
@@ -74,7 +74,7 @@ def _sampled_type(types: Types, attrs: Attrs) -> TensorType:
 def sample_contributions(run: Run, args: Sequence[Array], attrs: Attrs) -> Array:
     """Return each input's contributions to the output of `run`; `args` are the inputs, (n, 1) each.
 
-    The result has the layout that `_sampled_type` describes.
+    `_sampled_type` describes the layout of the result.
     """
     num_players = len(args)
     mixers = [_make_mixer(x, k, attrs) for k, x in enumerate(args)]
@@ -101,7 +101,7 @@ def sample_contributions(run: Run, args: Sequence[Array], attrs: Attrs) -> Array
 
 
 def _make_mixer(x: Array, k: int, attrs: Attrs) -> Mixer:
-    """Make a function that returns input k of rows where it is known, else of background rows."""
+    """Make a function that takes input k from rows that know it, else from background rows."""
     if isinstance(x, TextColumn) or x.dtype == object:
         x = x.objects() if isinstance(x, TextColumn) else x
         background = attrs["texts"].reshape(attrs["missing"].shape)[:, k].copy()
@@ -146,7 +146,7 @@ def _sample_orders(start: int, stop: int, num_players: int, attrs: Attrs, worth:
     """Estimate contributions from random orders of the inputs.
 
     All rows share the orders, so a row has the same contributions in any batch. Each background row
-    has the same number of orders; the standard errors are those of the means over these orders.
+    has the same number of orders; the standard errors are those of the mean over the orders.
     """
     num_background, num_orders = len(attrs["numbers"]), int(attrs["orders"])
     shape = (num_players, stop - start, int(attrs["width"]))
@@ -202,7 +202,7 @@ def _tree_game_type(types: Types, attrs: Attrs) -> TensorType:
 
 
 def make_quadrature(num_players: int) -> tuple[Array, Array]:
-    """Return points and weights of the Gauss-Legendre rule on (0, 1) for `num_players` players."""
+    """Return the points and weights of the Gauss-Legendre rule on (0, 1) for `num_players`."""
     points, weights = np.polynomial.legendre.leggauss(max(1, (num_players + 1) // 2))
     return (points + 1) / 2, weights / 2
 
@@ -210,7 +210,7 @@ def make_quadrature(num_players: int) -> tuple[Array, Array]:
 def compute_shares(ensemble: Ensemble, background: Array | None) -> Array:
     """Return the shares of each node's rows that go to its left and right child, (B, M, 2).
 
-    Without background rows, B is 1 and the training rows are counted (0.5 on each side if no row
+    Without background rows, B is 1 and the training rows are counted (the shares are 0.5 if no row
     reached the node). Otherwise each of the B background rows goes to one side, so its shares are
     1 and 0.
     """
@@ -235,7 +235,7 @@ _Tests = tuple[tuple[int, bool], ...]
 
 
 def _iterate_leaves(ensemble: Ensemble) -> Iterator[tuple[int, int, _Tests]]:
-    """Yield the tree, the number and the tests of each leaf."""
+    """Yield the tree number, the leaf number and the tests on the path of each leaf."""
     for tree, root in enumerate(ensemble.roots.tolist()):
         stack: list[tuple[int, _Tests]] = [(root, ())]
         while stack:
@@ -248,7 +248,7 @@ def _iterate_leaves(ensemble: Ensemble) -> Iterator[tuple[int, int, _Tests]]:
 
 
 def _tree_contributions(args: Sequence[Array], attrs: Attrs) -> Array:
-    """Return, for each output, the contribution of each player, followed by the expected score."""
+    """Return the contributions of all players, then the expected score, for each output."""
     (x,) = args
     ensemble, num_players = make_ensemble(attrs), int(attrs["players"])
     num_rows, values_per_leaf = x.shape[0], ensemble.leaf_values.shape[1]

@@ -29,12 +29,12 @@ SPLIT = 134217729.0
 
 
 def compute_square_norms(x: Array) -> Array:
-    """Return the squared length of each row, (n,)."""
+    """Return the squared length of each row of `x`, (n,)."""
     return np.asarray(np.vecdot(np.ascontiguousarray(x), np.ascontiguousarray(x)))
 
 
 def bound_rounding_error(x_squares: Array, point_squares: Array, width: int) -> Array:
-    """Return upper bounds (n,) on how far a row's expanded and direct distances may differ."""
+    """Return upper bounds (n,) on the difference of a row's expanded and direct distances."""
     max_square = point_squares.max(initial=0.0)
     return np.asarray((width + 8) * 2.0**-51 * (x_squares + max_square))
 
@@ -55,7 +55,7 @@ def multiply_add(a: Array, b: Array, c: Array) -> Array:
 
 
 def expand_distances(x: Array, points: Array, x_squares: Array, point_squares: Array) -> Array:
-    """Return the squared distances (n, m) from each row to `points`, (m, k) or (n, m, k)."""
+    """Return the squared distances (n, m) from each row of `x` to `points`, (m, k) or (n, m, k)."""
     return np.maximum(
         0.0, (x_squares[:, None] + -2.0 * _compute_products(x, points)) + point_squares
     )
@@ -69,7 +69,7 @@ def _compute_products(x: Array, points: Array) -> Array:
 
 
 def scale_to_unit(x: Array) -> Array:
-    """Scale rows to length 1 as `sklearn.preprocessing.normalize` does; rows of zeros stay zero."""
+    """Scale rows to length 1, as `sklearn.preprocessing.normalize` does; zero rows stay zero."""
     x = np.ascontiguousarray(x)
     length = np.sqrt(np.einsum("ij,ij->i", x, x))
     length[length < 10 * np.finfo(np.float64).eps] = 1.0
@@ -116,7 +116,7 @@ def count_points(types: Types, attrs: Attrs) -> int:
 def compute_distances(
     xp: Any, x: Any, points: Any, metric: str, p: float, weights: Any, inverse: Any = None
 ) -> Any:
-    """Return reduced distances (n, m) of rows x and points; `xp` is numpy or a similar module."""
+    """Return reduced distances (n, m) from rows x to points; `xp` is numpy or a similar module."""
     if metric == "mahalanobis":
         return _sum_mahalanobis(x, points, inverse)
     if metric == "cosine":
@@ -183,7 +183,7 @@ def _scale_to_unit(xp: Any, x: Any) -> Any:
 
 
 def reduce_distances(x: Array, attrs: Attrs) -> Array:
-    """Return the reduced distances (n, m) of rows `x` under the metric in `attrs`."""
+    """Return the reduced distances (n, m) from rows `x` to the points that `attrs` describe."""
     points, metric, p = attrs["points"], attrs["metric"], attrs.get("p", 0.0)
     weights, inverse = attrs.get("weights"), attrs.get("inverse")
     reduced: Array = compute_distances(np, x, points, metric, p, weights, inverse)
@@ -191,7 +191,7 @@ def reduce_distances(x: Array, attrs: Attrs) -> Array:
 
 
 def compute_like_source(x: Array, attrs: Attrs) -> Array:
-    """Return distances (n, m) for a metric in `EXPANDED`, rounded as scikit-learn rounds them."""
+    """Return distances (n, m) for a metric in `EXPANDED`, rounded exactly as in scikit-learn."""
     points = attrs["points"]
     if attrs["metric"] == "cosine":
         return compute_cosine_distances(x, points)

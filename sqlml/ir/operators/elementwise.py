@@ -118,7 +118,7 @@ DIVISION = ("div", "pow", "mod")
 
 
 def _make_elementwise_rule(dtypes: Collection[str], result_dtype: DType | None = None) -> Rule:
-    """Make the type rule for inputs of one of `dtypes`; `result_dtype` defaults to their dtype."""
+    """Make a type rule that allows inputs of `dtypes`; `result_dtype` defaults to their dtype."""
 
     def rule(types: Types, attrs: Attrs) -> TensorType:
         dtype = require_same_dtype(types)
@@ -150,12 +150,12 @@ def _cast(args: Sequence[Any], attrs: Attrs) -> Any:
 
 
 def exp(x: Array) -> Array:
-    """Return e to the power of x; float32 is computed in float64 and rounded once, as in libm."""
+    """Return e to the power of x; compute float32 in float64 and round it once, as libm does."""
     return np.exp(x.astype(np.float64)).astype(x.dtype) if x.dtype == np.float32 else np.exp(x)
 
 
 def _compute_in_float64(function: Callable[..., Any]) -> Function:
-    """Make an operator function that calls `function` in float64 and rounds its result once."""
+    """Make an operator function that runs `function` in float64 and rounds the result once."""
 
     def compute(args: Sequence[Array], attrs: Attrs) -> Array:
         dtype = args[0].dtype

@@ -31,7 +31,7 @@ def _accumulate_type(types: Types, attrs: Attrs) -> TensorType:
 
 
 def _sum_type(dtype: DType, attrs: Attrs, num_trees: int, num_values: int) -> TensorType:
-    """Infer the type of the sum: each tree adds `num_values` to `base` from its target on."""
+    """Infer the sum's type; each tree adds `num_values` values to `base`, from its target on."""
     base = array_attribute(attrs, "base", dtype, (None,))
     target = array_attribute(attrs, "target", "int32", (num_trees,))
     fits = target.size == 0 or (target.min() >= 0 and int(target.max()) + num_values <= base.size)
@@ -57,7 +57,7 @@ def _linear_leaves_type(types: Types, attrs: Attrs) -> TensorType:
 
 
 def find_exit_leaves(ensemble: Ensemble, x: Array) -> Array:
-    """Return the exit leaf of each row in each tree, int64 (n, trees)."""
+    """Return the index of the leaf that each row of `x` reaches in each tree, int64 (n, trees)."""
     num_rows = x.shape[0]
     position = np.broadcast_to(ensemble.roots.astype(np.int64), (num_rows, ensemble.trees)).copy()
     rows = np.arange(num_rows)[:, None]
@@ -79,7 +79,7 @@ def goes_left(ensemble: Ensemble, node: Array, value: Array) -> Array:
 
 
 def _is_member(ensemble: Ensemble, node: Array, value: Array) -> Array:
-    """Return whether trunc(value) is a member of the categorical node's set; NaN is not."""
+    """Return whether trunc(value) is in the set of the categorical `node`; false for NaN."""
     if ensemble.set_offsets is None or ensemble.set_words is None or not ensemble.set_words.size:
         return np.zeros(value.shape, bool)
     begin, end = ensemble.set_offsets[node], ensemble.set_offsets[node + 1]
@@ -102,7 +102,7 @@ def _accumulate(args: Sequence[Array], attrs: Attrs) -> Array:
 
 
 def _add_trees(values_of_trees: Iterable[Array], num_rows: int, attrs: Attrs) -> Array:
-    """Add the values (n, V) of each tree to the columns of `base` from the tree's target on."""
+    """Sum trees: add each tree's values (n, V) to `base`, starting at the tree's target column."""
     totals: Array = np.repeat(attrs["base"][None, :], num_rows, axis=0)
     for values, start in zip(values_of_trees, attrs["target"].tolist(), strict=True):
         totals[:, start : start + values.shape[1]] += values
@@ -113,7 +113,7 @@ def _linear_leaves(args: Sequence[Array], attrs: Attrs) -> Array:
     """Return the sum of linear models in the leaves of trees.
 
     Leaf l has the value `const[l]` plus the sum of `weights[k] * x[feature[k]]` for k from begin[l]
-    to begin[l+1] - 1, or `value[l]` if one of these features is NaN.
+    to begin[l+1] - 1. If one of these features is NaN, the leaf has the value `value[l]`.
     """
     leaves, x = args
     value, begin = attrs["value"], attrs["begin"]

@@ -43,7 +43,7 @@ def _require_type(types: Types, attrs: Attrs) -> TensorType:
 
 
 def _require(args: Sequence[Array], attrs: Attrs) -> Array:
-    """Return the first input if the second is true for every row, else raise MissingValueError."""
+    """Return the first input; raise MissingValueError if the second is false for any row."""
     x, condition = args
     if not condition.all():
         raise MissingValueError(str(attrs["message"]))
@@ -71,7 +71,7 @@ def find_out_of_bounds(x: Array, attrs: Attrs) -> Array:
 
 
 def make_not_finite_error(feature: str, step: str, missing: bool) -> MissingValueError:
-    """Make the error of `require_finite` for a missing value, or otherwise for infinity."""
+    """Make the error that `require_finite` raises for a missing value or for infinity."""
     problem = "NULL or NaN" if missing else "infinity (or a value too large)"
     fix = (
         "put an imputer before it, fill the column in SQL (coalesce), or filter such rows"
@@ -118,7 +118,7 @@ def _knn_impute(args: Sequence[Array], attrs: Attrs) -> Array:
 
 
 def _fill_rows(x: Array, attrs: Attrs) -> Array:
-    """Fill the missing numbers of rows, except in columns that all training rows lack."""
+    """Fill the missing numbers of each row, except in columns that all training rows lack."""
     rows: Array = attrs["rows"]
     distances = nan_distances(x, rows, attrs["order"])
     filled = x.copy()
@@ -137,7 +137,7 @@ def _fill_rows(x: Array, attrs: Attrs) -> Array:
 
 
 def nan_distances(x: Array, y: Array, order: Order = "F") -> Array:
-    """Return the distances (n, m) between the rows of x and y; NaN if two rows share no column.
+    """Return the distances (n, m) between rows of x and y; NaN if no column is known in both rows.
 
     Rounding decides between equally near rows, so squares are summed as numpy sums them in the
     memory layout of each array: "C" for x, and `order` for y ("F" if it was a pandas frame).
@@ -163,7 +163,7 @@ def _compute_square_norms(x: Array, order: Order) -> Array:
 
 
 def _multiply(x: Array, y: Array) -> Array:
-    """Return x @ y.T in blocks of a fixed size, so that a row has one product in every batch."""
+    """Return x @ y.T, in blocks of fixed size so that a row's product is the same in any batch."""
     padded_rows = -(-x.shape[0] // BLOCK) * BLOCK
     padded = np.zeros((padded_rows, x.shape[1]))
     padded[: x.shape[0]] = x
@@ -174,7 +174,7 @@ def _multiply(x: Array, y: Array) -> Array:
 
 
 def _average_nearest(distances: Array, values: Array, attrs: Attrs) -> Array:
-    """Return the mean of each row's nearest values, (n,); argpartition decides between ties."""
+    """Return the mean of each row's nearest values, (n,); `np.argpartition` breaks ties."""
     num_neighbours = min(attrs["neighbours"], values.size)
     nearest = np.argpartition(distances, num_neighbours - 1, axis=1)[:, :num_neighbours]
     nearest_distances = np.take_along_axis(distances, nearest, axis=1)

@@ -103,7 +103,7 @@ def _gather(args: Sequence[Array], attrs: Attrs) -> Array:
 
 
 def _require_in_range(op: str, index: Array, length: int) -> None:
-    """Raise ProgramError if an index is out of range; type rules do not see the indices."""
+    """Raise ProgramError if an index is out of range, which type rules cannot check."""
     if index.size and (index.min() < 0 or index.max() >= length):
         raise ProgramError(f"{op} reaches outside its table of {length}; create the model again")
 
@@ -138,7 +138,7 @@ def _linear_type(types: Types, attrs: Attrs) -> TensorType:
 
 
 def _linear(args: Sequence[Array], attrs: Attrs) -> Array:
-    """Return x @ weights + bias, added column by column, so a row scores alike in any batch."""
+    """Return x @ weights + bias, added column by column, so that batches do not affect a row."""
     (x,) = args
     if isinstance(x, Csr):
         return csr.multiply(x, attrs["weights"], attrs["bias"])

@@ -90,7 +90,7 @@ def _check_tree(types: Types, attrs: Attrs, num_points: int) -> None:
 
 
 def _boxes_contain_points(bounds: Array, node_ranges: Array, points: Array) -> bool:
-    """Return whether each leaf's box contains its points, and each other box its children."""
+    """Return whether each leaf's box contains its points, and each inner box its child boxes."""
     width = points.shape[1]
     box_min, box_max = bounds[:, :width], bounds[:, width:]
     num_inner = len(node_ranges) // 2
@@ -123,7 +123,7 @@ _KD_TREE_POWERS = {"sqeuclidean": 2.0, "manhattan": 1.0, "chebyshev": np.inf, "m
 
 
 def to_true_distances(reduced: Array, attrs: Attrs) -> Array:
-    """Convert reduced distances to distances; keep squares if the attribute `squared` says so."""
+    """Convert reduced distances to distances; keep squares if the attribute `squared` is true."""
     if attrs["metric"] in SQUARES and not attrs.get("squared", False):
         return np.asarray(np.sqrt(reduced))
     return reduced ** (1.0 / attrs["p"]) if attrs["metric"] == "minkowski" else reduced
@@ -148,7 +148,7 @@ def _nearest(args: Sequence[Array], attrs: Attrs) -> Array:
 
 
 def select_nearest(distances: Array, x: Array, attrs: Attrs) -> tuple[Array, Array]:
-    """Return the k smallest of each row's reduced `distances` (n, m), and their columns."""
+    """Return the k smallest of each row's reduced `distances` (n, m), and their column indices."""
     k: int = attrs["k"]
     indices = np.argpartition(distances, k - 1, axis=1)[:, :k]
     nearest = np.take_along_axis(distances, indices, axis=1)
@@ -166,10 +166,10 @@ def select_nearest(distances: Array, x: Array, attrs: Attrs) -> tuple[Array, Arr
 
 
 def select_nearest_expanded(distances: Array, x: Array, attrs: Attrs) -> tuple[Array, Array]:
-    """Return the k smallest expanded distances of each row, and the indices of their points.
+    """Return each row's k smallest expanded distances, and the indices of their points.
 
-    `distances` are the direct ones. If they are too close to decide in a row, the row is searched
-    again with the expanded distances to all points.
+    `distances` are the direct distances. If those of a row are too close to decide, the row is
+    searched again with the expanded distances to all points.
     """
     k, points = attrs["k"], attrs["points"]
     x_squares, point_squares = compute_square_norms(x), compute_square_norms(points)
@@ -191,7 +191,7 @@ def _sort_nearest(distances: Array, indices: Array) -> tuple[Array, Array]:
 
 
 def _search_in_order(distances: Array, x: Array, attrs: Attrs) -> tuple[Array, Array]:
-    """Find the k nearest points in the order of the source's search, which decides ties."""
+    """Find the k nearest points in the order of the library's search, which breaks ties."""
     if attrs["ties"] == "heap":
         return select_with_heap(distances, attrs["k"])
     node_lower_bounds = _bound_node_distances(x, attrs)
@@ -225,7 +225,7 @@ def _search_tree(distances: Array, node_lower_bounds: Array, attrs: Attrs) -> tu
 
 
 def select_with_heap(distances: Array, k: int) -> tuple[Array, Array]:
-    """Return heaps (n, k) of each row's smallest distances and their columns, or inf and 0."""
+    """Return heaps (n, k) of each row's smallest distances and their columns (unused: inf, 0)."""
     num_rows = distances.shape[0]
     nearest = np.full((num_rows, k), np.inf)
     indices = np.zeros((num_rows, k), np.int64)
@@ -259,7 +259,7 @@ def _replace_top(distances: Array, indices: Array, rows: Array, new: Array, poin
 
 
 def _bound_node_distances(x: Array, attrs: Attrs) -> Array:
-    """Return lower bounds (n, nodes) on the reduced distances of rows to the points of a node."""
+    """Return lower bounds (n, nodes) on the reduced distances from rows to each node's points."""
     bounds, metric, width = attrs["bounds"], attrs["metric"], x.shape[1]
     if attrs["ties"] == "ball_tree":
         centres = {**attrs, "points": bounds[:, :width]}

@@ -24,10 +24,10 @@ class Op:
 
     `group` is the fusion class of Chen's thesis, section 4.2. An input has no `function`.
     `attributes` are written as in "width: int, fill: float?, words, ends?": a name without a type
-    is an array, and `?` marks an optional one. `attrs` maps their names to their types. `arity` is
-    the minimum and the maximum number of inputs; None means no limit. Only `sparse` operators
-    also take sparse rows (`ir/csr.py`), and `nested` ones columns with many values per row
-    (`types.NESTED`).
+    is an array, and `?` marks an optional attribute. `attrs` maps their names to their types.
+    `arity` is the minimum and the maximum number of inputs; None means no limit. Only `sparse`
+    operators also take sparse rows (`ir/csr.py`), and only `nested` operators take columns with
+    many values per row (`types.NESTED`).
     """
 
     name: str
@@ -56,9 +56,9 @@ def require(condition: object, message: str) -> None:
 def array_attribute(
     attrs: Attrs, name: str, dtype: str | None = None, shape: tuple[int | None, ...] | None = None
 ) -> Array:
-    """Return the array `name`; raise ProgramError if it has another dtype or shape than given.
+    """Return the attribute `name`, an array; raise ProgramError if its dtype or shape differs.
 
-    An axis that is None may have any length.
+    An axis of `shape` that is None may have any length.
     """
     value: Array = attrs[name]
     actual = "string" if value.dtype.kind in "OUT" else value.dtype.name
@@ -74,7 +74,7 @@ def array_attribute(
 
 
 def require_matrix(x: TensorType, dtype: str | None = None, width: int | None = None) -> TensorType:
-    """Return `x`; raise ProgramError unless it is an (n, k) value of the given dtype and width."""
+    """Return `x`, or raise ProgramError unless it is an (n, k) matrix of this dtype and width."""
     is_valid = x.rowwise and len(x.shape) == 2 and dtype in (None, x.dtype)
     if not is_valid or width not in (None, x.width):
         raise ProgramError(f"needs {dtype or ''}[n,{width or 'k'}] values, not {x!r}")
@@ -82,7 +82,7 @@ def require_matrix(x: TensorType, dtype: str | None = None, width: int | None = 
 
 
 def broadcast_shape(types: Types) -> tuple[int, ...]:
-    """Return the shape to which numpy broadcasts `types`; ROWS only fits ROWS and 1."""
+    """Return the shape to which numpy broadcasts `types`; ROWS matches only ROWS and 1."""
     rank = max(len(t.shape) for t in types)
     shape: list[int] = []
     for axis in range(rank):

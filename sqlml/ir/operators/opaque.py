@@ -41,7 +41,7 @@ def _onnx_graph_type(types: Types, attrs: Attrs) -> TensorType:
 
 
 def open_session(model: bytes, providers: Sequence[Any]) -> Any:
-    """Return an onnxruntime.InferenceSession that computes in the thread of the caller."""
+    """Return an onnxruntime.InferenceSession that computes in the caller's thread."""
     try:
         import onnxruntime
     except ModuleNotFoundError:
@@ -65,7 +65,7 @@ def _open_cached_session(model: bytes) -> Any:
 
 
 def make_graph_feed(args: Sequence[Any], attrs: Attrs) -> dict[str, Array]:
-    """Return the inputs of a graph by name: numeric columns unchanged, string columns as str."""
+    """Return a graph's inputs by name: unchanged numeric columns, and string columns as str."""
     inputs = zip(attrs["inputs"], args, strict=True)
     return {name: _convert_for_graph(name, x) for name, x in inputs}
 
@@ -83,7 +83,7 @@ def _convert_for_graph(name: str, x: Any) -> Array:
 
 
 def check_graph_result(result: Any, rows: int, attrs: Attrs) -> Array:
-    """Return a graph's result as (rows, width) of the dtype in `attrs`, or raise ScoringError."""
+    """Convert a graph's result to (rows, width) of the dtype in `attrs`, or raise ScoringError."""
     array, width = np.asarray(result), int(attrs["width"])
     if array.size != rows * width or array.shape[:1] != (rows,):
         problem = f"returned {array.shape} for {rows} rows, not ({rows}, {width})"

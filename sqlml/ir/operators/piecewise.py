@@ -61,7 +61,7 @@ def split_points(points: Array, offsets: Array) -> Iterator[Array]:
 
 
 def _search_sorted(args: Sequence[Array], attrs: Attrs) -> Array:
-    """Count the edges < x, or <= x for side "right", in each column; NaN is above all edges."""
+    """Count the edges below x in each column (for side "right": up to x); NaN is above them all."""
     (x,) = args
     index = np.empty(x.shape, np.int64)
     for j, edges in enumerate(split_points(attrs["edges"], attrs["offsets"])):
@@ -70,7 +70,7 @@ def _search_sorted(args: Sequence[Array], attrs: Attrs) -> Array:
 
 
 def _interpolate(args: Sequence[Array], attrs: Attrs) -> Array:
-    """Interpolate as `np.interp` does: constant outside the range of the points; NaN stays NaN."""
+    """Interpolate as `np.interp` does: constant beyond the first and last point, NaN for NaN."""
     (x,) = args
     result = np.empty(x.shape)
     points, values = (split_points(attrs[name], attrs["offsets"]) for name in ("points", "values"))
@@ -81,7 +81,7 @@ def _interpolate(args: Sequence[Array], attrs: Attrs) -> Array:
 
 
 def _bspline(args: Sequence[Array], attrs: Attrs) -> Array:
-    """Return the basis functions of each column by de Boor's recurrence, in scipy's order."""
+    """Evaluate each column's basis functions by de Boor's recurrence, rounded as in scipy."""
     (x,) = args
     knots, degree = attrs["knots"], attrs["degree"]
     num_functions = knots.shape[1] - degree - 1
@@ -99,7 +99,7 @@ def _bspline(args: Sequence[Array], attrs: Attrs) -> Array:
 def _evaluate_basis(t: Array, x: Array, span: Array, degree: int) -> Array:
     """Return the degree + 1 basis functions that are not zero between knots span and span + 1.
 
-    `t` has the knots; the names are those of scipy's `_deBoor_D`, which computes the array `h`.
+    `t` has the knots. The variables are named as in scipy's `_deBoor_D`, which computes `h`.
     """
     h = np.zeros((x.size, degree + 1))
     h[:, 0] = 1

@@ -128,7 +128,7 @@ def pack_items(items: Iterable[Any]) -> tuple[Array, Array]:
 
 
 def unpack_items(words: Array, ends: Array) -> list[Any]:
-    """Decode what `pack_items` encoded; raise ValueError or RecursionError if a word is damaged."""
+    """Decode scalars from `pack_items`; raise ValueError or RecursionError if one is damaged."""
     return [json.loads(word) for word in unpack_words(words, ends)]
 
 
@@ -140,7 +140,7 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_Members)
 
 
 class _RowReader:
-    """Reads the rows of one column, and makes the errors about them."""
+    """Reads the rows of one column, and raises the errors for invalid rows."""
 
     def __init__(self, column_kind: str, attrs: Attrs) -> None:
         self._expected_row, self._empty, self._filter_sql = _ROWS[column_kind]
@@ -148,7 +148,7 @@ class _RowReader:
         self._step: str = attrs["step"]
 
     def parse(self, column: TextColumn, i: int) -> Any:
-        """Decode row i; raise MissingValueError if it is NULL, InputTypeError if it is not JSON."""
+        """Decode row i; raise MissingValueError for NULL, and InputTypeError for invalid JSON."""
         if column.missing[i]:
             raise self.make_null_row_error("NULL")
         try:
@@ -170,7 +170,7 @@ class _RowReader:
         return row
 
     def read_pairs(self, column: TextColumn, i: int) -> Iterable[Pair]:
-        """Return the pairs (name, value) of row i, an array of arrays or objects of two values."""
+        """Return the pairs (name, value) in row i, an array of two-value arrays or objects."""
         pairs: list[Pair] = []
         for pair in self.read_items(column, i):
             if pair is None:
@@ -182,7 +182,7 @@ class _RowReader:
         return pairs
 
     def read_members(self, column: TextColumn, i: int) -> Iterable[Pair]:
-        """Return the members of row i, an object; the last one counts if several have one name."""
+        """Return the members of the object in row i; of members with equal names, only the last."""
         row = self.parse(column, i)
         if not isinstance(row, _Members):
             raise self.type_error(row)
@@ -256,7 +256,7 @@ def _hash_items_type(types: Types, attrs: Attrs) -> TensorType:
 
 
 def _mark_items(args: Sequence[Any], attrs: Attrs) -> Any:
-    """Return sparse rows with 1 in the column of each known item that occurs in the row."""
+    """Return sparse rows that have a 1 in the column of each known item of the row."""
     column_by_item = {item: k for k, item in enumerate(unpack_items(attrs["words"], attrs["ends"]))}
     texts, reader = TextColumn.from_values(args[0]), _RowReader(attrs["kind"], attrs)
     indptr, indices = [0], []
@@ -272,7 +272,7 @@ def _mark_items(args: Sequence[Any], attrs: Attrs) -> Any:
 
 
 def _hash_items(args: Sequence[Any], attrs: Attrs) -> Any:
-    """Return sparse rows with the value of each name in the column that the name's hash determines.
+    """Return sparse rows in which a name's hash determines the column of the name's value.
 
     With `alternate_sign`, the hash also determines the sign. A string value becomes part of the
     name ("name=value") and counts as 1; zeros are left out. Values in the same column are added up
@@ -308,7 +308,7 @@ def _hash_items(args: Sequence[Any], attrs: Attrs) -> Any:
 
 
 def _sum_duplicates(rows: Array, columns: Array, data: Array, num_rows: int, width: int) -> Csr:
-    """Return a Csr in which numbers in the same row and column are added up in their order."""
+    """Return a Csr with the sums of all numbers in the same row and column, added in order."""
     order = np.lexsort((columns, rows))
     rows, columns, data = rows[order], columns[order], data[order]
     is_first = np.ones(rows.size, bool)

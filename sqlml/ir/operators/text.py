@@ -74,7 +74,7 @@ class Analyzer:
         return re.compile(self.pattern)
 
     def features(self, text: str) -> list[str]:
-        """Return the features of one string, each as often as it occurs."""
+        """Return the features of one string; a feature that occurs twice is listed twice."""
         text = self.normalize(text)
         if self.kind == "whole":
             return [text]
@@ -87,7 +87,7 @@ class Analyzer:
         return [n for word in words for n in _split_word(word, self.min_n, self.max_n)]
 
     def normalize(self, text: str) -> str:
-        """Convert to lower case and remove accents, if the settings say so."""
+        """Convert `text` to lower case and remove its accents, as the settings require."""
         if self.lowercase:
             text = text.lower()
         if not self.accents or text.isascii():
@@ -111,7 +111,7 @@ def _join_ngrams(units: list[str], separator: str, min_n: int, max_n: int) -> li
 
 
 def _split_word(word: str, min_n: int, max_n: int) -> list[str]:
-    """Return the n-grams of a padded `word`, and the word once if it is at most `max_n` long."""
+    """Return a padded word's n-grams; list the word itself once if it is at most `max_n` long."""
     ngrams = _join_ngrams(list(word), "", min_n, min(max_n, len(word) - 1))
     return [*ngrams, word] if max_n >= len(word) else ngrams
 
@@ -126,7 +126,7 @@ _ANALYZER = (
 
 
 def make_analyzer(attrs: Attrs) -> Analyzer:
-    """Return the analyzer that attributes describe; raise ProgramError if they are invalid."""
+    """Make the analyzer that `attrs` describe; raise ProgramError if they are invalid."""
     names = ("lowercase", "accents", "pattern", "min_n", "max_n")
     return Analyzer(
         kind=attrs["analyzer"],
@@ -188,9 +188,9 @@ LookUp = Callable[[str], tuple[int, int] | None]
 
 
 def _count_features(args: Sequence[Any], attrs: Attrs, look_up: LookUp, width: int) -> Any:
-    """Sum the signs of each row's features by column, as sparse rows of `width` columns.
+    """Sum the signs of each row's features by column; return sparse rows of `width` columns.
 
-    `look_up` maps a feature to its column and its sign, or to None to leave it out.
+    `look_up` maps a feature to its column and its sign, or to None to leave out the feature.
     """
     analyzer = make_analyzer(attrs)
     columns = [TextColumn.from_values(x) for x in args]

@@ -42,7 +42,7 @@ REFUSED = frozenset(("as_strided", "empty", "empty_like", "empty_strided", "rand
 
 
 def _require_integers(function: Callable[[int, int], int]) -> Callable[[Any, Any], int]:
-    """Wrap `function` so that it raises TypeError for arguments other than integers."""
+    """Wrap `function` so that it raises TypeError if an argument is not an integer."""
 
     def compute_size(left: Any, right: Any) -> int:
         if type(left) is not int or type(right) is not int:
@@ -80,7 +80,7 @@ def _torch_module_type(types: Types, attrs: Attrs) -> TensorType:
 
 
 def make_runner(content: bytes, attrs: Attrs, device: Any = None) -> Runner:
-    """Return a function that maps input tensors, (n, k) each, to a tensor (n, width) on `device`.
+    """Make a function that maps input tensors, (n, k) each, to a tensor (n, width) on `device`.
 
     `attrs` has the dtype and the width of the result. `device` is a torch device (default: the
     CPU). Raise UnsupportedModelError if the archive calls an operator that is not allowed.

@@ -23,13 +23,13 @@ EXTENSION, PUBLIC_KEY = "sqlml.duckdb_extension", "public_key.txt"
 
 @dataclass(frozen=True)
 class Target:
-    """Zig's name of a platform, and its wheel tag."""
+    """Zig's name for a platform, and the platform's wheel tag."""
 
     zig: str
     wheel: str
 
 
-# By DuckDB's platform names.
+# The keys are DuckDB's platform names.
 TARGETS = {
     "linux_amd64": Target("x86_64-linux-gnu.2.17", "manylinux_2_17_x86_64"),
     "linux_arm64": Target("aarch64-linux-gnu.2.17", "manylinux_2_17_aarch64"),
@@ -44,7 +44,7 @@ _PROCESSORS = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64":
 
 
 def this_platform() -> str | None:
-    """Return DuckDB's name of this platform, or None if it is not supported."""
+    """Return DuckDB's name for this platform, or None if the platform is not supported."""
     processor = _PROCESSORS.get(platform.machine().lower())
     name = f"{_SYSTEMS.get(sys.platform)}_{processor}"
     has_musl = "musl" in (sysconfig.get_config_var("HOST_GNU_TYPE") or "")
@@ -52,12 +52,12 @@ def this_platform() -> str | None:
 
 
 def own_compiler(target: str) -> str | None:
-    """Return the system's C compiler if it compiles for the platform `target`, or None."""
+    """Return the system's C compiler, or None if it cannot compile for the platform `target`."""
     return shutil.which("cc") if target == this_platform() else None
 
 
 def compiler(target: str) -> list[str] | None:
-    """Return the start of a command line for the system's compiler or `ziglang`, or None."""
+    """Return the command that starts the system's compiler or `ziglang`; None without either."""
     system_compiler = own_compiler(target)
     if system_compiler is not None:
         return [system_compiler]
@@ -66,7 +66,7 @@ def compiler(target: str) -> list[str] | None:
 
 
 def build_shim(folder: Path, target: str) -> bool:
-    """Write the signed extension and its public key; return False without a compiler."""
+    """Write the signed extension and its key to `folder`; return False if no compiler is found."""
     command = compiler(target)
     if command is None:
         return False
@@ -91,7 +91,7 @@ def _make_metadata(target: str) -> bytes:
 
 
 def _sign(content: bytes) -> tuple[bytes, str]:
-    """Sign the digest of the digests of each MiB with a new RSA key; return signature and key."""
+    """Sign a hash of all 1 MiB chunks' hashes with a new RSA key; return signature, public key."""
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import padding, rsa, utils
 

@@ -71,7 +71,7 @@ _TYPE_NUMBERS = {"FLOAT": 10, "DOUBLE": 11, "INTEGER": 4, "VARCHAR": 17}
 
 
 def use_type(name: str, callback: Callable[[ctypes.c_void_p], Any]) -> None:
-    """Call `use` with a new logical type, such as DOUBLE[28] or STRUCT(a INTEGER), and free it."""
+    """Call `callback` with a new logical type, such as DOUBLE[28], and free the type afterwards."""
     logical_type = _create_type(name)
     callback(logical_type)
     library().duckdb_destroy_logical_type(ctypes.byref(logical_type))

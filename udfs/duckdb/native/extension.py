@@ -44,7 +44,7 @@ BUILT = Path(__file__).parent / "built"
 
 
 class Unavailable(Exception):
-    """Raised where native functions are not available; "they" in its message are the functions."""
+    """Raised if native functions are not available; its message calls the functions "they"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def ensure_installed(connection: duckdb.DuckDBPyConnection, built: Path = BUILT)
 
 
 def find_install_path(connection: duckdb.DuckDBPyConnection, built: Path = BUILT) -> Installed:
-    """Return where `ensure_installed` installs the extension; raise Unavailable if it cannot."""
+    """Return the path and repository that `ensure_installed` uses, or raise Unavailable."""
     if os.environ.get(OFF) == "0":
         raise Unavailable(f"{OFF} is 0")
     if not IS_DUCKDB_2:
@@ -214,7 +214,7 @@ def _release_closed_uses() -> None:
 def open_native_connection(
     connection: duckdb.DuckDBPyConnection, built: Path = BUILT
 ) -> NativeConnection:
-    """Return a C API connection to the database, to close after use; raise Unavailable if none."""
+    """Open a C API connection, which the caller must close; raise Unavailable if this fails."""
     try:
         c_api.library()
     except (ImportError, OSError, AttributeError) as error:
@@ -230,7 +230,7 @@ def open_native_connection(
 
 
 def _load(connection: duckdb.DuckDBPyConnection, installed: Installed) -> NativeConnection:
-    """Load the shim into a database; return the connection that it opens or has opened before."""
+    """Load the shim into a database; return the connection that the shim opens, now or earlier."""
     library = ctypes.CDLL(str(installed.path))  # It is loaded once per process for all databases.
     connect_address = c_api.find_function_address("duckdb_connect")
     ctypes.c_void_p.in_dll(library, "sqlml_connect").value = connect_address
@@ -251,7 +251,7 @@ def _load(connection: duckdb.DuckDBPyConnection, installed: Installed) -> Native
 
 
 def _find_marked_connection(connection: duckdb.DuckDBPyConnection) -> NativeConnection:
-    """Return the open C API connection whose marker function the database has."""
+    """Find the open C API connection to a database by the marker function in that database."""
     for native in reversed(_open_connections.values()):
         with suppress(duckdb.Error):
             connection.execute(f"EXPLAIN SELECT {builtin(f'{MARKER}{native.number}')}()").fetchall()

@@ -73,7 +73,7 @@ _LENGTH_MASK = _U((1 << 32) - 1)
 
 @compiled_helper
 def find_slot(name: Any, slots: Any, last_slot: Any) -> Any:
-    """Return the start of a name's slot, or of the empty slot where the name belongs."""
+    """Return where the slot of `name` starts, or the empty slot where `name` belongs."""
     hash_value = np.int64(hash_bytes(name, np.int64(0), np.int64(name.size)))
     slot = hash_value & last_slot
     while slots[slot * SLOT + NAME_AT] != 0:
@@ -124,7 +124,7 @@ def _set_null(vector: Any, row: Any) -> None:
 
 @compiled_helper
 def _chain_rows(info: Any, state: Any, name_vector: Any, rows: Any, out: Any, chains: Any) -> Any:
-    """Link the rows of each model in a list; return how many models occur, or -1 after an error.
+    """Link the rows of each model into a list; return how many models occur, or -1 on an error.
 
     `chains`, int64 (models + 2 rows,), receives the first row of each model or -1, then for each
     row the next row of the same model or -1, and then the indices of the models that occur.
@@ -137,7 +137,7 @@ def _chain_rows(info: Any, state: Any, name_vector: Any, rows: Any, out: Any, ch
     words = bits_at(texts_at, 2 * rows)
     model_count, model = 0, np.int64(UNKNOWN)
     first_word, second_word = _U(0), _U(0)
-    for row in range(rows - 1, -1, -1):  # Backwards, so that each chain has its rows in order.
+    for row in range(rows - 1, -1, -1):  # This way, each chain has its rows in order.
         if _is_null(mask, row):
             _set_null(out, row)
             continue

@@ -23,7 +23,7 @@ _routers_by_address: dict[int, _Router] = {}
 def register_router(
     connection: int, function: EngineFunction, find_function: native_functions.Find
 ) -> bool:
-    """Register a function of a model name, numbers and strings on a connection of the C API.
+    """Register a function that takes a model name, numbers and strings on a C API connection.
 
     Returns False if the function does not return INTEGER or DOUBLE, if DuckDB rejects it, or if
     the machine code depends on numba's runtime. Raises NotReady if the machine code is still being
@@ -52,7 +52,7 @@ def _compile_route() -> int | None:
 
 
 class _Router:
-    """The state of a function whose rows name their models, in the layout of `ROUTER`."""
+    """The state of a function whose rows name their models, laid out as `ROUTER` describes."""
 
     def __init__(self, function: NamedFunction, find_function: native_functions.Find) -> None:
         from sqlml.udfs.duckdb.native import model_router  # It imports LLVM.
@@ -104,7 +104,7 @@ def _make_slots(models: Mapping[str, Any]) -> tuple[Array, Array]:
 
 
 def _refuse_name(router_address: int, info: int, name_at: int, length: int) -> int:
-    """Report an error for rows whose name has no model; return 1 if their score is NULL instead."""
+    """Report that a name has no model; return 1 if the score of rows with this name is NULL."""
     try:
         name = ctypes.string_at(name_at, length).decode("utf-8", "replace")
         error = _routers_by_address[router_address].function.find_error(name)

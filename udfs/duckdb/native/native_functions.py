@@ -54,7 +54,7 @@ Find = Callable[[str], BatchFunction]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Plan:
-    """A plan and its function; `since` is the batch count when it was built or last seen in use."""
+    """A plan and its function; `since` is the batch count when the plan was built or last used."""
 
     table: Any
     function: BatchFunction
@@ -65,8 +65,8 @@ class _Plan:
 class State:
     """The integers that DuckDB keeps for a function, and the objects that they refer to.
 
-    `caller` is the function of packed rows that calls this function by name, if any. Both must have
-    the same argument and result types.
+    If a function of packed rows calls this function by name, it is the `caller`. Both functions
+    must then have the same argument and result types.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class State:
 _batch_counter = np.zeros(1, np.int64)
 _states: list[State] = []
 _states_by_name: dict[str, State] = {}
-_dropped_plans: list[tuple[State, _Plan]] = []  # Plans that a thread may still be using.
+_dropped_plans: list[tuple[State, _Plan]] = []  # Threads may still use these.
 LOCK = threading.RLock()
 
 # A forked child must not wait for a thread that it does not have.
@@ -115,7 +115,7 @@ if hasattr(os, "register_at_fork"):
 def register(connection: int, function: EngineFunction, find_function: Find) -> bool:
     """Register a function of FLOAT or DOUBLE columns on a connection of the C API.
 
-    The function returns INTEGER, DOUBLE, or lists of these types. Unless it is metered,
+    The function returns INTEGER, DOUBLE, or lists of these types. If it is not metered,
     `find_function` looks up its scoring function by name when the first rows arrive. Returns False
     if DuckDB rejects the function or if numba cannot compile the row path.
     """
@@ -139,8 +139,8 @@ def create_native_function(
 ) -> bool:
     """Create a function on a connection of the C API, and return whether DuckDB accepted it.
 
-    DuckDB passes the address `extra_info` to the machine code at address `code`.
-    `binder`, if any, is the address of a function that DuckDB calls when it binds a call.
+    DuckDB passes the address `extra_info` to the machine code at address `code`. If `binder` is
+    given, it is the address of a function that DuckDB calls when it binds a call.
     """
     api = c_api.library()
     handle = ctypes.c_void_p(api.duckdb_create_scalar_function())
@@ -173,7 +173,7 @@ def count_batches() -> int:
 
 
 def drop_plans(name_prefixes: tuple[str, ...]) -> None:
-    """Drop the plans of functions with the name prefixes `names`; later rows rebuild them."""
+    """Drop the plans of functions whose name has one of these prefixes; later rows rebuild them."""
     with LOCK:
         for state in _states:
             if state.plan is not None and state.name.startswith(name_prefixes):
@@ -188,7 +188,7 @@ def _drop_plan(state: State) -> None:
 
 
 def _drop_idle_plans() -> None:
-    """If all plans together exceed the memory limit, drop those unused since the last check."""
+    """If the plans exceed the memory limit, drop those not used since the last check."""
     states_and_plans = [(state, state.plan) for state in _states if state.plan is not None]
     if sum(plan.function.nbytes for _, plan in states_and_plans) <= RECENT_BYTES:
         return
@@ -201,7 +201,7 @@ def _drop_idle_plans() -> None:
 
 
 def _exchange_plan(state: State, address: int) -> int:
-    """Set the plan (0: none); return how many threads may still be using the previous plan."""
+    """Set a function's plan (0: no plan); return how many threads may still use the old one."""
     from sqlml.backends.native.jit.specialise import COUNT, specialise
     from sqlml.udfs.duckdb.native import row_path
 
@@ -213,7 +213,7 @@ def _forget_unused_plans() -> None:
 
 
 def _list_packed_types(function: BatchFunction) -> tuple[str, ...]:
-    """Return the SQL argument types, then the result type, of `function` for packed rows."""
+    """Return the SQL types of the arguments of `function` for packed rows, then its result type."""
     number_type = "FLOAT" if function.dtype == "float32" else "DOUBLE"
     text_types = ("BLOB[]",) * bool(function.texts)
     result_element = "INTEGER" if function.is_integer else "DOUBLE"
@@ -222,7 +222,7 @@ def _list_packed_types(function: BatchFunction) -> tuple[str, ...]:
 
 
 def is_compiled() -> bool:
-    """Return whether the row path is compiled already, in this process or on disk."""
+    """Return whether the compiled row path exists already, in this process or on disk."""
     from sqlml.backends.native.jit.specialise import is_on_disk, list_kernels_in_use
     from sqlml.udfs.duckdb.native import row_path
 
@@ -233,7 +233,7 @@ def is_compiled() -> bool:
 def explain_not_ready(wait: bool) -> str | None:
     """Return COMPILING if the row path is still being compiled, or None if it is ready.
 
-    If `wait`, wait for the compilation first.
+    If `wait`, wait until it is compiled.
     """
     try:
         with nullcontext() if wait else no_wait():
@@ -244,7 +244,7 @@ def explain_not_ready(wait: bool) -> str | None:
 
 
 def explain_python(spec: FunctionSpec, program: Program) -> str | None:
-    """Return why Python scores the batches of a function of columns; None if machine code does."""
+    """Return why Python must score for a function of columns, or None if machine code can."""
     try:
         with no_wait():
             return _explain_python(program, spec)
@@ -265,7 +265,7 @@ def _explain_python(program: Program, spec: FunctionSpec) -> str | None:
 
 @cache
 def compile_row_path() -> int | None:
-    """Compile the row path, and return its address; None if it depends on numba's runtime."""
+    """Compile the row path; return its address, or None if it depends on numba's runtime."""
     import llvmlite.binding as llvm
 
     from sqlml.backends.native.jit.specialise import COUNT, specialise
@@ -274,7 +274,7 @@ def compile_row_path() -> int | None:
     for name in row_path.CALLED:
         llvm.add_symbol(name, c_api.find_function_address(name))
     address = compile_kernel(row_path.score, row_path.SIGNATURE)
-    _compile_bind_data_copy()  # Compiled now, so that a later process finds everything on disk.
+    _compile_bind_data_copy()  # A later process then finds everything on disk.
     specialise(row_path.put_plan, (COUNT, COUNT))
     return address
 
@@ -300,7 +300,7 @@ def compile_kernel(kernel: Callable[..., Any], signature: Signature) -> int | No
 
 @cache
 def _make_callback(callback_function: Callable[..., None], argument_count: int) -> tuple[int, Any]:
-    """Wrap `function` as a C function of 64-bit integers; return its address and its owner."""
+    """Wrap `callback_function` as a C function of 64-bit integers; return its address and owner."""
     callback = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * argument_count)(callback_function)
     return ctypes.cast(callback, ctypes.c_void_p).value or 0, callback
 
@@ -318,7 +318,7 @@ def report_interrupt(info: int, exception_type: type[BaseException]) -> int:
 
 
 def _measure(state_number: int, info: int, rows: int, _: int) -> int:
-    """Record the start (rows < 0) or the end of a batch on this thread; return 0 if this fails."""
+    """Record that a batch starts (rows < 0) or ends on this thread; return 0 if this fails."""
     metered = _states[state_number].metered
     try:
         if metered is not None:
@@ -358,7 +358,7 @@ def _make_plan(state_number: int, info: int, rows: int, _: int) -> int:
 def _build_available_plan(
     function: BatchFunction, rows: int, old_plan: Plan | None
 ) -> tuple[Plan, bool]:
-    """Return a plan, and whether it is temporary because kernels are still being compiled."""
+    """Build a plan; return it and whether it is temporary, while kernels are being compiled."""
     from sqlml.udfs.duckdb.native.plan_bytecode import build_plan, build_python_plan
 
     try:
@@ -400,8 +400,8 @@ def _read_block(
 ) -> tuple[Array, dict[str, TextColumn]]:
     """Return a block's packed numbers (n, packed), and its text columns by input name.
 
-    The numbers are read from the matrix (n, width) at `rows_at`. `texts_at` is the address of a
-    list with the addresses of the text columns.
+    The address of the block's matrix (n, width) is `rows_at`. `texts_at` is the address of a list
+    that has the addresses of the text columns.
     """
     from sqlml.udfs.duckdb.native.plan_bytecode import copy_to_text_column
 
@@ -422,12 +422,12 @@ def report_error(info: int, error: BaseException) -> None:
 
 
 def park_as_message(error: BaseException) -> bytes:
-    """Park an error, and return a message that contains its token."""
+    """Park `error` for the session, and return a message that contains the token of the error."""
     if isinstance(error, ParkedFailure):
         message = str(error)
     elif isinstance(error, Exception):
         message = str(park_error(error))
-    else:  # For example, a Ctrl-C.
+    else:  # This is an error such as a Ctrl-C.
         message = f"executing the UDF: {type(error).__name__}"
     return message.encode()
 
@@ -483,7 +483,7 @@ def _bind(info: int) -> None:
 
 
 def _read_constant_argument(info: int, index: int) -> str:
-    """Return argument `index` of the call being bound; reject all but a constant string."""
+    """Return argument `index` of the bound call; raise ArtifactError unless it is a constant."""
     api = c_api.library()
     context, value = ctypes.c_void_p(), None
     argument = ctypes.c_void_p(api.duckdb_scalar_function_bind_get_argument(info, index))
@@ -500,7 +500,7 @@ def _read_constant_argument(info: int, index: int) -> str:
 
 
 def _fold_text(context: ctypes.c_void_p, argument: ctypes.c_void_p) -> str | None:
-    """Return the value of a constant expression as a string; None if it fails or is NULL."""
+    """Return the value of a constant expression as a string; None for NULL or after an error."""
     api = c_api.library()
     value = ctypes.c_void_p()
     error = ctypes.c_void_p(api.duckdb_expression_fold(context, argument, ctypes.byref(value)))

@@ -73,7 +73,7 @@ def make_code_calls(lookup: Lookup, width: int) -> Iterator[Call]:
 
 
 def make_find_ends_call(k: int, start: Rows, stop: Rows) -> Call:
-    """Return the call that writes the start and end addresses of the strings in text argument k."""
+    """Return the call that finds where each string of text argument k starts and ends in memory."""
     strings = Rows(get_text_buffer(k), np.dtype(np.uint64), 2, flat=True)
     address_kind = writes(np.int64, 1)
     kernel = specialise(find_ends, (writes(np.uint64, 1), address_kind, address_kind))
@@ -81,12 +81,12 @@ def make_find_ends_call(k: int, start: Rows, stop: Rows) -> Call:
 
 
 def get_text_buffer(k: int) -> int:
-    """Return the buffer of text argument k; buffers 0 and 1 have the matrix and the results."""
+    """Return the buffer number of text argument k; buffers 0 and 1 have the matrix and results."""
     return 2 + k
 
 
 def _find_keys(program: Program, output: str) -> tuple[str, list[str]]:
-    """Return the input that `output` encodes, and the strings with codes of their own."""
+    """Return the name of the input that `output` encodes, and the strings that have codes."""
     keys: dict[str, None] = {}
     i = program.outputs[output]
     while program.nodes[i].op != "input":
@@ -108,11 +108,11 @@ def _compute_codes(lookup: Lookup, output: str, name: str, keys: list[str]) -> A
 
 
 def _make_tables(keys: list[str], codes: Array) -> tuple[Array, Array, Any, Array]:
-    """Return the hash tables of the keys, for `look_up`.
+    """Return the hash tables in which `look_up` finds the keys and their codes.
 
     They are the slots (2**k, 2) of the short keys, the codes by slot, the word table of the long
-    keys, and their codes. The last two of `codes`, those of an unknown string and of NULL, are
-    appended to the codes of the long keys.
+    keys, and the codes of the long keys. The last two of `codes`, which are for an unknown string
+    and for NULL, are appended to the codes of the long keys.
     """
     sizes = np.array([len(key.encode("utf-8", CODEC)) for key in keys], np.int64)
     short_indices = np.flatnonzero(sizes <= INLINE_BYTES)
@@ -160,7 +160,7 @@ def fill_slots(data: Any, ends: Any, codes: Any, slots: Any, slot_codes: Any) ->
 def look_up(
     strings: Any, memory: Any, slots: Any, slot_codes: Any, table: Any, long_codes: Any, out: Any
 ) -> None:
-    """Write the codes of DuckDB's strings, uint64 (2 n,), to out (n, 1); see `_make_tables`."""
+    """Look up DuckDB's strings, uint64 (2 n,), in tables (`_make_tables`); write codes to `out`."""
     unknown_code, null_code = long_codes[-2], long_codes[-1]
     for r in range(out.shape[0]):
         first, second = strings[2 * r], strings[2 * r + 1]
@@ -244,14 +244,14 @@ class Plan:
 
 
 def explain_obstacle(function: BatchFunction) -> str | None:
-    """Return why machine code cannot score a function's batches, or None if it can."""
+    """Return why machine code cannot score batches for `function`, or None if it can."""
     if function.last_rows is not None:
         return "it remembers rows that come again"
     return None if _find_filler(function) is not None else "some of the model's steps run in Python"
 
 
 def build_plan(function: BatchFunction, rows: int, old_plan: Plan | None = None) -> Plan:
-    """Build a plan with calls for batches of `rows` rows, and with the calls of `old_plan`.
+    """Build a plan with calls for batches of `rows` rows; keep the calls of `old_plan`, if given.
 
     The plan has no calls if Python scores the batches. Raises NotReady if a kernel is still being
     compiled and the caller need not wait for it.
@@ -262,7 +262,7 @@ def build_plan(function: BatchFunction, rows: int, old_plan: Plan | None = None)
 
 
 def build_python_plan(function: BatchFunction) -> Plan:
-    """Build a plan without calls, so that Python scores the batches."""
+    """Build a plan that has no calls, which makes Python score the batches."""
     packed, texts = function.packed, (TEXT_BYTES,) * function.texts
     return Plan(_encode_plan(function, range(packed), packed, (0, 0, 0, 0, 0, 0), texts), packed)
 
@@ -272,7 +272,7 @@ def _count_model_texts(function: BatchFunction) -> int:
 
 
 def _find_filler(function: BatchFunction) -> Any:
-    """Return the filler that computes the function's output with kernel calls; None without one."""
+    """Return a filler that computes the function's output with kernel calls; None if impossible."""
     width = function.width
     if _count_model_texts(function):
         filler = find_text_filler(function.compiled, function.output)
@@ -329,8 +329,8 @@ def _encode_plan(
 
     Args:
         matrix_columns: the matrix column of each packed number, or -1 to skip the number.
-        call_words: the row count from which a batch is large, the address and count of the calls
-            for small batches, the same for large batches, and the most integers of a call.
+        call_words: the row count from which a batch is large, the address and number of the calls
+            for small batches, both again for large batches, and the most integers in one call.
         buffer_sizes: the bytes per row of each intermediate buffer.
     """
     number_bytes = np.dtype(function.dtype).itemsize
@@ -358,7 +358,7 @@ def _encode_plan(
 
 
 def _count_block_rows(row_bytes: int) -> int:
-    """Return how many rows of `row_bytes` bytes to score together.
+    """Return how many rows, which take `row_bytes` bytes each, to score together.
 
     >>> [_count_block_rows(size) for size in (8, 4096, 1 << 17, 1 << 20, 1 << 25)]
     [2048, 1024, 64, 16, 1]

@@ -74,7 +74,7 @@ from sqlml.udfs.duckdb.native.memory_layout import (
 
 
 def _atomic(operation: str) -> Any:
-    """Return an intrinsic that changes the integer at an address and returns its previous value."""
+    """Return an intrinsic that changes an integer in memory and returns the previous value."""
 
     def change(typing: Any, address: Any, operand: Any) -> Any:
         def codegen(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
@@ -92,7 +92,7 @@ def call_python(
 ) -> Any:
     """Call a Python function with four integers while holding the GIL; return 0 if it raises.
 
-    A signal handler may raise at the first instruction of the function, before any `try`. Then
+    A signal handler may raise at the first instruction of the function, before any `try`. If so,
     `handler` is called with `info`, the address of DuckDB's call, and the class of the exception.
     """
     return integers(6), _call_python
@@ -181,10 +181,10 @@ def is_valid(bits: Any, row: Any) -> Any:
 
 @inlined_helper
 def _set_list_entries(vector: Any, rows: Any, ends: Any) -> Any:
-    """Write the offset and length of every list in a list vector; return its child vector.
+    """Write the offset and length of each list in a list vector; return the vector's child vector.
 
-    Each row has one list per group, whose numbers are ends[k] to ends[k + 1] - 1 of the row.
-    `ends` is int64 (groups + 1,). Memory for the numbers must be reserved already.
+    Each row has one list per group: the list of group k has the row's numbers ends[k] to
+    ends[k + 1] - 1. `ends` is int64 (groups + 1,). The caller has reserved memory for the numbers.
     """
     list_count = ends.size - 1
     duckdb_list_vector_set_size(vector, rows * ends[list_count])
@@ -206,7 +206,7 @@ def _gather(
     Args:
         columns: int64 (k,), the address of each column's numbers.
         masks: int64 (k,), the address of each column's validity mask, or 0 without NULLs.
-        target: int64 (k,), the column of x that each column is copied to, or -1 to skip it.
+        target: int64 (k,), the column of x to which each column is copied, or -1 to skip it.
     """
     for begin in range(0, rows, TILE_ROWS):
         end = min(begin + TILE_ROWS, rows)
@@ -226,7 +226,7 @@ def _gather(
 
 @inlined_helper
 def _gather_packed(addresses: Any, target: Any, first: Any, rows: Any, width: Any, x: Any) -> None:
-    """Copy packed rows into x as `_gather` does; `addresses` are of their numbers and mask."""
+    """Copy packed rows into x as `_gather` does; `addresses` locates their numbers and mask."""
     column_count, mask = target.size, addresses[1]
     numbers = array_like_at(x, addresses[0], (first + rows) * column_count)
     bits = bits_at(mask, ((first + rows) * column_count + 63) // 64)
@@ -249,7 +249,7 @@ def _has_null(mask: Any, rows: Any) -> Any:
 
 @inlined_helper
 def _gather_texts(strings_at: Any, mask: Any, first: Any, rows: Any, out_at: Any) -> None:
-    """Copy a VARCHAR column's `duckdb_string_t`s from row `first` on; NULL gets `NULL_LENGTH`."""
+    """Copy a VARCHAR column from row `first` on to `out_at`; NULL gets the length `NULL_LENGTH`."""
     strings, out = bits_at(strings_at, 2 * (first + rows)), bits_at(out_at, 2 * rows)
     for r in range(rows):
         out[2 * r], out[2 * r + 1] = strings[2 * (first + r)], strings[2 * (first + r) + 1]
@@ -311,7 +311,7 @@ def _pick_texts(strings_at: Any, mask: Any, picked_rows: Any, out_at: Any) -> No
 
 @compiled_helper
 def _write_picked(results_at: Any, picked_rows: Any, result_bytes: Any, out: Any) -> None:
-    """Write result k to row picked_rows[k] of `out`: INTEGERs of 4 bytes, else DOUBLEs."""
+    """Write result k to row picked_rows[k] of `out`, as INTEGER (`result_bytes` = 4) or DOUBLE."""
     if result_bytes == 4:
         result_integers = int32s_at(results_at, picked_rows.size)
         out_integers = int32s_at(out, 1 << 40)
@@ -330,7 +330,7 @@ def _choose_calls(plan: Any, rows: Any) -> Any:
 
 
 def put_plan(state_at: Any, plan_at: Any) -> Any:
-    """Replace a function's plan; return how many threads may still be using the previous plan.
+    """Replace a function's plan; return how many threads may still use the previous plan.
 
     A thread counts itself before it reads the plan. So if the count is 0, no thread uses the
     previous plan.
@@ -340,15 +340,15 @@ def put_plan(state_at: Any, plan_at: Any) -> Any:
 
 
 def same(address: Any) -> Any:
-    """Copy a call's bind data, which is the address of a state and is never freed."""
+    """Return `address`: a call's bind data is the address of a permanent state, so it is shared."""
     return address
 
 
 @compiled_helper
 def _enter_plan(info: Any, state_at: Any, rows: Any) -> Any:
-    """Return the address of a plan with calls for `rows` rows, and count this thread as its user.
+    """Return the address of a plan for `rows` rows, and count this thread as a user of the plan.
 
-    Python builds the plan if it is missing. If this fails, return 0 and do not count the thread.
+    If the plan is missing, Python builds it. If this fails, return 0 and do not count the thread.
     """
     state = words_at(state_at, STATE)
     add_atomically(state_at + 8 * USERS, 1)
@@ -379,7 +379,7 @@ def _reserve_lists(vector: Any, rows: Any, levels: Any, list_count: Any, number_
 
 @inlined_helper
 def _count_list_numbers(plan_at: Any) -> Any:
-    """Return how many numbers the lists of one row have together, from the plan at `plan_at`."""
+    """Return how many numbers the lists of one row have in total, given the plan's address."""
     plan = words_at(plan_at, HEAD)
     ends_at = plan_at + 8 * (HEAD + plan[COLUMNS] + plan[BUFFERS])
     return words_at(ends_at, plan[GROUPS] + 1)[plan[GROUPS]]
@@ -387,7 +387,7 @@ def _count_list_numbers(plan_at: Any) -> Any:
 
 @inlined_helper
 def _measure(info: Any, state: Any, rows: Any) -> None:
-    """Record the start (rows < 0) or the end of a batch, if the function is measured."""
+    """Record that a batch starts (rows < 0) or ends, if the function is measured."""
     if state[MEASURE] != 0:
         call_python(state[MEASURE], state[REPORT], state[INDEX], info, rows, 0)
 
@@ -396,17 +396,17 @@ def _measure(info: Any, state: Any, rows: Any) -> None:
 def score_rows(
     info: Any, state_at: Any, addresses: Any, picked_rows: Any, rows: Any, out: Any, reserved: Any
 ) -> Any:
-    """Score rows and write the results to `out`; return False if DuckDB was told of an error.
+    """Score rows and write the results to `out`; return False if an error was set in DuckDB.
 
     Args:
         addresses: int64 (2 k,), the addresses of the k columns, numeric columns first, followed by
             the addresses of their validity masks (0 without NULLs). For packed rows, k is 1: the
             only column is an array with all numbers.
-        picked_rows: int64 (rows,), the rows to score; their numeric columns are DOUBLE. Each row
-            has a single number as its result, which is written to the row's position in the array
-            at the address `out`. If it is empty, all rows of a chunk are scored, and `out` is the
-            result vector.
-        reserved: how many lists per row, and how many numbers in these lists, `out` has room for.
+        picked_rows: int64 (rows,), the rows to score, whose numeric columns are DOUBLE. The result
+            of a row is a single number, which is written to the row's position in the array at
+            the address `out`. If `picked_rows` is empty, all rows of a chunk are scored, and `out`
+            is the result vector.
+        reserved: the number of lists per row, and of numbers in them, for which `out` has room.
     """
     state = words_at(state_at, STATE)
     add_atomically(state_at + 8 * BATCHES, 1)
@@ -433,7 +433,7 @@ def score_rows(
 def _score_blocks(
     info: Any, state: Any, plan_at: Any, addresses: Any, picked_rows: Any, rows: Any, out: Any
 ) -> Any:
-    """Score the rows block by block, in memory that is freed after the last block or an error."""
+    """Score the rows block by block; free the memory after the last block or after an error."""
     plan = words_at(plan_at, HEAD)
     calls = words_at(plan[SMALL_TABLE] if rows < plan[LARGE_BATCH] else plan[LARGE_TABLE], 1 << 40)
     call_count, max_block_rows = _choose_calls(plan, rows), max(1, min(plan[BLOCK_ROWS], rows))
@@ -487,7 +487,7 @@ def _score_blocks(
 
 @compiled_helper
 def _set_lists(plan_at: Any, rows: Any, out: Any, ends: Any) -> Any:
-    """Set the lists of the vector `out`; return the vector of its numbers. `ends` is scratch."""
+    """Set the lists of the vector `out`; return the vector of their numbers. `ends` is scratch."""
     plan = words_at(plan_at, HEAD)
     if plan[LEVELS] > 1:
         ends[0], ends[1] = 0, plan[GROUPS]
@@ -502,7 +502,7 @@ def _set_lists(plan_at: Any, rows: Any, out: Any, ends: Any) -> Any:
 def _gather_block(
     is_packed: Any, plan_at: Any, addresses: Any, indices: Any, first: Any, rows: Any, buffers: Any
 ) -> None:
-    """Copy a block's numbers to buffer 0, and its string columns to the buffers from 2 on."""
+    """Copy a block's numbers to buffer 0, and its string columns to buffers 2, 3, ..."""
     plan = words_at(plan_at, HEAD)
     k, size = plan[COLUMNS], plan[MATRIX_WIDTH] * rows
     target = words_at(plan_at + 8 * HEAD, k)
