@@ -24,10 +24,10 @@ Link = Literal["identity", "exp", "log1p_exp", "sigmoid", "softmax", "step", "va
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """A row of a library's table of objectives.
+    """An objective of a boosting library.
 
-    `link` maps margins to predictions. XGBoost stores its base score in the space of predictions,
-    and `base_link` maps it to a margin.
+    `link` converts margins to predictions. `base_link` converts XGBoost's base score, which is
+    stored as a prediction, to a margin.
     """
 
     task: Task
@@ -42,7 +42,7 @@ REGRESSION = Objective("regression", "identity")
 def find_objective(
     objectives: Mapping[str, Objective], name: str, description: str = "objective"
 ) -> Objective:
-    """Return `objectives[name]`; `description` is the library's word for it, for the message."""
+    """Return `objectives[name]`; the error for an unknown name calls it a `description`."""
     if name not in objectives:
         raise UnsupportedModelError(
             f"{description} {name!r} is not supported; supported: {', '.join(objectives)}"
@@ -60,19 +60,19 @@ def check_width(frame: Frame, num_features: int, library: str) -> None:
 
 
 def build_schema(names: tuple[str, ...] | None, default_names: tuple[str, ...]) -> Schema:
-    """Return a model's columns: `names` if it was trained with names, otherwise `default_names`."""
+    """Return the schema of a model; if it was trained without names, `names` is None."""
     if names is None or names == default_names:
         return Schema(None, len(default_names), default_names)
     return Schema(names, len(names))
 
 
 def apply_link(b: Builder, link: Link, margin: Value) -> Value:
-    """Convert margins (n, K) to predictions (n, K)."""
+    """Convert margins, (n, K), to predictions, (n, K), with the function called `link`."""
     return _LINKS[link](b, margin)
 
 
 def _exponentiate_variance(b: Builder, margin: Value) -> Value:
-    """Return mean and variance, (n, 2), from the mean and half the logarithm of the variance."""
+    """Return means and variances, (n, 2), from margins: means and half the logs of variances."""
     mean = b.op("select", margin, indices=np.array([0], np.int64))
     half_log_variance = b.op("select", margin, indices=np.array([1], np.int64))
     log_variance = b.op("mul", half_log_variance, _make_constant(b, 2.0, margin))
@@ -101,8 +101,8 @@ def import_binary(
 ) -> Outputs:
     """Return a binary classifier's outputs; `positive` is the second class's probability, (n, 1).
 
-    If all training rows had the same class, there are no probabilities, because the second column
-    would have no label.
+    If all training rows had the same class, the outputs have no probabilities, because the second
+    column would have no label.
     """
     if len(labels) == 1:
         return Outputs({"label": label, "score": margin}, labels)
@@ -113,19 +113,19 @@ def import_binary(
 def import_multiclass(
     b: Builder, class_scores: Value, proba: Value, margin: Value, labels: Labels
 ) -> Outputs:
-    """Return the outputs of a multiclass classifier; the label has the highest `class_scores`."""
+    """Return a multiclass classifier's outputs; the label has the highest of `class_scores`."""
     label = b.op("argmax", class_scores, axis=1)
     return Outputs({"label": label, "proba": proba, "score": margin}, labels)
 
 
 def import_multilabel(label: Value, proba: Value, margin: Value) -> Outputs:
-    """Return the outputs of a multilabel classifier: 0/1 labels, and the probabilities of 1."""
+    """Return a multilabel classifier's outputs: 0/1 labels, and the probability of each 1."""
     labels = (Labels("int64", (0, 1)),) * label.type.width
     return Outputs({"label": label, "proba": proba, "score": margin}, labels)
 
 
 def label_above(b: Builder, x: Value, threshold: Value | float) -> Value:
-    """Return 1 where `x` is above `threshold` and 0 elsewhere, int64 in the shape of `x`."""
+    """Return int64 labels in the shape of `x`: 1 where `x` is above `threshold`, 0 elsewhere."""
     limit = _make_constant(b, threshold, x) if isinstance(threshold, float) else threshold
     return b.op("cast", b.op("gt", x, limit), dtype="int64")
 

@@ -21,8 +21,8 @@ _EPOCH = 719_468
 class Moment:
     """Timestamps as microseconds since 1970-01-01, float64 (n, 1), and their calendar parts.
 
-    All parts are whole numbers, or NaN for NaN. The calendar is the proleptic Gregorian calendar.
-    Internally, years begin in March, so that the leap day comes last (H. Hinnant,
+    Each part is a whole number, or NaN if the timestamp is NaN. The calendar is the proleptic
+    Gregorian calendar. Internally, years begin in March, so that the leap day comes last (Hinnant,
     "chrono-Compatible Low-Level Date Algorithms", civil_from_days and days_from_civil).
     """
 
@@ -33,7 +33,7 @@ class Moment:
     @cached_property
     def days(self) -> Value:
         """Whole days since 1970-01-01."""
-        # A quotient alone may be rounded up to the next day; the remainder is exact.
+        # The remainder is subtracted first, because a rounded quotient may reach the next day.
         return self._op("div", self._op("sub", self.microseconds, self.time_of_day), float(DAY))
 
     @cached_property
@@ -60,7 +60,7 @@ class Moment:
 
     @cached_property
     def _day_of_year(self) -> Value:
-        """The day of the year, from 0 on the first of March."""
+        """The day of the year that begins in March, from 0 to 365."""
         return self._op("sub", self._day_of_era, self._count_days(self._year_of_era))
 
     @cached_property
@@ -70,7 +70,7 @@ class Moment:
 
     @cached_property
     def day(self) -> Value:
-        """The day of the month, from 1."""
+        """The day of the month, from 1 to 31."""
         month_start = self._op("add", self._op("mul", self._month_from_march, 153.0), 2.0)
         day = self._op("sub", self._day_of_year, self.floor_divide(month_start, 5))
         return self._op("add", day, 1.0)
@@ -102,21 +102,21 @@ class Moment:
 
     @cached_property
     def day_of_year(self) -> Value:
-        """The day of the year, from 1."""
-        # The first of January is 306 days after the first of March of the year before.
+        """The day of the year, from 1 to 366."""
+        # The first of January comes 306 days after the first of March in the year before.
         march_year = self._op("sub", self.year, 1.0)
         start = self._op("sub", self._op("add", self._count_days(march_year), 306.0), float(_EPOCH))
         return self._op("add", self._op("sub", self.days, start), 1.0)
 
     @cached_property
     def thursday_of_week(self) -> Moment:
-        """The Thursday of the same ISO week; its calendar year is the ISO year of the week."""
+        """The Thursday of the same ISO week, whose calendar year is the week's ISO year."""
         days = self._op("add", self._op("sub", self.days, self.weekday), 3.0)
         return Moment(self.builder, self._op("mul", days, float(DAY)))
 
     @cached_property
     def week(self) -> Value:
-        """The ISO week, from 1 to 53."""
+        """The number of the ISO week, from 1 to 53."""
         return self.floor_divide(self._op("add", self.thursday_of_week.day_of_year, 6.0), 7)
 
     @cached_property
@@ -135,7 +135,7 @@ class Moment:
 
     @cached_property
     def is_leap_year(self) -> Value:
-        """True (bool) in leap years; false for NaN."""
+        """A boolean that is true in leap years, and false if the timestamp is NaN."""
         b = self.builder
         is_fourth, is_hundredth, is_four_hundredth = (
             b.op("eq", b.op("mod", self.year, years), 0.0) for years in (4.0, 100.0, 400.0)
@@ -151,22 +151,22 @@ class Moment:
         return self._op("eq", self.day, self.days_in_month)
 
     def build_is_month(self, *months: int) -> Value:
-        """Return whether the month is one of `months`, as bool; false for NaN."""
+        """Return a boolean that is true if the month is in `months`, and false for NaN."""
         matches = [self._op("eq", self.month, float(month)) for month in months]
         return reduce(lambda left, right: self._op("or", left, right), matches)
 
     def _count_days(self, years: Value) -> Value:
-        """Return the number of days in the first `years` years, which begin in March."""
+        """Count the days in the first `years` years of the calendar, which begin in March."""
         days = self._op("add", self._op("mul", years, 365.0), self.floor_divide(years, 4))
         days = self._op("sub", days, self.floor_divide(years, 100))
         return self._op("add", days, self.floor_divide(years, 400))
 
     def floor_divide(self, value: Value, divisor: int) -> Value:
-        """Return the floor of `value / divisor`; exact for whole numbers below 2**47."""
+        """Return the floor of `value / divisor`, which is exact for whole numbers below 2**47."""
         return self._op("floor", self._op("div", value, float(divisor)))
 
     def to_number(self, condition: Value) -> Value:
-        """Return 1 where `condition` is true, otherwise 0."""
+        """Convert a boolean `condition` to 1 where it is true and 0 where it is false."""
         return self._op("where", condition, 1.0, 0.0)
 
     def _op(self, name: str, *inputs: Value | float) -> Value:

@@ -32,7 +32,8 @@ class ColumnOutputs:
     """The outputs of an encoder for the values of one input column.
 
     `of_categories`, (k, outputs), has the outputs for the k `categories`. `unseen` and `missing`,
-    (outputs,), are those for any other value and for NULL, or None if the encoder raises an error.
+    (outputs,), are the outputs for all other values and for NULL; each is None if the encoder
+    raises an error for such a value.
     """
 
     categories: Array
@@ -41,22 +42,22 @@ class ColumnOutputs:
     missing: Array | None
 
     def build_table(self, outputs: slice, default: Array) -> Array:
-        """Return the k + 2 rows of outputs for the categories, for NULL and for any other value.
+        """Return a table of k + 2 rows: one per category, one for NULL and one for other values.
 
         `outputs` selects the columns. If the encoder raises an error for NULL or for other values,
-        their row is `default`.
+        the row for them is `default`.
         """
         others = [default if row is None else row for row in (self.missing, self.unseen)]
         return np.concatenate([self.of_categories, others])[:, outputs]
 
 
 def apply_encoder(model: Any, frame: Frame, categories: Mapping[Any, Array]) -> Frame:
-    """Encode the columns of a frame as the fitted encoder does; other columns stay unchanged.
+    """Encode the columns in `categories` as the encoder `model` does; keep the other columns.
 
     `categories` maps each column to its non-NULL training categories: an object array for strings,
     otherwise float64.
     """
-    # The probes contain unknown categories, about which the encoders warn.
+    # The encoders warn about the unknown categories that the probes contain.
     with warnings.catch_warnings(action="ignore"):
         return _encode_frame(model, frame, categories)
 
@@ -68,7 +69,7 @@ def _encode_frame(model: Any, frame: Frame, training_categories: Mapping[Any, Ar
         )
     import pandas as pd
 
-    # A row of training categories, with zeros in the other columns.
+    # This row has a training category in each encoded column, and zeros in the other columns.
     names = [str(name) for name in model.feature_names_in_]
     zero = np.zeros(1)
     columns = {n: training_categories.get(n, zero)[:1].tolist() for n in model.feature_names_in_}
@@ -103,9 +104,9 @@ def _encode_frame(model: Any, frame: Frame, training_categories: Mapping[Any, Ar
 def _find_input_of_outputs(
     model: Any, names: list[str], outputs: list[str], column_outputs: Mapping[str, ColumnOutputs]
 ) -> list[str | None]:
-    """Return the input column of each output, or None for outputs that pass through unchanged.
+    """Return the input column of each output, or None for an output that copies its column.
 
-    An output that depends on no column is assigned to the first one that is encoded.
+    An output that depends on no column is assigned to the first column that is encoded.
     """
     varying = {name: _find_varying_outputs(column) for name, column in column_outputs.items()}
     input_names: list[str | None] = []
@@ -128,7 +129,7 @@ def _encode_one_hot(
 ) -> Value | None:
     """Compute the `outputs` of column `i` as 0/1 indicators, which are cheaper than a table.
 
-    Return None unless each output is 1 for exactly one value, and each value has at most one 1.
+    If an output is not 1 for exactly one value, or a value sets several outputs, return None.
     """
     table = column.build_table(outputs, np.zeros(column.of_categories.shape[1]))
     count, width = len(column.categories), table.shape[1]
@@ -156,7 +157,7 @@ def _probe_column(model: Any, row: pd.DataFrame, name: Any, categories: Array) -
 
 
 def _encode_rows(model: Any, base_row: pd.DataFrame, name: Any, values: Array) -> Array:
-    """Encode one copy of `base_row` per value of `values` in column `name`: (values, outputs)."""
+    """Encode a copy of `base_row` per value in column `name`, and return (values, outputs)."""
     rows = base_row.iloc[[0] * len(values)].reset_index(drop=True)
     rows[name] = values
     try:
@@ -181,7 +182,7 @@ def _encode_value(model: Any, base_row: pd.DataFrame, name: Any, value: Any) -> 
     """Encode `base_row` with `value` in column `name`; return None if the encoder rejects it."""
     import pandas as pd
 
-    # With a training category in the first row, pandas infers the right type.
+    # The first row has a training category, so that pandas infers the right type.
     rows = base_row.iloc[[0, 0]].reset_index(drop=True)
     rows[name] = pd.Series([base_row[name].iloc[0], value])
     try:
@@ -199,10 +200,10 @@ def _find_varying_outputs(column: ColumnOutputs) -> Array:
 def _encode_column(
     model: Any, frame: Frame, i: int, column: ColumnOutputs, needs_unseen: bool = True
 ) -> Value:
-    """Return column `i` as row indices of `column.build_table`: k for NULL, k + 1 for unseen ones.
+    """Convert column `i` to row indices of `column.build_table`: k for NULL, k + 1 if unseen.
 
-    Values that the encoder rejects raise an error while scoring. Without `needs_unseen`, unseen
-    values may stay -1, for which the operator `one_hot` returns zeros.
+    A value that the encoder rejects raises an error while scoring. If `needs_unseen` is false, the
+    index of an unseen value may be -1, for which the operator `one_hot` returns zeros.
     """
     b = frame.builder
     n_categories, step = len(column.categories), type(model).__name__
@@ -219,7 +220,7 @@ def _encode_column(
 
 
 def import_encoder(model: Any, frame: Frame) -> Frame:
-    """Import a fitted category_encoders encoder, and return the encoded frame."""
+    """Import an encoder of the package category_encoders, and return the encoded frame."""
     if not getattr(model, "_dim", None):
         raise explain_unfitted(model)
     return apply_encoder(model, frame, {name: _read_categories(model, name) for name in model.cols})

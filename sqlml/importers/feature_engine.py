@@ -44,7 +44,7 @@ def _require_index(frame: Frame, name: str) -> int:
 def _transform_columns(
     frame: Frame, selected: Iterable[Any], transform: Callable[[Value, str], Value]
 ) -> Frame:
-    """Replace each column whose name is in `selected` by `transform(values, name)`."""
+    """Replace each column whose name is in `selected` with `transform(values, name)`."""
     b, selected_names = frame.builder, set(map(str, selected))
     blocks = [
         Frame.from_value(b, transform(frame.numbers(i), name), (name,))
@@ -58,7 +58,7 @@ def _transform_columns(
 def _append_columns(
     frame: Frame, columns: Iterable[tuple[str, Value]], dropped: Iterable[Any] = ()
 ) -> Frame:
-    """Remove the `dropped` columns from a frame, and append `columns`."""
+    """Remove the `dropped` columns from a frame, and append `columns`, as names and values."""
     b, dropped_names = frame.builder, set(map(str, dropped))
     remaining = frame.select([i for i, name in enumerate(frame.names) if name not in dropped_names])
     added_frames = [Frame.from_value(b, value, (name,)) for name, value in columns]
@@ -66,7 +66,7 @@ def _append_columns(
 
 
 def import_transformer(model: Any, frame: Frame) -> Frame:
-    """Apply the function of the transformer's class to each column of `variables_`."""
+    """Apply the function that a transformer's class computes to each column in `variables_`."""
     _check_fitted(model, "variables_")
 
     def transform(x: Value, name: str) -> Value:
@@ -77,13 +77,13 @@ def import_transformer(model: Any, frame: Frame) -> Frame:
 
 
 def _require_finite(b: Builder, x: Value, model: Any, *names: str, feature: str = "") -> Value:
-    """Return `x`, the columns `names`; missing and infinite numbers are errors while scoring."""
+    """Return `x`, the columns `names`, with a check that raises an error for NaN and infinity."""
     step = type(model).__name__ + (feature and f" ({feature})")
     return b.op("require_finite", x, features=names, step=step, allow_nan=False)
 
 
 def _require(b: Builder, x: Value, is_valid: Value, model: Any, name: str, fault: str) -> Value:
-    """Return `x`; a row where `is_valid` is false raises an error while scoring.
+    """Return `x` with a check that raises an error while scoring if `is_valid` is false in a row.
 
     The message says that the column `name` has `fault`, such as "a number outside of 0 to 1".
     """
@@ -133,7 +133,7 @@ def _get_parameter(parameter: Any, name: str) -> float:
 
 
 def import_discretiser(model: Any, frame: Frame) -> Frame:
-    """Replace the numbers of each column in `binner_dict_` by the index of their interval."""
+    """Replace each number in the columns of `binner_dict_` with the index of its interval."""
     _check_fitted(model, "binner_dict_")
     if model.return_boundaries:
         raise _explain_interval_strings(model, "return_boundaries=False")
@@ -168,7 +168,7 @@ def _compute_interval_index(b: Builder, x: Value, edges: Array) -> Value:
 
 
 def import_tree_discretiser(model: Any, frame: Frame, recurse: Recurse) -> Frame:
-    """Replace each column in `binner_dict_` by its tree's prediction or by an interval index."""
+    """Replace each column in `binner_dict_` with its tree's prediction or an interval index."""
     _check_fitted(model, "binner_dict_")
     if model.bin_output == "boundaries":
         raise _explain_interval_strings(model, "bin_output='prediction'")
@@ -201,7 +201,7 @@ def _explain_interval_strings(model: Any, advice: str) -> UnsupportedModelError:
 
 
 def import_cyclical(model: Any, frame: Frame) -> Frame:
-    """Append the sine and cosine of each column of `variables_`, with period `max_values_`."""
+    """Append the sine and cosine of each column in `variables_`; `max_values_` has the periods."""
     _check_fitted(model, "max_values_")
     b, columns = frame.builder, list[tuple[str, Value]]()
     for name in map(str, model.variables_):
@@ -212,7 +212,7 @@ def import_cyclical(model: Any, frame: Frame) -> Frame:
 
 
 def import_relative_features(model: Any, frame: Frame) -> Frame:
-    """Append each operation of `func` between each column of `variables` and of `reference`."""
+    """Append one column per combination of an operation, a variable and a reference column."""
     _check_fitted(model, "feature_names_in_")
     b, columns = frame.builder, list[tuple[str, Value]]()
     _check_functions("RelativeFeatures", model.func, _RELATIVE_OPERATORS)
@@ -250,7 +250,7 @@ _DIVISIONS = frozenset({"div", "truediv", "mod"})
 
 
 def import_math_features(model: Any, frame: Frame) -> Frame:
-    """Append each aggregate of `func`, such as the sum or mean of the columns of `variables`."""
+    """Append a column per aggregate in `func`, such as the mean of the columns in `variables`."""
     _check_fitted(model, "feature_names_in_")
     b = frame.builder
     functions = model.func if isinstance(model.func, list) else [model.func]
@@ -267,7 +267,7 @@ def import_math_features(model: Any, frame: Frame) -> Frame:
 
 
 class _RowAggregates:
-    """Aggregates of the numbers in each row; missing values are ignored."""
+    """Builds aggregates of the numbers in each row of `x`, which ignore missing values."""
 
     def __init__(self, b: Builder, x: Value) -> None:
         self.b, self.x = b, x
@@ -319,7 +319,7 @@ _ROW_AGGREGATES: Mapping[str, Callable[[_RowAggregates], Value]] = {
 
 
 def import_encoder(model: Any, frame: Frame) -> Frame:
-    """Import an encoder of categories: ordinal, mean, count, one-hot and others."""
+    """Apply an encoder of categories, such as an ordinal, mean, count or one-hot encoder."""
     _check_fitted(model, "encoder_dict_")
     tables = model.encoder_dict_.items()
     categories = {name: to_category_array(list(table), str(name)) for name, table in tables}
@@ -327,7 +327,7 @@ def import_encoder(model: Any, frame: Frame) -> Frame:
 
 
 def import_imputer(model: Any, frame: Frame) -> Frame:
-    """Replace missing values in each column of `imputer_dict_` by the column's number."""
+    """Replace missing values in each column of `imputer_dict_` with the number for that column."""
     _check_fitted(model, "imputer_dict_")
     fills = {str(name): number for name, number in model.imputer_dict_.items()}
     b = frame.builder
@@ -339,7 +339,7 @@ def _fill_missing(b: Builder, x: Value, fill: Any) -> Value:
 
 
 def import_categorical_imputer(model: Any, frame: Frame) -> Frame:
-    """Replace missing values in each column of `imputer_dict_` by the column's fill value."""
+    """Replace missing values in each column of `imputer_dict_` with the column's fill value."""
     _check_fitted(model, "imputer_dict_")
     b, blocks = frame.builder, []
     for i, name in enumerate(frame.names):
@@ -354,7 +354,7 @@ def import_categorical_imputer(model: Any, frame: Frame) -> Frame:
 
 
 def import_missing_indicator(model: Any, frame: Frame) -> Frame:
-    """Append a column for each column of `variables_`: 1 where the value is missing, else 0."""
+    """Append an indicator for each column in `variables_`: 1 where its value is missing, else 0."""
     _check_fitted(model, "variables_")
     b, columns = frame.builder, list[tuple[str, Value]]()
     for name in map(str, model.variables_):
@@ -394,10 +394,10 @@ _UNIX_ORDINAL = 719_163
 
 
 def import_datetime_features(model: Any, frame: Frame) -> Frame:
-    """Append the date features in `features_to_extract_` of each column of `variables_`.
+    """Append each feature in `features_to_extract_`, such as month, for each date column.
 
     For a missing date, weekend is 1, semester is 2 and the other flags are 0, because pandas
-    compares NaT that way. The features week and days_in_month raise an error while scoring.
+    compares NaT that way, and the features week and days_in_month raise an error while scoring.
     """
     _check_fitted(model, "variables_", "features_to_extract_")
     if model.variables == "index":
@@ -417,12 +417,12 @@ def import_datetime_features(model: Any, frame: Frame) -> Frame:
 
 
 def import_datetime_subtraction(model: Any, frame: Frame) -> Frame:
-    """Append the time from each date of `reference_` to each of `variables_`, in `output_unit`."""
+    """Append the time, in `output_unit`, from each date in `reference_` to each in `variables_`."""
     _check_fitted(model, "variables_", "reference_")
     b = frame.builder
     date_names = [*map(str, model.variables_), *map(str, model.reference_)]
     moments = {name: _read_moment(model, frame, name) for name in date_names}
-    # numpy divides nanoseconds as floats.
+    # The unit is in nanoseconds, which numpy divides as floats.
     unit = np.timedelta64(1, model.output_unit).astype("timedelta64[ns]").astype(np.float64)
     pairs = [(v, r) for r in map(str, model.reference_) for v in map(str, model.variables_)]
     names = model.new_variables_names or [f"{v}_sub_{r}" for v, r in pairs]
@@ -435,7 +435,7 @@ def import_datetime_subtraction(model: Any, frame: Frame) -> Frame:
 
 
 def import_datetime_ordinal(model: Any, frame: Frame) -> Frame:
-    """Append the day number of each date in `variables_`: 1 on the start date or on 0001-01-01."""
+    """Append the day number of each date; day 1 is the model's start date, or 0001-01-01."""
     _check_fitted(model, "variables_")
     b, columns = frame.builder, list[tuple[str, Value]]()
     start = getattr(model, "start_date_ordinal_", None)

@@ -37,7 +37,7 @@ from sqlml.ir.torch_archive import read_exported
 from sqlml.limits import MAX_ARTIFACT_BYTES
 
 _COMPRESSED_MAGIC = (b"\x78", b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", b"\x04\x22\x4d\x18", b"ZF")
-"""The first bytes of joblib's compressed files: zlib, gzip, bz2, xz, lz4, and an old format."""
+"""The first bytes of joblib's compressed files: zlib, gzip, bz2, xz, lz4, and the old ZFile."""
 
 _BLANKS = b" \t\r\n\xef\xbb\xbf"
 _CATBOOST_START = re.compile(
@@ -48,18 +48,18 @@ _ONNX_START = re.compile(rb"\x08[\x01-\x1f][\x12\x1a\x22\x28\x32\x3a\x42]")
 """Matches the beginning of an ONNX file: ir_version in protobuf field 1, then a later field."""
 
 _EXTRAS = frozenset(("catboost", "lightgbm", "sklearn", "torch", "xgboost"))
-"""The libraries of pickled objects that sqlml has an extra for, named like the library."""
+"""The libraries of pickled objects for which sqlml has an extra with the library's name."""
 
 _FAILURES = (ArtifactError, MissingDependencyError, UnsupportedModelError, UntrustedArtifactError)
-"""Errors of readers that are raised again with the file's path in front of the message."""
+"""The errors of readers that are raised again with the file's path before the message."""
 
 
 def read_artifact(content: bytes, *, format: str, path: str, allow_pickle: bool) -> Any:
-    """Read the model in a file's `content`, and return an object that the registry imports.
+    """Read the model in a file's `content`, and return an object that `import_model` accepts.
 
     `format` is AUTO or one of `READERS`, in upper or lower case. `path` is only for messages. With
-    `allow_pickle`, the file may be a pickle, which can run code. A damaged, hostile or too large
-    file raises ArtifactError.
+    `allow_pickle`, the file may be a pickle, which can run code. A file that is damaged, hostile or
+    too large raises ArtifactError.
     """
     format_name = format.upper()
     if format_name == FOLDER_FORMAT:
@@ -114,7 +114,7 @@ def detect_format(content: bytes, path: str) -> str:
             raise ArtifactError(f"{path}: {error}") from None
     if _ONNX_START.match(content):
         return "ONNX"
-    # Protocol 2 and later begin with 0x80 and the protocol; earlier ones only end with ".".
+    # A pickle of protocol 2 or later begins with 0x80 and the protocol; an older one ends with ".".
     if content[0] == 0x80 or content.startswith(_COMPRESSED_MAGIC):
         return "PICKLE"
     if content[:1] in b"(]}c" and content.rstrip().endswith(b"."):
@@ -131,7 +131,7 @@ def detect_format(content: bytes, path: str) -> str:
 
 _UNREADABLE_FORMATS: tuple[tuple[re.Pattern[bytes], str], ...] = (
     (
-        # "binf", or a struct followed by the names of an objective and a booster.
+        # The file begins with "binf", or with a struct before the names of objective and booster.
         re.compile(
             rb"binf|.{0,512}(binary|count|multi|rank|reg|survival):[a-z]+.{8}(gbtree|gblinear|dart)",
             re.DOTALL,

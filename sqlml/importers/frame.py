@@ -19,14 +19,14 @@ from sqlml.types import DATETIME, Array, DType, LabelKind, Labels, label_sets
 C = TypeVar("C")
 
 Rows = Literal["dense", "wide", "sparse"]
-"""The kinds of rows that a step reads: see `Frame.matrix`."""
+"""The forms in which a step reads its rows; `Frame.matrix` explains them."""
 
 Sparse = Literal[False, True, "with zeros"]
 """True if the source library passes columns on as a sparse matrix; "with zeros" if that matrix
 stores zeros explicitly, as DictVectorizer's does."""
 
 MAX_DENSE = 4096
-"""The largest number of sparse columns that are made dense for a step that reads all of them."""
+"""The largest number of sparse columns that become dense for a step that reads all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +38,11 @@ class RawColumn:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """An ordered list of columns: raw ones, and (n, k) values that earlier steps computed.
+    """An ordered list of columns: raw columns, and (n, k) values that earlier steps computed.
 
-    There is one name per column, for selection and messages. If `sparse`, the source library passes
-    the columns on as a sparse matrix, and XGBoost reads cells that such a matrix does not store as
-    missing. `declared` maps columns to the SQL types that the user declared.
+    `names` has one name per column. If `sparse`, the source library passes the columns on as a
+    sparse matrix, and XGBoost treats cells that this matrix does not store as missing. `declared`
+    maps columns to the SQL types that the user declared.
     """
 
     builder: Builder
@@ -55,7 +55,7 @@ class Frame:
     def raw(
         cls, builder: Builder, names: Sequence[str], declared: Mapping[str, str] | None = None
     ) -> Frame:
-        """Return the table itself, with one raw column per name."""
+        """Return a frame with one raw column of the table per name."""
         return cls(builder, tuple(map(RawColumn, names)), tuple(names), declared=declared or {})
 
     @classmethod
@@ -68,7 +68,7 @@ class Frame:
         *,
         stem: str = "x",
     ) -> Frame:
-        """Return an (n, k) value as a frame; the columns default to {stem}0, {stem}1, ..."""
+        """Return a frame of an (n, k) value; `names` default to {stem}0, {stem}1, and so on."""
         default_names = (f"{stem}{i}" for i in range(value.type.width))
         return cls(builder, (value,), tuple(names or default_names), sparse)
 
@@ -102,14 +102,15 @@ class Frame:
 
     @property
     def has_sparse_rows(self) -> bool:
-        """True if some columns are sparse rows (`ir/csr.py`), such as those of a vectorizer."""
+        """True if some columns are stored as sparse rows (`ir/csr.py`), as a vectorizer's are."""
         return any(isinstance(block, Value) and block.type.sparse for block in self.blocks)
 
     def matrix(self, dtype: DType = "float64", rows: Rows = "dense") -> Value:
         """Return all columns as one numeric (n, width) value.
 
-        Sparse rows become dense if they have at most MAX_DENSE columns. With `rows` "wide" there is
-        no limit, for trees, which read few columns. With "sparse" they stay sparse.
+        If `rows` is "dense", sparse rows become dense, and more than MAX_DENSE columns are an
+        error. If it is "wide", as for trees, which read few of the columns, there is no such limit.
+        If it is "sparse", sparse rows stay sparse.
         """
         value = self.builder.concat([self._read_numbers(block, dtype) for block in self.blocks])
         if not value.type.sparse or rows == "sparse":
@@ -124,7 +125,7 @@ class Frame:
         return self.builder.op("densify", value, fill=0.0)
 
     def to_value(self) -> Value:
-        """Return all columns as one (n, width) value: strings if all are strings, else numbers."""
+        """Return all columns as one (n, width) value: strings if all are, otherwise numbers."""
         strings = [b for b in self.blocks if isinstance(b, Value) and b.type.dtype == "string"]
         if not strings:
             return self.matrix()
@@ -159,7 +160,7 @@ class Frame:
         return block
 
     def moments(self, i: int) -> Value:
-        """Return dates or timestamps of column `i` as (n, 1) float64 microseconds since 1970."""
+        """Return the dates of column `i` as microseconds since 1970, float64 (n, 1)."""
         return self._read_unchanged(i, "dates", "float64", DATETIME)
 
     def nested(self, i: int, dtype: DType) -> Value:
@@ -205,7 +206,7 @@ _USES: Mapping[str | None, str] = {
 
 
 class Outputs:
-    """The outputs of a predictor by name (`ir.spec.OUTPUTS`), and the labels of each target."""
+    """The outputs of a predictor, by their names in `ir.spec.OUTPUTS`, and each target's labels."""
 
     __slots__ = ("label_sets", "values")
 
@@ -217,7 +218,7 @@ class Outputs:
 
     @property
     def labels(self) -> Labels | None:
-        """The labels of a classifier's single target; None for a regressor."""
+        """The labels of a classifier's single target, or None for a regressor."""
         if len(self.label_sets) > 1:
             raise UnsupportedModelError(
                 f"the classifier predicts {len(self.label_sets)} targets at once, but only one is "
@@ -227,15 +228,15 @@ class Outputs:
 
 
 Leaf = Callable[[Any, Frame], Frame | Outputs]
-"""An importer: it gets a fitted object and its input columns, and returns columns or outputs."""
+"""An importer, which takes a fitted object and its input columns, and returns its outputs."""
 Recurse = Leaf
-"""A function that imports a part of a composite object."""
+"""A function that imports one of the objects inside a composite object."""
 Composite = Callable[[Any, Frame, Recurse], Frame | Outputs]
-"""An importer of an object that contains other objects, which it passes to Recurse."""
+"""An importer of an object that contains other objects; it imports these with `Recurse`."""
 
 
 def expand_paths(text: str) -> Iterator[str]:
-    """Yield the dotted paths in `text`; a name without a dot is in the module of the one before."""
+    """Yield the dotted paths in `text`; a name without a dot has the module of the path before."""
     module = ""
     for path in text.split():
         module, _, name = path.rpartition(".") if "." in path else (module, "", path)
@@ -243,7 +244,7 @@ def expand_paths(text: str) -> Iterator[str]:
 
 
 def index_by_class(package: str, classes: Mapping[C, str]) -> dict[str, C]:
-    """Invert `classes`: map each class path below `package` (see `expand_paths`) to its value."""
+    """Map each class path in the texts of `classes`, with `package` in front, to the text's key."""
     pairs = ((path, value) for value, text in classes.items() for path in expand_paths(text))
     return {f"{package}.{path}": value for path, value in pairs}
 
@@ -254,11 +255,11 @@ ANY_COUNT = -1
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """The columns that a model reads.
+    """The names and the number of the columns that a model reads.
 
     `names` are in training order, or None if the model was fitted without names. `count` may be
-    ANY_COUNT. The `default_names` of the model's library apply if neither the model nor the user
-    gives names.
+    ANY_COUNT. `default_names` are the library's names, which apply if neither the model nor the
+    user gives names.
     """
 
     names: tuple[str, ...] | None
@@ -267,7 +268,7 @@ class Schema:
 
     @classmethod
     def from_model(cls, model: Any) -> Schema | None:
-        """Read `model.feature_names_in_` or n_features_in_; return None if it has neither."""
+        """Read columns from `feature_names_in_` or `n_features_in_`; return None without either."""
         names = getattr(model, "feature_names_in_", None)
         if names is not None:
             return cls(tuple(str(n) for n in names), len(names))
@@ -275,7 +276,10 @@ class Schema:
         return None if count is None else cls(None, int(count))
 
     def expand_arrays(self, inputs: Mapping[str, str]) -> Mapping[str, str]:
-        """Expand `x FLOAT[3]` to x_0, x_1 and x_2, unless `inputs` has `count` names already."""
+        """Expand array columns of `inputs`, such as `x FLOAT[3]` to `x_0`, `x_1` and `x_2`.
+
+        Return `inputs` unchanged if it has `count` names already, or there are no default names.
+        """
         if self.default_names is None or len(inputs) == self.count:
             return inputs
         columns: dict[str, str] = {}
@@ -289,13 +293,13 @@ class Schema:
 
 
 _ARRAY = re.compile(r"([^\[\]]+?)\s*\[(\d{1,9})\]")
-"""The SQL type of fixed-length arrays: the type of the elements, and the length."""
+"""Matches the SQL type of a fixed-length array; the groups are the element type and the length."""
 
 _KINDS: Mapping[type, LabelKind] = {bool: "bool", int: "int64", float: "float64", str: "string"}
 
 
 def to_python(values: Iterable[Any]) -> list[Any]:
-    """Return the values with numpy scalars converted to Python objects."""
+    """Return a list of `values` in which numpy scalars are converted to Python objects."""
     return [value.item() if isinstance(value, np.generic) else value for value in values]
 
 
@@ -331,7 +335,7 @@ def to_category_array(values: Sequence[Any], column: str) -> Array:
 
 
 def look_up_rows(b: Builder, table: Array, codes: Value) -> Value:
-    """Return the (n, k) rows of `table`, (categories, k), that the (n, 1) `codes` select."""
+    """Return the rows of `table`, (categories, k), that `codes`, (n, 1), select: (n, k)."""
     if table.shape[1] == 1:
         return b.op("take", table[:, 0].copy(), codes)
     return b.op("reshape", b.op("take", table, codes), shape=(table.shape[1],))
@@ -346,7 +350,7 @@ def encode_columns(
 ) -> Value:
     """Return the columns `indices` of the frame, in this order, as one (n, width) value.
 
-    `encode` converts each column that is a key of `categorical`, and gets the key's value.
+    A column whose index `i` is a key of `categorical` becomes `encode(frame, i, categorical[i])`.
     """
     blocks: list[Value] = []
     for is_categorical, run_indices in groupby(indices, categorical.__contains__):
@@ -362,8 +366,8 @@ def encode_categories(
 ) -> Value:
     """Return column `i` as (n, 1) codes 0, 1, ... in the order of `categories`.
 
-    Missing and unknown values become NaN. If `refuse` is given, unknown values raise an error while
-    scoring instead, with `refuse` as the name of the model.
+    Missing and unknown values become NaN. If `refuse` is given, an unknown value raises an error
+    while scoring instead, in which `refuse` is the name of the model.
     """
     b = frame.builder
     x = frame.strings(i) if categories.dtype == object else frame.numbers(i, "float64")
@@ -380,10 +384,10 @@ def encode_categories(
 class Gaps:
     """How the source library reads cells and keys that the input omits, and names with blanks.
 
-    `cell` is the value of a cell that a sparse matrix does not store: 0, or NaN for XGBoost, or
-    None if it is unknown or ambiguous. `separator` is that of the DictVectorizer that reads the
-    rows, and for which a missing key is the number 0; it is None without a DictVectorizer. `blanks`
-    is true if LightGBM reads the rows: it reads a column `my col` as the feature `my_col`.
+    `cell` is the value of a cell that a sparse matrix does not store: 0, NaN for XGBoost, or None
+    if the value is unknown or ambiguous. If a DictVectorizer reads the rows, it reads a missing key
+    as the number 0, and `separator` is its separator; otherwise `separator` is None. `blanks` is
+    true if LightGBM reads the rows, because it reads a column `my col` as the feature `my_col`.
     """
 
     cell: float | None = None

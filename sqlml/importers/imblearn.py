@@ -31,7 +31,7 @@ def _remove_samplers(model: Any) -> Any:
 
 
 def import_ensemble(model: Any, frame: Frame, recurse: Recurse) -> Frame | Outputs:
-    """Import an ensemble as an object of the scikit-learn class that it extends."""
+    """Import an ensemble of imbalanced-learn as an object of its scikit-learn base class."""
     base = next(c for c in type(model).__mro__ if c.__module__.startswith("sklearn.ensemble."))
     return recurse(convert_class(model, base), frame)
 

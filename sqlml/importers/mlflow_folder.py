@@ -19,7 +19,7 @@ MAX_BYTES = 1 << 20
 MAX_DEPTH = 50
 
 MLFLOW_URI = re.compile(r"(models|runs|mlflow-artifacts):/.+")
-"""URIs that MLflow resolves to a folder."""
+"""Matches a URI that MLflow resolves to a folder."""
 
 PYFUNC = "mlflow.pyfunc.PyFuncModel"
 
@@ -36,11 +36,11 @@ FLAVOURS: Mapping[str, tuple[str, str]] = {
     "onnx": ("data", "ONNX"),
     "spark": ("model_data", "SPARK"),
 }
-"""Maps each supported flavour, in order of preference, to the key of its path and its FORMAT."""
+"""Maps each supported flavour, in order of preference, to the key of its path and to its FORMAT."""
 
 
 def _find_format(flavour: str, config: Mapping[str, Any]) -> str:
-    """Return the FORMAT of a flavour; the path's suffix in `config` may say SKOPS or PICKLE."""
+    """Return the FORMAT of a flavour, which may depend on the suffix of the path in `config`."""
     _, format = FLAVOURS[flavour]
     path = config.get("data", config.get("pickled_model"))
     if flavour not in ("xgboost", "lightgbm", "sklearn") or not isinstance(path, str):
@@ -64,7 +64,7 @@ SQL_TYPES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class SavedModel:
-    """A model's path in its folder, its FORMAT, and its columns with SQL types, None if unknown."""
+    """A model that MLflow saved; `columns` maps its columns to SQL types, or is None if unknown."""
 
     path: str
     format: str
@@ -72,7 +72,7 @@ class SavedModel:
 
 
 def read_mlmodel(document: bytes, folder: str) -> SavedModel:
-    """Parse the `document` of an MLmodel file; `folder`, which contains it, is for messages."""
+    """Parse the content of an MLmodel file; messages name `folder`, which contains the file."""
     content = _parse_yaml(document, folder)
     flavours = content.get("flavors")
     if not isinstance(flavours, Mapping):
@@ -123,7 +123,10 @@ def _parse_yaml(document: bytes, folder: str) -> Mapping[str, Any]:
 
 
 def _read_columns(signature: Any) -> Mapping[str, str] | None:
-    """Map columns to SQL types; return None if a column lacks a name or its type is unsupported."""
+    """Map the columns of an MLflow signature to SQL types.
+
+    Return None if there are no columns, a column has no name, or its type is not supported.
+    """
     try:
         inputs = json.loads(signature["inputs"])
         columns = {str(column["name"]): SQL_TYPES[column["type"]] for column in inputs}

@@ -31,7 +31,7 @@ def has_fitted_attributes(model: Any) -> bool:
 
 
 def check_model(program: Program) -> None:
-    """Check that a Program is a model: it reads single columns, returns `OUTPUTS`, and runs."""
+    """Check that a Program is a model: it reads columns, returns some of `OUTPUTS`, and runs."""
     query_ops = [node.op for node in program.nodes if node.op in NEVER_STORED]
     if query_ops:
         raise UnsupportedModelError(f"operator {query_ops[0]} belongs to a query, not to a model")
@@ -44,7 +44,7 @@ def check_model(program: Program) -> None:
 
 
 def try_foreign(program: Program) -> None:
-    """Run each ONNX graph and torch module of `program` in a child process, as it may crash."""
+    """Run the ONNX graphs and torch modules of `program` in child processes, as they may crash."""
     try_graphs(program)
     for node in program.nodes:
         if node.op == "torch_module":
@@ -61,22 +61,22 @@ TRAINING_MEMBERS = frozenset(
     "_estimator_type _sklearn_auto_wrap_output_keys _get_param_names get_params set_params fit "
     "partial_fit fit_predict fit_transform score".split()
 )
-"""Members that a subclass may override, because they serve training or display, not prediction."""
+"""Members that a subclass may override, because they are for training or display only."""
 
 REQUEST_MEMBERS = re.compile(r"set_\w+_request|__metadata_request__\w+")
 """Matches the names of members that scikit-learn adds to each subclass."""
 
 
 def to_known_class(model: Any, is_known: Callable[[str], bool]) -> Any:
-    """Convert an object to its nearest base class for which `is_known` is true.
+    """Convert a model to the nearest of its base classes for which `is_known` is true.
 
-    Return `model` itself if there is no such class, or if a subclass overrides a member that may
-    change predictions.
+    Return `model` unchanged if `is_known` is false for all of them, or if a subclass overrides a
+    member that may change predictions.
     """
     classes = type(model).__mro__
     paths = [f"{c.__module__}.{c.__qualname__}" for c in classes]
     base_index = next((k for k, path in enumerate(paths) if is_known(path)), None)
-    if not base_index:  # The class itself is known, or none of its bases is.
+    if not base_index:  # The model's class itself is known, or no base class is.
         return model
     base = classes[base_index]
     attributes = getattr(model, "__dict__", {})

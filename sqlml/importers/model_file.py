@@ -22,10 +22,11 @@ from sqlml.regular_files import files_below, irregular_kind, local_path
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelFile:
-    """A model from a file or folder, an object that `registry.import_model` accepts.
+    """A model that was read from a file or folder.
 
-    For a folder, `content` is empty, and `sha256` is the digest of the names and digests of the
-    files in it. `columns` maps the columns of MLflow's signature to SQL types.
+    `registry.import_model` accepts `model`. For a folder, `content` is empty, and `sha256` is the
+    digest of the names and digests of its files. `columns` maps the columns of MLflow's signature
+    to SQL types.
     """
 
     model: Any
@@ -39,10 +40,10 @@ class ModelFile:
 def read_file(
     path: str, host: Files, *, format: str = "AUTO", sha256: Any = None, allow_pickle: bool = False
 ) -> ModelFile:
-    """Read a model file, or a folder of Spark or MLflow, as the engine's settings allow.
+    """Read a model file, or a folder that Spark or MLflow saved, if the engine's settings allow it.
 
-    `path` may be a URI that MLflow resolves (`models:/name/1`). `sha256` is the digest that the
-    file must have, if the user pins one. With `allow_pickle`, the user trusts the file to run code.
+    `path` may be a URI that MLflow resolves (`models:/name/1`). If the user pins a digest, `sha256`
+    is this digest. With `allow_pickle`, the user trusts the file to run code.
     """
     if MLFLOW_URI.fullmatch(path):
         path = _resolve_uri(host, path)
@@ -69,7 +70,7 @@ def read_file(
 
 
 def import_file(file: ModelFile, inputs: Inputs | None = None) -> Imported:
-    """Import the model of `file`; MLflow's signature names its columns if nothing else does."""
+    """Import the model of `file`; if it has no column names, use those of MLflow's signature."""
     imported = import_model(file.model, inputs)
     if imported.is_named or file.columns is None:
         return imported
@@ -77,7 +78,7 @@ def import_file(file: ModelFile, inputs: Inputs | None = None) -> Imported:
 
 
 def _resolve_uri(host: Files, uri: str) -> str:
-    host.read_file(os.curdir)  # Raises if the engine may not access files at all.
+    host.read_file(os.curdir)  # This raises an error if the engine may not access files at all.
     try:
         from mlflow.artifacts import download_artifacts
     except ImportError as error:
@@ -92,7 +93,7 @@ def _resolve_uri(host: Files, uri: str) -> str:
 
 
 def _require_store(uri: str) -> None:
-    """Raise ArtifactError if MLflow's local store is missing, because MLflow would create it."""
+    """Raise ArtifactError if MLflow's local store is missing; otherwise MLflow would create it."""
     import mlflow
 
     uses_registry = uri.startswith("models:") and not uri.startswith("models:/m-")
@@ -135,16 +136,16 @@ def _check_digest(path: str, sha256: Any, digest: str) -> None:
 
 
 def _read_spark_folder(host: Files, path: str) -> dict[str, bytes] | None:
-    """Read the part files of a local folder in which Spark saved a model: name -> content.
+    """Read a local folder in which Spark saved a model, as a map of part files to contents.
 
-    Return None if `path` is not such a folder, which contains a folder named metadata.
+    Return None if `path` is not a local folder that contains a folder named metadata.
     """
     folder = local_path(path)
     if folder is None or not os.path.isdir(os.path.join(folder, "metadata")):
         return None
     sizes = files_below(folder, MAX_FILES)
     part_files = [name for name in sizes if name.rpartition("/")[2].startswith("part-")]
-    # Verification runs Spark on this folder, so it must not contain files that nobody checked.
+    # Verification runs Spark on this folder, so the folder must not contain unchecked files.
     other_names = sizes.keys() - part_files
     other_files = (n for n in other_names if not n.rpartition("/")[2].startswith(("_", ".")))
     if (other_file := min(other_files, default=None)) is not None:

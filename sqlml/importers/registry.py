@@ -67,7 +67,7 @@ SCHEMAS: Mapping[str, Callable[[Any], Schema]] = {
     **imblearn.SCHEMAS,
     **statsmodels.SCHEMAS,
 }
-"""Maps class keys to functions that find a model's columns, if it lacks feature_names_in_."""
+"""Maps class keys to functions that find the columns of a model without feature_names_in_."""
 CLASS_KEYS: Mapping[type, str] = {
     XGBoostModel: xgboost.FILE,
     LightGBMModel: lightgbm.FILE,
@@ -77,16 +77,16 @@ CLASS_KEYS: Mapping[type, str] = {
     SparkModel: spark_ml.FOLDER,
     Program: "sqlml program",
 }
-"""Maps sqlml's own classes to keys in `IMPORTERS`. Databases store these, so classes may move."""
+"""Maps sqlml's own classes to keys in `IMPORTERS`; databases store keys, so classes may move."""
 
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """A trained object as a Program, with the columns that it reads.
+    """A Program that computes what a trained object predicts, and facts about the object.
 
     The inputs of `program` are the features that predictions depend on; `features` has every column
-    of the training table, in order. `source` is the class path of the object, unless `CLASS_KEYS`
-    overrides it. `library` names the libraries of the object and of its parts, with versions.
+    of the training table, in order. `source` is the object's class path, or the key of its class in
+    `CLASS_KEYS`. `library` names the libraries of the object and of its parts, with versions.
     `is_named` is true if the object was fitted with names, or the user gave names.
     `has_default_names` is true if the features have the default names of the object's library.
     `gaps` says how the library reads values that the input omits.
@@ -106,7 +106,7 @@ Inputs = Sequence[str] | Mapping[str, str]
 
 
 def import_model(model: Any, inputs: Inputs | None = None) -> Imported:
-    """Import an object of a known class, a Program or a StoredModel.
+    """Import `model`, which is an object of a known class, a Program or a StoredModel.
 
     `inputs` are the names of the training columns, in order. They are required only if the object
     was fitted without names and its library has no default names.
@@ -150,15 +150,15 @@ def import_model(model: Any, inputs: Inputs | None = None) -> Imported:
 
 
 def import_onto(model: Any, frame: Frame) -> Frame | Outputs:
-    """Import an object that reads the columns of `frame`, with operators in `frame.builder`."""
+    """Import a model that reads the columns of `frame`; add its operators to `frame.builder`."""
     return _make_converter(set())(model, frame)
 
 
 def _describe_gaps(model: Any, class_key: str, keys: Set[str]) -> Gaps:
     """Describe how the model reads values that the input omits.
 
-    `class_key` is the key of the model, and `keys` are those of the model and all its parts. If
-    XGBoost is only a part, cells that a sparse matrix omits have no single meaning.
+    `class_key` is the class key of the model, and `keys` has the class keys of the model and all
+    its parts. If only a part is an XGBoost model, cells that a sparse matrix omits are ambiguous.
     """
     empty_cell: float | None = 0.0
     if not keys.isdisjoint(xgboost.IMPORTERS):
@@ -245,13 +245,13 @@ def _is_known(class_key: str) -> bool:
 
 
 def find_class_key(model: Any) -> str:
-    """Return the dotted path of the object's class, or its key in `CLASS_KEYS`."""
+    """Return the key of a model's class: its value in `CLASS_KEYS`, or its dotted path."""
     cls = type(model)
     return CLASS_KEYS.get(cls, f"{cls.__module__}.{cls.__qualname__}")
 
 
 def _find_importer_key(model: Any) -> str:
-    """Return the key of the object's class, or that of its base class in `torch.FAMILIES`."""
+    """Return the path of a model's base class in `torch.FAMILIES`, otherwise its class key."""
     bases = (f"{c.__module__}.{c.__qualname__}" for c in type(model).__mro__)
     return next((path for path in bases if path in torch.FAMILIES), find_class_key(model))
 
@@ -261,11 +261,11 @@ def _find_package(model: Any) -> str:
 
 
 _PYPI_NAMES = {"imblearn": "imbalanced-learn", "sklearn": "scikit-learn", "xgboost": "xgboost-cpu"}
-"""Maps a package to its PyPI distribution, if their names differ."""
+"""Maps a package to its distribution on PyPI, if the two names differ."""
 
 
 def library_version(model: Any) -> str:
-    """Return the library and version of the object's class, for example "sklearn 1.9.1"."""
+    """Return the library of a model's class and its version, for example "sklearn 1.9.1"."""
     written_by = getattr(model, "written_by", None)
     if isinstance(written_by, str):  # A model file states which library wrote it.
         return written_by
@@ -280,7 +280,7 @@ def _find_installed_version(package: str) -> str:
 
 
 def _describe_libraries(model: Any, keys: Set[str]) -> str:
-    """Return the libraries of a model and its parts, such as "sklearn 1.9.1, xgboost 3.2.0"."""
+    """Return the libraries of a model and of its parts, whose class keys are in `keys`."""
     packages = {key.partition(".")[0] for key in keys if key in IMPORTERS and " " not in key}
     other_packages = sorted(packages - {_find_package(model)})
     return ", ".join([library_version(model), *map(_find_installed_version, other_packages)])
@@ -296,7 +296,7 @@ def read_sklearn_schema(model: Any) -> Schema:
 
 
 def _make_converter(imported_keys: set[str]) -> Recurse:
-    """Make an importer of an object and its parts that adds their class keys to `imported_keys`."""
+    """Make a function that imports an object; it adds all class keys to `imported_keys`."""
 
     def convert(model: Any, frame: Frame) -> Frame | Outputs:
         model = _to_known_class(model)
@@ -415,7 +415,7 @@ _KINDS_BY_TYPE: Mapping[str, tuple[Kind, ...]] = {
     "JSON": ("list", "map", "pairs"),
     "]": ("list", "pairs"),
 }
-"""Maps a SQL type, or "]" for any list type, to the feature kinds that such a column can have."""
+"""Maps a SQL type, or "]" for any list type, to the feature kinds that it can have."""
 
 
 def _check_kinds(features: tuple[Feature, ...], inputs: Mapping[str, str]) -> None:

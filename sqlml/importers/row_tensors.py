@@ -19,12 +19,12 @@ from sqlml.types import ROWS, Array, DType, dtype_of
 
 
 class Uncovered(Exception):
-    """An operator of a graph, or a use of an operator, that the IR does not support."""
+    """Raised for an operator of a graph, or a use of an operator, that the IR does not support."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """A tensor of shape (n, *inner) in the graph and (n, k) in the IR."""
+    """A tensor whose shape is (n, *inner) in the graph and (n, k) in the IR."""
 
     value: Value
     inner: tuple[int, ...]
@@ -50,8 +50,8 @@ class Rows:
 def map_columns(inner: tuple[int, ...], transform: Callable[[Array], Array]) -> Array:
     """Apply the numpy function `transform` to a grid of column indices, shape (1, *inner).
 
-    Return the changed grid of one row. Raise Uncovered if `transform` does not keep the first axis,
-    and ValueError if the result has more than `MAX_ROW_VALUES` columns.
+    Return the transformed grid without its first axis. Raise Uncovered if `transform` does not keep
+    that axis, and ValueError if the result has more than `MAX_ROW_VALUES` columns.
     """
     grid = np.asarray(transform(np.arange(math.prod(inner)).reshape(1, *inner)))
     if grid.ndim < 1 or grid.shape[0] != 1:
@@ -72,7 +72,7 @@ def apply_to_columns(b: Builder, x: Rows, transform: Callable[[Array], Array]) -
 
 
 def fill_shape(shape: Sequence[int], width: int) -> tuple[int, ...]:
-    """Replace -1 in `shape` by the length that makes the product of all lengths `width`."""
+    """Replace -1 in `shape` with the length for which the product of all lengths is `width`."""
     stated_width = math.prod(length for length in shape if length != -1)
     missing_length = width // stated_width if stated_width > 0 else 0
     inner = tuple(missing_length if length == -1 else length for length in shape)
@@ -82,7 +82,7 @@ def fill_shape(shape: Sequence[int], width: int) -> tuple[int, ...]:
 
 
 def concatenate_tensors(b: Builder, tensors: Sequence[Rows], axis: int) -> Rows:
-    """Concatenate tensors of equal rank and dtype along `axis`, which is not the rows' (0)."""
+    """Concatenate tensors of the same rank and dtype along `axis`, which is not 0 (the rows)."""
     starts = np.cumsum([0, *(math.prod(x.inner) for x in tensors)]).tolist()
     grids = [x.grid + start for x, start in zip(tensors, starts, strict=False)]
     value = b.op("concat", *[x.value for x in tensors]) if len(tensors) > 1 else tensors[0].value
@@ -125,10 +125,10 @@ def _broadcast(b: Builder, x: Rows | Array, inner: tuple[int, ...]) -> Value:
 def reduce_axes(
     b: Builder, x: Rows, axes: Collection[int], reduce: Callable[[Value, int], Value], *, keep: bool
 ) -> Rows:
-    """Reduce `x` over `axes`, which exclude the rows (axis 0).
+    """Reduce the tensor `x` over `axes`, which do not include the rows (axis 0).
 
     `reduce(value, axis)` reduces the last axis of a value of shape (n, reduced) or (n, kept,
-    reduced). With `keep`, the reduced axes stay with length 1.
+    reduced). If `keep` is true, each reduced axis stays in the result with length 1.
     """
     kept_axes = [axis for axis in range(1, x.rank) if axis not in axes]
     lengths = tuple(x.shape[axis] for axis in kept_axes)
@@ -148,7 +148,7 @@ def reduce_axes(
 
 
 def apply_linear(b: Builder, x: Rows, weights: Array, bias: Array | None = None) -> Rows:
-    """Return x (n, k) @ weights (k, w) + bias (w,), all float32 or all float64."""
+    """Return x @ weights + bias for x (n, k), weights (k, w) and bias (w,), in one float dtype."""
     if x.dtype not in ("float32", "float64") or weights.dtype.name != x.dtype:
         raise Uncovered(f"it multiplies {x.dtype} and {weights.dtype}")
     if x.rank != 2 or weights.ndim != 2:

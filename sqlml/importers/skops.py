@@ -52,7 +52,7 @@ MAX_RATIO = 200
 
 
 def read_skops(content: bytes, is_trusted: bool = False) -> Any:
-    """Read the object in a skops file; with `is_trusted`, even if its types may run code."""
+    """Read the object in a skops file; if `is_trusted`, it may have types that can run code."""
     check_archive(content)
     try:
         from skops.io import get_untrusted_types
@@ -70,7 +70,7 @@ def read_skops(content: bytes, is_trusted: bool = False) -> Any:
                 "such a part in its library's own format, or, if you trust the file, connect with "
                 "allow_pickle=True, or write OPTIONS (allow_pickle = true) in CREATE MODEL"
             )
-        # The importers check other versions themselves.
+        # Warnings about other versions are ignored, because the importers check versions.
         with warnings.catch_warnings(action="ignore"):
             return _load_checked(content, sorted(types))
     except (ArtifactError, UntrustedArtifactError):
@@ -83,7 +83,7 @@ def read_skops(content: bytes, is_trusted: bool = False) -> Any:
 
 
 def _load_checked(content: bytes, trusted: Sequence[str]) -> Any:
-    """Load an object as `skops.io.loads` does, but check each decision tree before it is built.
+    """Load an object as `skops.io.loads` does, but check each decision tree before building it.
 
     skops checks only types, and scikit-learn's Tree may read past the end of its array of class
     counts, so a forged file could crash the process.
@@ -103,7 +103,7 @@ def _load_checked(content: bytes, trusted: Sequence[str]) -> Any:
 
 
 def _walk_nodes(root: Any) -> Iterator[Any]:
-    """Yield each node of a skops tree once; nodes may form cycles."""
+    """Yield each node of a skops tree once, even if the nodes form cycles."""
     seen: set[int] = set()
     pending = [root]
     while pending:
@@ -120,9 +120,9 @@ def _walk_nodes(root: Any) -> Iterator[Any]:
 
 
 def _check_tree(arguments: Any, state: Any) -> None:
-    """Check the types and shapes of the `arguments` of scikit-learn's Tree and of its `state`.
+    """Check the types and shapes from which scikit-learn's Tree is built.
 
-    Arguments are (n_features, n_classes, n_outputs); `state` is what Tree.__setstate__ gets.
+    `arguments` is (n_features, n_classes, n_outputs), and `state` the input of Tree.__setstate__.
     """
     if isinstance(arguments, tuple) and len(arguments) == 3 and isinstance(state, dict):
         num_features, class_counts, num_outputs = arguments
@@ -148,7 +148,7 @@ def check_archive(content: bytes) -> zipfile.ZipFile:
         sizes = [entry.file_size for entry in archive.infolist()]
     except (*READING_ERRORS, *ZIP_ERRORS) as error:
         raise ArtifactError(f"not a zip archive, or a damaged one ({error})") from error
-    # zipfile never reads more of an entry than its stated size.
+    # The stated sizes suffice, because zipfile never reads more of an entry.
     if sum(sizes) > min(MAX_ARTIFACT_BYTES, FREE_BYTES + MAX_RATIO * len(content)):
         raise ArtifactError(f"the archive claims to unpack to {sum(sizes)} bytes: over the limit")
     return archive

@@ -18,10 +18,11 @@ MAX_STORED_FEATURES = 1 << 20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredModel:
-    """A model from a file that sqlml wrote; the first four fields are as in `registry.Imported`.
+    """A model from a file that sqlml wrote.
 
-    `small_models` maps "cascade" or "top_k" to a Program and a JSON string of facts about it.
-    The `options` and the facts have not been checked.
+    `program`, `features`, `source` and `library` have the meanings that `registry.Imported` gives
+    them. `small_models` maps "cascade" or "top_k" to a Program and a JSON string of facts about it.
+    Neither the facts nor `options` have been checked.
     """
 
     program: Program

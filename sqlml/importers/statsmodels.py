@@ -37,7 +37,7 @@ LINKS: Mapping[str, Callable[[Builder, Value], Value]] = {
     "CLogLog": lambda b, x: b.op("sub", np.ones(1), _exponentiate_twice(b, x, 1.0)),
     "LogLog": lambda b, x: _exponentiate_twice(b, x, -1.0),
 }
-"""Maps the class name of a GLM link to a function that computes the inverse of the link."""
+"""Maps the class name of a GLM's link to a function that computes the inverse of the link."""
 
 BINARY = ("Logit", "Probit")
 
@@ -67,7 +67,7 @@ def _has_formula(model: Any) -> bool:
 
 
 def find_design(model: Any) -> FormulaDesign | None:
-    """Return the design of a model's formula; None if it has no formula that patsy parsed."""
+    """Return the design of a model's formula, or None if the model has none that patsy parsed."""
     data = model.data
     design_info = getattr(data, "model_spec", None) or getattr(data, "design_info", None)
     class_path = f"{type(design_info).__module__}.{type(design_info).__qualname__}"
@@ -79,7 +79,7 @@ def find_design(model: Any) -> FormulaDesign | None:
 
 
 def read_schema(results: Any) -> Schema:
-    """Return the columns that a formula or a design matrix reads, with the names of the frame."""
+    """Return the columns that the formula or the design matrix of a fitted model reads."""
     design = find_design(results.model)
     if design is not None:
         names = design.list_columns()
@@ -147,7 +147,7 @@ _MODEL_KINDS: Mapping[str, str] = index_by_class(
         "glm": "genmod.generalized_linear_model.GLMResultsWrapper GLMResults",
     },
 )
-"""Maps the class path of results to the kind of their model."""
+"""Maps the class path of a model's results to the kind of the model."""
 
 IMPORTERS: Mapping[str, Leaf] = dict.fromkeys(_MODEL_KINDS, import_results)
 

@@ -29,7 +29,7 @@ Hook = Callable[[dict[str, Any]], Any]
 
 
 def check_count(number: Any, limit: int, library: str, counted: str) -> int:
-    """Return `number`, a count in a model file, as int; raise ArtifactError if above `limit`.
+    """Convert `number`, a count in a model file, to int; over `limit`, raise ArtifactError.
 
     >>> check_count("3", MAX_OUTPUTS, "XGBoost", "classes")
     3
@@ -48,9 +48,9 @@ def read_json(content: bytes, hook: Hook | None = None, *, strict: bool = False)
     A single character outside ASCII would make Python store the whole text with two or four bytes
     per character. Therefore such characters become JSON escapes while the text is decoded.
 
-    `hook` is called with each object, and its result replaces the object. `strict` rejects NaN and
-    Infinity, which are not JSON. A damaged document raises ValueError, and one that is nested too
-    deeply raises RecursionError.
+    `hook` is called with each object, and its result replaces the object. If `strict` is true, NaN
+    and Infinity, which are not JSON, are errors. A damaged document raises ValueError, and a
+    document that is nested too deeply raises RecursionError.
 
     >>> read_json('{"name": "größe"}'.encode())
     {'name': 'größe'}
@@ -71,7 +71,7 @@ _CHUNK_BYTES = 1 << 16
 
 
 def _escape_non_ascii(content: bytes) -> str:
-    buffer = StringIO()  # It uses one byte per character if all characters are ASCII.
+    buffer = StringIO()  # The buffer uses one byte per character if all characters are ASCII.
     position = 0
     for match in chain(_NON_ASCII.finditer(content), [None]):
         end = len(content) if match is None else match.start()
@@ -91,7 +91,8 @@ def _escape_non_ascii(content: bytes) -> str:
 def read_ubjson(content: bytes | bytearray, hook: Hook | None = None) -> Any:
     """Parse a UBJSON document; typed arrays become numpy arrays in the machine's byte order.
 
-    The format is draft 12 of https://ubjson.org, limited to what XGBoost writes.
+    The format is draft 12 of https://ubjson.org, without the parts that XGBoost does not write.
+    `hook` is called with each object, and its result replaces the object.
 
     >>> read_ubjson(b"{U" + b"\\x01" + b"a" + b"[$U#U\\x02" + b"\\x05\\x06" + b"}")
     {'a': array([5, 6], dtype=uint8)}
@@ -112,7 +113,7 @@ _LITERALS = {b"Z": None, b"T": True, b"F": False}
 
 
 class _UbjsonReader:
-    """Reads `content` from `position`, which every method except `peek` and `error` advances."""
+    """Reads a UBJSON document; each method except `peek` and `error` advances `position`."""
 
     def __init__(self, content: bytes | bytearray, hook: Hook | None) -> None:
         self.content = content

@@ -33,7 +33,7 @@ from sqlml.types import DATETIME, fold
 
 
 class ExpressionCompiler:
-    """Compiles sqlglot trees over the columns of `frame`; a tree may call `functions` by name."""
+    """Compiles sqlglot trees that read the columns of `frame`, and may call any of `functions`."""
 
     def __init__(self, frame: Frame, functions: Mapping[str, NumberFunction]) -> None:
         self._frame = frame
@@ -43,7 +43,7 @@ class ExpressionCompiler:
         self._column_indices = {fold(name): i for i, name in enumerate(frame.names)}
 
     def decide_column_types(self, tree: exp.Expr) -> None:
-        """Decide, before compiling, which columns `tree` uses as strings or dates."""
+        """Mark the columns that `tree` uses as strings or dates; call this before compiling."""
         for node in tree.walk():
             operands, has_dates = _list_same_type_operands(node)
             has_dates = has_dates or any(map(is_date_literal, operands))
@@ -167,7 +167,7 @@ class ExpressionCompiler:
         return is_in
 
     def _match_strings(self, operand: Operand, *others: Operand) -> Truth:
-        """Return `operand IN (others)` for a string column; never false if `others` has a NULL."""
+        """Build `operand IN (others)` for a string column; with NULL in `others`, never false."""
         literals = list(dict.fromkeys(other.value for other in others if isinstance(other, Text)))
         if not isinstance(operand, Column):
             raise UnsupportedModelError(
@@ -228,7 +228,7 @@ class ExpressionCompiler:
         return self._compute_date_part(_require_string(name), date)
 
     def compile_date_diff(self, unit: exp.Expr, start_date: exp.Expr, end_date: exp.Expr) -> Number:
-        """Count the units, such as months, that begin after `start_date` and up to `end_date`."""
+        """Count how many units, such as months, begin after `start_date` and up to `end_date`."""
         name = _require_string(unit).lower()
         count_units = UNITS.get(name)
         if count_units is None:
@@ -310,7 +310,7 @@ class ExpressionCompiler:
 
 
 def _list_same_type_operands(node: exp.Expr) -> tuple[list[Any], bool]:
-    """Return the operands of `node` that must have one type, and whether they must be dates."""
+    """Return the operands of `node` that need the same type, and whether that type is a date."""
     match node:
         case exp.In():
             return [node.this, *node.expressions], False
@@ -363,7 +363,7 @@ _COMPARISONS: Mapping[type[exp.Expr], tuple[str, str]] = {
     exp.GT: ("gt", "le"),
     exp.GTE: ("ge", "lt"),
 }
-"""Maps each comparison to its operator and to the operator of its opposite."""
+"""Maps each comparison to its operator and to the operator of the opposite comparison."""
 
 _RULES: Mapping[type[exp.Expr], Rule] = {
     exp.Add: _make_arithmetic_rule("add"),
@@ -412,4 +412,4 @@ _SPECIAL_FUNCTIONS: Mapping[str, tuple[int, int, Callable[..., Operand]]] = {
     "isnan": (1, 1, lambda c, tree: c.logic.build_is_null(c.compile_number(tree))),
     "nullif": (2, 2, ExpressionCompiler.compile_nullif),
 }
-"""Maps functions that need more than numbers to their argument counts (min, max) and a rule."""
+"""Maps a function to its lowest and highest argument count, and to the method that compiles it."""

@@ -64,22 +64,22 @@ _CONSTANT_FUNCTIONS: Mapping[str, Callable[..., float]] = {
     "log": math.log,
     "sqrt": math.sqrt,
 }
-"""Maps names to functions that are computed at import if all arguments are constants."""
+"""Maps names to functions that are evaluated during import if all arguments are constants."""
 
 _PATSY_FUNCTIONS = frozenset({"C", "I", "Q"})
 _MISSING = object()
 _STANDARDIZE_DEFAULTS: Mapping[str, Any] = {"center": True, "rescale": True, "ddof": 0}
 
 Translation = exp.Expr | float
-"""A sqlglot tree over the columns, or a number that is the same in every row."""
+"""A sqlglot tree that reads columns, or a number that is the same in every row."""
 
 
 @dataclass(frozen=True, slots=True)
 class FormulaExpression:
-    """One factor of a formula: a Python expression that `compute` translates to an SQL tree.
+    """A factor of a formula: a Python expression that `compute` translates to a SQL tree.
 
     In numpy, a comparison with NaN is false, not NULL, so each comparison becomes `... IS TRUE`.
-    `columns` maps each column of the training frame to whether it is boolean, `names` is the
+    `columns` maps each column of the training frame to true if it is boolean, `names` is the
     namespace of the formula, and `transforms` has the fitted state of `center` and `standardize`.
     """
 
@@ -112,7 +112,7 @@ class FormulaExpression:
         return expression
 
     def list_columns(self) -> list[str]:
-        """Return the columns that the expression reads, in the order in which they appear."""
+        """Return the columns that the expression reads, in the order of their first use."""
         columns: dict[str, None] = {}
         pending = [self.body]
         while pending:
@@ -126,7 +126,10 @@ class FormulaExpression:
         return list(columns)
 
     def find_column(self, node: ast.expr | None = None) -> str | None:
-        """Return the column that `node` (by default the body) names, also as Q('name'), or None."""
+        """Return the column that `node` (by default the body) names, as itself or as Q('name').
+
+        If `node` is any other expression, return None.
+        """
         node = self.body if node is None else node
         match node:
             case ast.Name(id=name) if name in self.columns:
@@ -221,7 +224,7 @@ class FormulaExpression:
                 )
             return _LOGICAL_OPERATORS[function_name](this=values[0], expression=values[1])
         if function_name in ("add", "subtract", "multiply") and all(map(self._is_boolean, values)):
-            # In numpy, +, - and * of two booleans are logical operators, not arithmetic.
+            # For two booleans, +, - and * are logical operators in numpy, not arithmetic.
             raise UnsupportedModelError(
                 f"the formula's {self.name!r} computes with two truth values; write 1.0 * (...)"
             )
@@ -297,7 +300,7 @@ class FormulaExpression:
         return options
 
     def _find_function_name(self, node: ast.expr) -> str | None:
-        """Return the numpy name of the supported function that `node` refers to, or None."""
+        """Return the numpy name of the function in `node`, or None if it is not supported."""
         match node:
             case ast.Attribute(value=ast.Name(id=module), attr=name):
                 return name if self._resolve_name(module) is np and name in _ARITIES else None
@@ -340,7 +343,7 @@ def _to_float(number: Any) -> float:
 
 
 def _compute_power(base: Translation, exponent: float) -> exp.Expr:
-    """Return base ** exponent with numpy's special cases, which round unlike the general power."""
+    """Build `base ** exponent` with numpy's special cases, which round differently than a power."""
     if exponent == 2:
         return _make_call("square", base)
     if exponent == -1:
@@ -354,10 +357,11 @@ MAX_CONTRASTS = 1 << 24
 
 
 class FormulaDesign:
-    """The columns that a formula computes, from patsy's DesignInfo.
+    """The columns that a formula computes, read from patsy's DesignInfo.
 
     A formula is a sum of terms. Each term is a product of factors, which are numbers or categories;
-    a contrast matrix maps a category to numbers. `columns` is as in `FormulaExpression`.
+    a contrast matrix maps a category to numbers. `columns` maps each column of the training frame
+    to true if it is boolean.
     """
 
     def __init__(self, design_info: Any, columns: Mapping[str, bool]) -> None:
@@ -370,16 +374,16 @@ class FormulaDesign:
         self._computed_factors: dict[Any, Value] = {}
 
     def list_columns(self) -> tuple[str, ...]:
-        """Return the columns of the table that the formula reads, in the order of its terms."""
+        """Return the columns that the formula reads from the table, in the order of its terms."""
         factors = (factor for term in self._design_info.terms for factor in term.factors)
         columns = (name for factor in factors for name in self._factors[factor].list_columns())
         return tuple(dict.fromkeys(columns))
 
     def compute_terms(self, frame: Frame, weights: Array) -> tuple[list[Value], list[float], float]:
-        """Prepare the linear predictor for `weights`, one per column of the design matrix.
+        """Compute the terms of the linear predictor; `weights` has one per design matrix column.
 
-        Return the values of the terms, (n, k) each, with NaN where an input is missing; the weights
-        of all columns of these values; and the sum of the constant terms.
+        Return the values of the terms, (n, k) each, with NaN where an input is missing; one weight
+        per column of these values; and the sum of the constant terms.
         """
         values, value_weights, constant, start = list[Value](), list[float](), 0.0, 0
         for subterm in itertools.chain.from_iterable(self._design_info.term_codings.values()):
@@ -388,7 +392,7 @@ class FormulaDesign:
             factor_types = [self._design_info.factor_infos[f].type for f in subterm.factors]
             if not subterm.factors:
                 constant += float(subterm_weights.sum())
-            elif factor_types == ["categorical"]:  # Look up contrasts @ weights per category.
+            elif factor_types == ["categorical"]:  # One lookup gives contrasts @ weights.
                 (factor,) = subterm.factors
                 matrix = subterm.contrast_matrices[factor].matrix @ subterm_weights
                 values.append(self._look_up_contrasts(frame, factor, matrix.reshape(-1, 1)))
@@ -399,7 +403,7 @@ class FormulaDesign:
         return values, value_weights, constant
 
     def _multiply_factors(self, frame: Frame, subterm: Any) -> Value:
-        """Return all products of one column per factor; the first factor's varies fastest."""
+        """Return the product of each combination of factor columns; the first varies fastest."""
         b = frame.builder
         factor_values = []
         for factor in subterm.factors:
@@ -429,7 +433,7 @@ class FormulaDesign:
         return self._computed_factors[factor]
 
     def _look_up_contrasts(self, frame: Frame, factor: Any, matrix: Array) -> Value:
-        """Return the row of `matrix`, (categories, k), of each category; NaN for NULL."""
+        """Return the row of `matrix`, (categories, k), for `factor`'s category; NaN for NULL."""
         if matrix.size > MAX_CONTRASTS:
             raise UnsupportedModelError(
                 f"the formula's {factor.name()!r} has {len(matrix):,} categories and is "
@@ -440,7 +444,7 @@ class FormulaDesign:
         return look_up_rows(frame.builder, table, self._encode_categories(frame, factor))
 
     def _encode_categories(self, frame: Frame, factor: Any) -> Value:
-        """Return the index of each row's category, (n, 1); NULL has the index after the last."""
+        """Return the category index of `factor` in each row, (n, 1); NULL comes after the last."""
         if factor in self._codes_by_factor:
             return self._codes_by_factor[factor]
         b, expression = frame.builder, self._factors[factor]

@@ -23,16 +23,16 @@ from sqlml.ir.builder import Builder, Value
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A float64 number per row, (n, 1), or a literal, (1,); NaN is NULL."""
+    """A float64 number per row, (n, 1), or a literal, (1,); NaN stands for NULL."""
 
     value: Value
 
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """A condition as bool masks of the rows where it is true and false, (n, 1) or (1,) each.
+    """A condition as two bool masks, (n, 1) or (1,), of the rows where it is true and false.
 
-    `false` is None if the condition is never NULL, and is then the negation of `true`.
+    If the condition is never NULL, `false` is None, and rows outside of `true` are false.
     """
 
     true: Value
@@ -41,7 +41,7 @@ class Truth:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of the frame, by its index; its use decides whether it is read as numbers."""
+    """The index of a column in the frame; an expression decides if it reads numbers or strings."""
 
     index: int
 
@@ -83,7 +83,7 @@ class Logic:
         return Truth(true, true if value is None else None)
 
     def compare(self, operator: str, opposite: str, left: Number, right: Number) -> Truth:
-        """Return the condition `left operator right`: false where `opposite` holds, else NULL."""
+        """Build `left operator right`: false if `left opposite right`, NULL if neither is true."""
 
         def build_mask(name: str) -> Value:
             condition = self.builder.op(name, left.value, right.value)
@@ -97,7 +97,7 @@ class Logic:
         return Truth(build_mask(operator), build_mask(opposite))
 
     def build_is_null(self, number: Number) -> Truth:
-        """Build the condition `number IS NULL`, which is never NULL itself."""
+        """Build the condition `number IS NULL`, which is always true or false."""
         return Truth(self.builder.op("isnan", number.value))
 
     def negate(self, condition: Truth) -> Truth:
@@ -111,7 +111,7 @@ class Logic:
         return self._combine("or", "and", left, right)
 
     def build_is_true(self, condition: Truth) -> Truth:
-        """Build the condition `condition IS TRUE`, which is never NULL."""
+        """Build the condition `condition IS TRUE`, which is always true or false."""
         return Truth(condition.true)
 
     def build_is_not_null(self, condition: Truth) -> Truth:
@@ -119,7 +119,7 @@ class Logic:
         return Truth(self.builder.op("or", condition.true, self._build_false_mask(condition)))
 
     def to_number(self, condition: Truth) -> Number:
-        """Convert a condition to 1, 0 or NULL."""
+        """Convert a condition to the numbers 1 (true) and 0 (false), or to NULL."""
         if condition.false is None:
             return Number(self.builder.cast(condition.true, "float64"))
         false_or_null = self.builder.op("where", condition.false, 0.0, np.nan)
@@ -144,7 +144,7 @@ class Logic:
 
 @dataclass(frozen=True, slots=True)
 class NumberFunction:
-    """A function of `min_arity` to `max_arity` numbers; `build` emits its operators."""
+    """A function of `min_arity` to `max_arity` numbers, whose operators `build` emits."""
 
     build: Callable[[Builder, Sequence[Value]], Value]
     min_arity: int = 1
@@ -156,13 +156,13 @@ def _make_function(name: str, arity: int = 1) -> NumberFunction:
 
 
 def compute_remainder(b: Builder, operands: Sequence[Value]) -> Value:
-    """Return dividend % divisor with the sign of the dividend, as in C; NaN if the divisor is 0."""
+    """Return dividend % divisor with the dividend's sign, or NaN if the divisor is 0."""
     magnitude = b.op("mod", b.op("abs", operands[0]), b.op("abs", operands[1]))
     return b.op("where", b.op("lt", operands[0], 0.0), b.op("neg", magnitude), magnitude)
 
 
 def _build_round(b: Builder, operands: Sequence[Value]) -> Value:
-    """Round the first operand, halves away from zero; the second operand counts the decimals."""
+    """Round the first operand, halves away from zero; the second is the number of decimals."""
     if len(operands) == 1:
         return _round_to_integer(b, operands[0])
     scale = b.op("pow", b.constant(np.array([10.0])), operands[1])
@@ -178,7 +178,7 @@ def _round_to_integer(b: Builder, x: Value) -> Value:
 
 
 def _make_extreme(operator: str) -> NumberFunction:
-    """Make GREATEST ("maximum") or LEAST ("minimum"), which ignore NULL arguments."""
+    """Make the function GREATEST (`operator` is "maximum") or LEAST; both ignore NULL arguments."""
 
     def build(b: Builder, operands: Sequence[Value]) -> Value:
         def choose(extreme: Value, value: Value) -> Value:
@@ -222,7 +222,7 @@ SAME_IN_NUMPY = (
     "abs arccos arccosh arcsin arcsinh arctan arctanh cbrt ceil cos cosh exp exp2 expm1 floor log "
     "log10 log1p log2 rint sign sin sinh sqrt square tan tanh trunc"
 ).split()
-"""NumPy's functions of one number for which the IR has an operator with the same name."""
+"""NumPy's functions of one number for which the IR has an operator of the same name."""
 
 NUMPY_FUNCTIONS: Mapping[str, NumberFunction] = {
     **{name: _make_function(name) for name in SAME_IN_NUMPY},
@@ -238,13 +238,13 @@ NUMPY_FUNCTIONS: Mapping[str, NumberFunction] = {
     "subtract": _make_function("sub", 2),
     "true_divide": _make_function("div", 2),
 }
-"""Maps the names of NumPy's functions, also of those behind operators such as +, to functions."""
+"""Maps the names of NumPy's functions, including those of operators such as +, to functions."""
 
 DATE_TYPES = ("DATE", "TIMESTAMP")
 
 
 def is_date_literal(tree: exp.Expr) -> bool:
-    """Return whether a tree is a literal such as DATE '2026-01-31'."""
+    """Return whether `tree` is a date or timestamp literal, such as DATE '2026-01-31'."""
     is_cast = isinstance(tree, exp.Cast) and isinstance(tree.this, exp.Literal)
     return is_cast and tree.this.is_string and tree.args["to"].sql("duckdb").upper() in DATE_TYPES
 
@@ -278,4 +278,4 @@ UNITS: Mapping[str, Callable[[Moment], Value]] = {
     "minute": lambda m: _count_units(m, MINUTE),
     "second": lambda m: _count_units(m, SECOND),
 }
-"""Maps units of time to functions that number the unit of a moment; date_diff subtracts these."""
+"""Maps a unit of time to a function that numbers the unit of a moment, for date_diff."""

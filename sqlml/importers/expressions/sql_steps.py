@@ -28,21 +28,21 @@ from sqlml.parsing.sqlglot_dialects import DIALECTS
 from sqlml.types import DATETIME, Array, Kind
 
 Sql = str | Mapping[str, str]
-"""An expression or a map of new columns to expressions; `{column}` stands for each column."""
+"""An expression, or a map of new columns to expressions; `{column}` stands for each column."""
 SqlFunction = Callable[[Any, Sequence[str]], Sql]
-"""A function of a fitted step and its quoted column names that returns the step's SQL."""
+"""A function that returns a step's SQL, given the fitted step and its quoted column names."""
 
 PLACEHOLDER = "{column}"
 
 _STEP_METHODS = ("to_sql", "fit", "transform")
-"""An object with all these methods is a step; a pandas frame, for example, has no fit."""
+"""The methods of a step with SQL of its own; a pandas frame, for example, has no fit."""
 
 _BRACES = re.compile(r"\{\w*\}")
 
 
 @dataclass(frozen=True, slots=True)
 class SqlStep:
-    """The SQL of a class or function; with `verify`, each import compares it with the object."""
+    """The SQL of a transformer; if `verify` is true, each import compares it with the object."""
 
     sql: Sql | SqlFunction
     verify: bool
@@ -63,9 +63,9 @@ def register_step(step: Any, sql: Sql | SqlFunction, *, verify: bool = True) -> 
     Args:
         step: the class, or the function that a FunctionTransformer calls.
         sql: an expression in DuckDB's SQL over the names of the step's columns; if it contains
-            `{column}`, it is applied to each column. Or a dict from the columns that the step
-            returns, in order, to their expressions. Or a function that returns either, given the
-            fitted step and the quoted names of its columns, such as '"age"'.
+            `{column}`, it is applied to each column. Or a dict that maps the columns that the step
+            returns, in order, to expressions. Or a function that returns an expression or a dict,
+            given the fitted step and the quoted names of its columns, such as '"age"'.
         verify: compare the SQL with the step's `transform` each time a step is imported.
 
     Raises:
@@ -93,10 +93,10 @@ def register_step(step: Any, sql: Sql | SqlFunction, *, verify: bool = True) -> 
 
 
 def find_registered(step: Any) -> SqlStep | None:
-    """Return the SQL that is registered for `step` or its class, or that its to_sql returns.
+    """Return the SQL that is registered for `step` or its class, or that `step.to_sql` returns.
 
-    Otherwise return None, even for a subclass of a registered class, which may compute something
-    else.
+    Return None if no SQL is registered, or only for a base class, because a subclass may compute
+    something else.
     """
     try:
         registration = _STEPS.get(type(step)) or _STEPS.get(step)
@@ -109,7 +109,7 @@ def find_registered(step: Any) -> SqlStep | None:
 
 
 def import_sql_step(step: Any, frame: Frame, registration: SqlStep) -> Frame:
-    """Return the columns that the SQL of a step computes; compare them with the step's if asked."""
+    """Compile the SQL of a step to columns; `registration` decides if they are also verified."""
     expressions = _build_expressions(registration, step, frame.names)
     columns = compile_expressions(expressions, frame)
     if registration.verify:
@@ -124,7 +124,7 @@ def _build_expressions(registration: SqlStep, step: Any, names: Sequence[str]) -
     if callable(sql):
         try:
             sql = sql(step, quoted_names)
-        except Exception as error:  # The code is the user's.
+        except Exception as error:  # User code may raise any exception.
             raise UnsupportedModelError(
                 f"the SQL of {step_name} failed: {type(error).__name__}: {error}"
             ) from error
@@ -178,7 +178,10 @@ def parse_expression(sql: str) -> exp.Expr:
 
 
 def compile_expressions(expressions: Mapping[str, str], frame: Frame) -> list[Frame]:
-    """Compute each expression as a float64 column with NaN for NULL; a column name copies it."""
+    """Compile each SQL expression to a float64 column, in which NaN stands for NULL.
+
+    If an expression is only a column name, return that column unchanged.
+    """
     compiler = ExpressionCompiler(frame, SQL_FUNCTIONS)
     trees = {name: parse_expression(sql) for name, sql in expressions.items()}
     for tree in trees.values():
@@ -211,11 +214,11 @@ def _compile_column(name: str, tree: exp.Expr, compiler: ExpressionCompiler, fra
 
 TEST_ROW_COUNT = 64
 TOLERANCE = 1e-9
-"""The largest relative difference that is accepted; ln(1 + x) is less exact than np.log1p."""
+"""The largest accepted relative difference; for example, ln(1 + x) is less exact than np.log1p."""
 
 
 def _compare_with_step(step: Any, expressions: Mapping[str, str], frame: Frame) -> None:
-    """Raise UnsupportedModelError if a step and its SQL expressions differ on generated rows."""
+    """Raise UnsupportedModelError if a step and its SQL return different columns for test rows."""
     builder = Builder()
     outputs = compile_expressions(expressions, Frame.raw(builder, frame.names))
     compared_outputs = {
@@ -256,7 +259,7 @@ def _compare_with_step(step: Any, expressions: Mapping[str, str], frame: Frame) 
 def _generate_tables(
     names: tuple[str, ...], kind_by_name: Mapping[str, Kind], strings: list[str]
 ) -> Iterator[dict[str, Array]]:
-    """Yield three tables of `TEST_ROW_COUNT` rows: with NULL, without it, and with numbers > 0."""
+    """Yield three test tables: one with NULL, one without NULL, and one of positive numbers."""
     rng = np.random.default_rng(0)
     tables: list[dict[str, Array]] = [{}, {}, {}]
     with_missing, without_missing, positive = tables
@@ -282,14 +285,17 @@ def _generate_tables(
 
 
 def _convert_dates(column: Array) -> Array:
-    """Convert dates, datetime64[us], to float64 with NaN for NaT; return other columns as is."""
+    """Convert a datetime64[us] column to float64, with NaN for NaT; keep any other column."""
     if column.dtype.kind != "M":
         return column
     return np.where(np.isnat(column), np.nan, column.astype(np.int64).astype(np.float64))
 
 
 def _call_step(step: Any, columns: Mapping[str, Array]) -> Array | Exception:
-    """Call the step on a pandas frame, then on a matrix; if both fail, return the first error."""
+    """Call the step on a pandas frame and, if this fails, on a matrix.
+
+    Return the output as a matrix or, if both calls fail, the first error.
+    """
     transform = getattr(step, "transform", step)
     errors = []
     for rows in _make_step_inputs(columns):
@@ -298,7 +304,7 @@ def _call_step(step: Any, columns: Mapping[str, Array]) -> Array | Exception:
                 outputs = transform(rows)
             outputs = outputs.toarray() if hasattr(outputs, "toarray") else np.asarray(outputs)
             return np.asarray(outputs.reshape(-1, 1) if outputs.ndim == 1 else outputs)
-        except Exception as error:  # The code is the user's.
+        except Exception as error:  # User code may raise any exception.
             errors.append(error)
     return errors[0]
 

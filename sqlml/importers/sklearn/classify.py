@@ -14,32 +14,32 @@ from sqlml.ir.builder import Builder, Value
 from sqlml.types import Labels
 
 Tie = Literal["gt", "ge"]
-"""The comparison of a score with the threshold that means the second class: > or >=."""
+"""The comparison of a score and the threshold for which the second class is predicted: > or >=."""
 
 
 def label_by_threshold(b: Builder, score: Value, tie: Tie = "gt", threshold: float = 0.0) -> Value:
-    """Return a class index per score: 1 above the threshold, or on it if `tie` is "ge", else 0."""
+    """Return class index 1 for scores above `threshold` (or equal, if `tie` is "ge"), else 0."""
     return b.op("cast", b.op(tie, score, threshold), dtype="int64")
 
 
 def outlier_outputs(label: Value, score: Value, samples: Value) -> Outputs:
-    """Return the outputs of an outlier detector; index 0 of `label` is the class -1, an outlier."""
+    """Return the outputs of an outlier detector; `label` 0 is the class -1, which means outlier."""
     return Outputs({"label": label, "score": score, "samples": samples}, Labels("int64", (-1, 1)))
 
 
 def label_by_score(b: Builder, score: Value, tie: Tie = "gt") -> Value:
-    """Return class indices (n, 1) from scores: (n, 1) of the second class, or (n, K) of all."""
+    """Return class indices, (n, 1), from scores of the second class, (n, 1), or of all, (n, K)."""
     is_binary = score.type.width == 1
     return label_by_threshold(b, score, tie) if is_binary else argmax_label(b, score)
 
 
 def argmax_label(b: Builder, scores: Value) -> Value:
-    """Return the index (n, 1) of the largest of (n, K) scores; the first of equal ones wins."""
+    """Return the index, (n, 1), of the largest of (n, K) scores; the first of equal scores wins."""
     return b.op("argmax", scores, axis=1)
 
 
 def label_targets_by_argmax(b: Builder, scores: Value, sizes: Sequence[int]) -> Value:
-    """Return class indices (n, targets); target i has the next `sizes[i]` columns of `scores`."""
+    """Return each target's class index, (n, targets); target i has `sizes[i]` columns of scores."""
     return b.concat([argmax_label(b, v) for v in split_targets(b, scores, sizes)])
 
 
@@ -52,19 +52,19 @@ def split_targets(b: Builder, values: Value, sizes: Sequence[int]) -> list[Value
 
 
 def add_complement(b: Builder, positive: Value) -> Value:
-    """Return the (n, 2) probabilities of both classes from those of the second class, (n, 1)."""
+    """Return both classes' probabilities, (n, 2), given those of the second class, (n, 1)."""
     return b.op("concat", b.op("sub", 1.0, positive), positive)
 
 
 def to_proba(b: Builder, score: Value) -> Value:
-    """Return the sigmoid of (n, 1) scores of the second class, or the softmax of (n, K) scores."""
+    """Return probabilities: the sigmoid of (n, 1) scores, or the softmax of (n, K) scores."""
     if score.type.width == 1:
         return add_complement(b, b.op("sigmoid", score))
     return b.op("softmax", score, sum_dtype="float64")
 
 
 def collapse_two_scores(b: Builder, scores: Value) -> Value:
-    """Return (n, K) scores unchanged, but for two classes only second minus first, (n, 1)."""
+    """Return the scores, (n, K), or for two classes the second score minus the first, (n, 1)."""
     if scores.type.width != 2:
         return scores
     first_score, second_score = (b.op("select", scores, indices=np.array([i])) for i in (0, 1))
@@ -72,7 +72,7 @@ def collapse_two_scores(b: Builder, scores: Value) -> Value:
 
 
 def normalise(b: Builder, proba: Value) -> Value:
-    """Divide one-vs-rest probabilities (n, K) by their sum; rows of zeros become uniform."""
+    """Divide one-vs-rest probabilities, (n, K), by their sum; a row of zeros becomes uniform."""
     n_classes = proba.type.width
     total = b.op("sum", proba, axis=1)
     is_zero = b.op("eq", total, 0.0)
@@ -108,9 +108,9 @@ def compute_ovr_scores(b: Builder, predictions: Value, confidences: Value, n_cla
     """Return a score per class, (n, K), from the `predictions` and `confidences` of class pairs.
 
     The score is the class's number of votes plus s / (3 * (|s| + 1)), where s is the sum of its
-    confidences. The second term is in (-1/3, 1/3), so it decides only between equal votes, as in
+    confidences. The second term is in (-1/3, 1/3), so it only breaks ties between votes, as in
     scikit-learn's `_ovr_decision_function`. Pairs are in the order (0, 1), (0, 2), ..., (1, 2). If
-    a pair votes for its first class, the prediction is 0 and the confidence negative.
+    a pair votes for its first class, its prediction is 0 and its confidence is negative.
     """
     votes = count_votes(b, b.cast(predictions, "float64"), n_classes)
     signed_confidences = b.linear(confidences, _build_pair_signs(n_classes))
@@ -119,14 +119,14 @@ def compute_ovr_scores(b: Builder, predictions: Value, confidences: Value, n_cla
 
 
 def count_votes(b: Builder, predictions: Value, n_classes: int) -> Value:
-    """Count the votes for each class, (n, K); a pair predicts 0 (its first class) or 1."""
+    """Count the votes for each class, (n, K); a pair predicts 0 to vote for its first class."""
     signs = _build_pair_signs(n_classes)
     # A prediction p adds 1 - p to the first class and p to the second; the sums are exact integers.
     return b.linear(predictions, signs, (signs < 0).sum(axis=0).astype(np.float64))
 
 
 def _build_pair_signs(n_classes: int) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-    """Return signs (pairs, K): -1 for a pair's first class, 1 for its second, otherwise 0."""
+    """Return the sign of each class in each pair, (pairs, K): -1 if first, 1 if second, else 0."""
     pairs = list(combinations(range(n_classes), 2))
     signs = np.zeros((len(pairs), n_classes))
     for row, (first, second) in enumerate(pairs):

@@ -23,16 +23,16 @@ def build_cluster_labels(count: int) -> Labels:
 
 
 def compute_distances(b: Builder, x: Value, centres: Array) -> Value:
-    """Return distances (n, K) of rows (n, F) to centres (K, F), as `euclidean_distances` does."""
+    """Return the distances, (n, K), of rows to centres, (K, F), as `euclidean_distances` does."""
     squared_distances = b.op("add", b.linear(x, -2.0 * centres.T), _sum_squares(b, x))
     squared_distances = b.op("add", squared_distances, compute_squared_norms(centres))
     return b.op("sqrt", b.op("maximum", squared_distances, 0.0))
 
 
 def assign_nearest(b: Builder, x: Value, centres: Array) -> Value:
-    """Return the index (n, 1) of the nearest centre, as `pairwise_distances_argmin` does.
+    """Return the index, (n, 1), of the nearest centre, as `pairwise_distances_argmin` does.
 
-    Adding |x|^2 rounds, so centres tie for a row far away from all of them, as in scikit-learn.
+    As in scikit-learn, adding |x|^2 loses digits, so a row far away from all centres has ties.
     """
     squared_distances = b.op("add", _sum_squares(b, x), b.linear(x, -2.0 * centres.T))
     squared_distances = b.op("add", squared_distances, compute_squared_norms(centres))
@@ -40,12 +40,12 @@ def assign_nearest(b: Builder, x: Value, centres: Array) -> Value:
 
 
 def assign_like_k_means(b: Builder, x: Value, centres: Array) -> Value:
-    """Return the index (n, 1) of the nearest centre as KMeans does, which omits |x|^2."""
+    """Return the index, (n, 1), of the nearest centre as KMeans does, without adding |x|^2."""
     return _argmin(b, compute_relative_distances(b, x, centres))
 
 
 def compute_relative_distances(b: Builder, x: Value, centres: Array) -> Value:
-    """Return |c|^2 - 2 x.c, (n, K): squared distances to the centres c, less |x|^2."""
+    """Return the squared distances to the centres c minus |x|^2: |c|^2 - 2 x.c, (n, K)."""
     return b.linear(x, -2.0 * centres.T, compute_squared_norms(centres))
 
 
@@ -71,7 +71,7 @@ _REDUCTIONS: Mapping[Callable[..., Any], str] = {
 
 
 def feature_agglomeration(model: Any, frame: Frame) -> Frame:
-    """Pool the columns of each cluster into their mean, maximum, minimum or sum."""
+    """Pool the columns of each cluster: return their mean, maximum, minimum or sum."""
     check_estimator(model, "labels_")
     x, b = check_array(frame, "FeatureAgglomeration"), frame.builder
     labels = np.asarray(model.labels_).astype(np.int64)
@@ -92,7 +92,7 @@ def feature_agglomeration(model: Any, frame: Frame) -> Frame:
 
 
 def k_means(model: Any, frame: Frame) -> Outputs:
-    """Import KMeans or MiniBatchKMeans: the nearest centre, and all distances as `transform`."""
+    """Return the nearest centre of KMeans or MiniBatchKMeans; `transform` has all distances."""
     check_estimator(model, "cluster_centers_")
     x, centres = _read_centres(model, frame, "sparse")
     label = assign_like_k_means(frame.builder, x, centres)
@@ -100,7 +100,7 @@ def k_means(model: Any, frame: Frame) -> Outputs:
 
 
 def nearest_centre(model: Any, frame: Frame) -> Outputs:
-    """Import MeanShift or AffinityPropagation: the nearest centre."""
+    """Return the nearest centre of MeanShift or AffinityPropagation."""
     check_estimator(model, "labels_")
     if getattr(model, "affinity", "") == "precomputed":
         raise UnsupportedModelError(
@@ -110,14 +110,14 @@ def nearest_centre(model: Any, frame: Frame) -> Outputs:
     check_estimator(model, "cluster_centers_")
     x, centres = _read_centres(model, frame)
     b = frame.builder
-    if not len(centres):  # Training did not converge: every row is labelled -1.
+    if not len(centres):  # Training did not converge, so every row gets the label -1.
         zeros = b.linear(x, np.zeros((x.type.width, 1)))
         return Outputs({"label": b.op("argmax", zeros, axis=1)}, Labels("int64", (-1,)))
     return Outputs({"label": assign_nearest(b, x, centres)}, build_cluster_labels(len(centres)))
 
 
 def birch(model: Any, frame: Frame) -> Outputs:
-    """Return the label of the nearest subcluster, and as `transform` the distances to all."""
+    """Return the label of the nearest subcluster; `transform` has the distances to all of them."""
     check_estimator(model, "subcluster_centers_", "subcluster_labels_")
     x = check_array(frame, "Birch")
     b, centres = frame.builder, np.asarray(model.subcluster_centers_, np.float64)
@@ -131,16 +131,16 @@ def birch(model: Any, frame: Frame) -> Outputs:
 
 
 def bisecting_k_means(model: Any, frame: Frame) -> Outputs:
-    """Descend the bisection tree, at each node to the nearer of its two children's centres.
+    """Descend the bisection tree; at each node, go to the child with the nearer centre.
 
-    All nodes are evaluated for each row, and the leaf with the largest score is the one reached.
+    All nodes are evaluated for each row, and the row reaches the leaf with the largest score.
     """
     check_estimator(model, "cluster_centers_", "_bisecting_tree")
     x, centres = _read_centres(model, frame, "sparse")
     b = frame.builder
     centre_pairs, paths, offsets = _flatten_bisecting_tree(model, len(centres))
     score = compute_relative_distances(b, x, centres)
-    if len(centre_pairs):  # Ties between the centres of a pair go left.
+    if len(centre_pairs):  # If both centres are equally near, the row goes left.
         centres_of_pairs = centre_pairs.reshape(-1, centre_pairs.shape[2])
         distances = compute_relative_distances(b, x, centres_of_pairs)
         columns = (np.arange(side, 2 * len(centre_pairs), 2) for side in (0, 1))

@@ -21,7 +21,7 @@ MAX_DENSITY_COLUMNS = 1024
 
 
 def pca(model: Any, frame: Frame) -> Outputs:
-    """Import PCA or IncrementalPCA: x @ components - mean @ components, divided by deviations.
+    """Import PCA or IncrementalPCA: x @ components - mean @ components, optionally whitened.
 
     As in scikit-learn, the mean is subtracted after the projection, and whitening never divides by
     less than the machine epsilon of the components' dtype.
@@ -39,14 +39,14 @@ def pca(model: Any, frame: Frame) -> Outputs:
 
 
 def projection(model: Any, frame: Frame) -> Frame:
-    """Import TruncatedSVD or a random projection: x @ components."""
+    """Import TruncatedSVD or a random projection, which return x @ components."""
     check_estimator(model, "components_")
     x = check_array(frame, type(model).__name__, rows="sparse")
     return _make_frame(model, frame, frame.builder.linear(x, to_dense(model.components_).T))
 
 
 def fast_ica(model: Any, frame: Frame) -> Frame:
-    """Return (x - mean) @ components, without centring if whiten=False."""
+    """Return (x - mean) @ components or, if whiten=False, x @ components."""
     check_estimator(model, "components_")
     x = check_array(frame, "FastICA")
     if model.whiten:
@@ -55,7 +55,7 @@ def fast_ica(model: Any, frame: Frame) -> Frame:
 
 
 def factor_analysis(model: Any, frame: Frame) -> Outputs:
-    """Return the expected factors of x (Barber 2012, 21.2.33), and score_samples."""
+    """Return the expected factors of x (Barber, 2012, eq. 21.2.33) and its log-density."""
     check_estimator(model, "components_", "mean_", "noise_variance_")
     components = np.asarray(model.components_)
     scaled_components = components / np.asarray(model.noise_variance_)
@@ -66,12 +66,12 @@ def factor_analysis(model: Any, frame: Frame) -> Outputs:
 
 
 def sparse_pca(model: Any, frame: Frame) -> Frame:
-    """Import SparsePCA: the coefficients of a ridge regression of x - mean on the components."""
+    """Return the coefficients of a ridge regression of x - mean on SparsePCA's components."""
     check_estimator(model, "components_", "mean_")
     components, alpha = to_dense(model.components_), float(model.ridge_alpha)
     n_components, n_features = components.shape
     try:
-        if n_components > n_features:  # The dual system is smaller.
+        if n_components > n_features:  # The dual system of equations is smaller.
             gram = components.T @ components + alpha * np.eye(n_features)
             weights = np.linalg.solve(gram, components.T)
         else:
@@ -87,7 +87,7 @@ def sparse_pca(model: Any, frame: Frame) -> Frame:
 
 
 def sparse_coding(model: Any, frame: Frame) -> Frame:
-    """Import SparseCoder or dictionary learning: x @ dictionary, shrunk towards 0."""
+    """Import SparseCoder or dictionary learning, which return x @ dictionary, shrunk towards 0."""
     attribute = "dictionary" if hasattr(model, "dictionary") else "components_"
     check_estimator(model, attribute)
     if model.transform_algorithm != "threshold":
@@ -111,7 +111,7 @@ def sparse_coding(model: Any, frame: Frame) -> Frame:
 
 
 def pls(model: Any, frame: Frame) -> Outputs:
-    """Return (x - mean) @ coef_ + intercept_, (n, T), where `coef_` includes the scale."""
+    """Return (x - mean) @ coef_ + intercept_, (n, targets); `coef_` includes the scale of x."""
     check_estimator(model, "coef_", "intercept_", "x_rotations_", "_x_mean", "_x_std")
     b = frame.builder
     centred = _subtract_mean(b, check_array(frame, type(model).__name__), model._x_mean)
@@ -144,15 +144,15 @@ def _build_outputs(model: Any, frame: Frame, x: Value, transformed: Value) -> Ou
 
 
 def _compute_log_density(model: Any, b: Builder, x: Value) -> Value | None:
-    """Return the log-density (n, 1) of x (n, F) under the model's normal distribution.
+    """Return the log-density, (n, 1), of x, (n, F), under the model's normal distribution.
 
-    It is -((x - mean) @ precision . (x - mean) + F log(2 pi) - log|precision|) / 2. Return None if
-    the covariance matrix has no inverse, or more than `MAX_DENSITY_COLUMNS` columns.
+    It is -((x - mean) @ precision . (x - mean) + F log(2 pi) - log|precision|) / 2. If the
+    covariance matrix has no inverse, or over `MAX_DENSITY_COLUMNS` columns, return None.
     """
     if x.type.width > MAX_DENSITY_COLUMNS:
         return None
     try:
-        # Ignore the warning of a badly conditioned matrix: scikit-learn computes the same result.
+        # The matrix may be badly conditioned, but scikit-learn computes the same result from it.
         with warnings.catch_warnings(action="ignore"):
             precision = np.asarray(model.get_precision())
     except (np.linalg.LinAlgError, ValueError):

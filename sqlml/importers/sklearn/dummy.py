@@ -20,7 +20,7 @@ def dummy_classifier(model: Any, frame: Frame) -> Outputs:
         raise _explain_random_strategy(model)
     classes = classify.read_class_lists(model)
     probabilities = [_compute_probabilities(model, i, known) for i, known in enumerate(classes)]
-    # The label is the most probable class, with the strategy "constant", too.
+    # The label is the most probable class, even with the strategy "constant".
     label_indices = [int(np.argmax(proba)) for proba in probabilities]
     label = repeat_rows(frame, np.array(label_indices, np.int64))
     proba = repeat_rows(frame, np.concatenate(probabilities))
@@ -70,7 +70,7 @@ def _explain_random_strategy(model: Any) -> UnsupportedModelError:
 
 
 def repeat_rows(frame: Frame, values: Array) -> Value:
-    """Repeat `values`, (k,), in each row, (n, k); the first column gives the row count."""
+    """Repeat `values`, (k,), in each row, (n, k); the frame's first column gives the row count."""
     column = next((block for block in frame.blocks if not isinstance(block, RawColumn)), None)
     row_source = frame.numbers(0) if column is None else column
     builder = frame.builder

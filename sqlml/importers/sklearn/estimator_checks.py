@@ -23,9 +23,9 @@ def check_array(
 ) -> Value:
     """Return the frame as (n, width) finite numbers, as scikit-learn's `check_array` does.
 
-    NaN (unless `allow_nan`) and infinity raise an error while scoring, with `step` as the name of
-    the estimator. The check is made in `dtype`, so numbers that overflow float32 are errors, too.
-    `rows` is as in `Frame.matrix`.
+    Infinity and, unless `allow_nan` is true, NaN raise an error while scoring, which names the
+    estimator `step`. The numbers are checked in `dtype`, so overflow in float32 is an error, too.
+    `rows` is the argument of `Frame.matrix`.
     """
     if frame.has_sparse_rows:
         return _check_blocks(frame, step, allow_nan, dtype).matrix(dtype, rows)
@@ -41,7 +41,7 @@ def check_bounds(
     low: Array | None = None,
     high: Array | None = None,
 ) -> Value:
-    """Return `value`; numbers that are not finite or out of bounds raise an error in scoring."""
+    """Return `value` with a check: a number that is not finite or out of bounds is an error."""
     bounds = {key: bound for key, bound in (("low", low), ("high", high)) if bound is not None}
     return frame.builder.op(
         "require_finite", value, features=frame.names, allow_nan=allow_nan, step=step, **bounds
@@ -49,7 +49,7 @@ def check_bounds(
 
 
 def _check_blocks(frame: Frame, step: str, allow_nan: bool, dtype: DType) -> Frame:
-    """Check each block of the frame separately; in sparse rows, check only the stored values."""
+    """Check each block of the frame separately; of sparse rows, check only the stored values."""
     b, blocks, start = frame.builder, list[Value](), 0
     for block in frame.blocks:
         width = 1 if isinstance(block, RawColumn) else block.type.width
@@ -66,7 +66,7 @@ def _check_blocks(frame: Frame, step: str, allow_nan: bool, dtype: DType) -> Fra
 
 
 def choose_dtype(frame: Frame) -> DType:
-    """Return float32 for sparse float32 rows, in which scikit-learn computes, else float64."""
+    """Return the dtype in which scikit-learn computes: float32 for sparse float32 rows only."""
     is_float32 = all(isinstance(b, Value) and b.type.dtype == "float32" for b in frame.blocks)
     return "float32" if is_float32 and frame.has_sparse_rows else "float64"
 
@@ -86,7 +86,7 @@ def path_of(model: Any) -> str:
 
 
 def check_estimator(model: Any, *attributes: str) -> None:
-    """Reject `model` unless it has the fitted `attributes` and only known parameters."""
+    """Reject a model that lacks one of the fitted `attributes`, or has an unknown parameter."""
     class_name = type(model).__name__
     unknown = sorted(set(model.get_params(deep=False)) - set(PARAMETERS[path_of(model)].split()))
     if unknown:

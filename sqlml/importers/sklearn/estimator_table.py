@@ -236,7 +236,7 @@ SCHEMAS: Mapping[str, Callable[[Any], Schema]] = {
     ),
     **index_by_class("sklearn", {svm.read_schema: "svm._classes.SVC NuSVC SVR NuSVR OneClassSVM"}),
 }
-"""Maps class paths of composites, and of models without a column count, to column finders."""
+"""Maps the class of a composite, or of a model without a column count, to its column finder."""
 
 _GRAPH = (
     "its result is a graph between rows and training rows, not a column of a table; use "

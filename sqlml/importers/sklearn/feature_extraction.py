@@ -27,11 +27,11 @@ from sqlml.ir.utf8_column import pack_words
 from sqlml.types import DType
 
 TEXT_COLUMN, LABELS_COLUMN, ITEMS_COLUMN = "text", "labels", "items"
-"""The default input names of text vectorizers, MultiLabelBinarizer and FeatureHasher."""
+"""The default names of the input columns of vectorizers, MultiLabelBinarizer and FeatureHasher."""
 
 
 def count_vectorizer(model: Any, frame: Frame) -> Frame:
-    """Count each word of the vocabulary in a text, as sparse rows (n, words)."""
+    """Count how often a text contains each word of the vocabulary: sparse rows (n, words)."""
     _check_vocabulary(model)
     return _make_sparse_frame(frame, _count_tokens(model, frame))
 
@@ -44,7 +44,7 @@ def tfidf_vectorizer(model: Any, frame: Frame) -> Frame:
 
 
 def tfidf_transformer(model: Any, frame: Frame) -> Frame:
-    """Weight counts by log(tf) + 1 and idf, then normalize each row, as the options say."""
+    """Weight counts by log(tf) + 1 and idf, and normalize rows, as far as the options say so."""
     check_estimator(model)
     if model.use_idf and not hasattr(model, "idf_"):
         raise explain_unfitted(model)
@@ -57,7 +57,7 @@ def tfidf_transformer(model: Any, frame: Frame) -> Frame:
 
 
 def hashing_vectorizer(model: Any, frame: Frame) -> Frame:
-    """Add each token's sign to the column that its hash selects: sparse rows (n, n_features)."""
+    """Add the sign of each token to the column that the token's hash selects, in sparse rows."""
     check_estimator(model)
     attrs = _build_analyzer_attrs(model, frame) | _build_hash_attrs(model)
     attrs["dtype"] = _require_exact_dtype(model)
@@ -78,7 +78,7 @@ def _build_hash_attrs(model: Any) -> dict[str, Any]:
 
 
 def _require_exact_dtype(model: Any) -> DType:
-    """Return the dtype of the counts: float32, or float64 also for integers of 4 or 8 bytes."""
+    """Return the dtype of the counts: float32 or, also for integers of 4 or 8 bytes, float64."""
     dtype = np.dtype(model.dtype)
     if dtype == np.float32:
         return "float32"
@@ -90,7 +90,7 @@ def _require_exact_dtype(model: Any) -> DType:
 
 
 def _make_sparse_frame(frame: Frame, value: Value) -> Frame:
-    # All columns share one name, because hashes have no names and nobody reads a million names.
+    # All columns share one name, because hashes have no names, and there may be a million columns.
     names = frame.names[:1] * value.type.width
     return Frame.from_value(frame.builder, value, names, True)
 
@@ -191,7 +191,7 @@ def _weight_counts(model: Any, b: Builder, value: Value, feature: str) -> Value:
         factors = idf if idf.dtype == np.float32 else idf.astype(np.float64)
         value = b.op("scale_stored", value, factors=factors)
     if model.norm is not None:
-        if model.sublinear_tf:  # The logarithm of a negative count is NaN.
+        if model.sublinear_tf:  # For a negative count, the logarithm would be NaN.
             value = b.op("require_finite_stored", value, feature=feature, step="TfidfTransformer")
         value = b.op("normalise_stored", value, norm=_require_norm(model))
     return value
@@ -209,7 +209,7 @@ def read_hasher_schema(model: Any) -> Schema:
 
 
 def multi_label_binarizer(model: Any, frame: Frame) -> Frame:
-    """Return 1 in the column of each class that a row's list contains; ignore other labels."""
+    """Return 0/1 columns that mark the classes in each row's list; ignore unknown labels."""
     check_estimator(model, "classes_")
     classes = to_python(model.classes_)
     if not classes:
@@ -255,7 +255,7 @@ def _hash_items(model: Any, frame: Frame, container: DType) -> Value:
 
 
 def _hash_strings(model: Any, frame: Frame) -> Value:
-    """Hash the string columns of a row; scikit-learn gets them as one matrix of strings."""
+    """Hash the strings in all columns of a row, which scikit-learn reads as a matrix of strings."""
     return frame.builder.op(
         "hash_tokens",
         *[frame.strings(i) for i in range(frame.width)],
@@ -286,8 +286,8 @@ def _apply_to_nested(op: str, frame: Frame, container: DType, step: str, **attrs
 def dict_vectorizer(model: Any, frame: Frame) -> Frame:
     """Return a column per numeric key, and a 0/1 column per string that a key had in training.
 
-    The columns are in the order of the vocabulary. A NULL number is NaN, as None is in
-    scikit-learn. For a NULL or unknown string, all columns of the key are 0.
+    The columns are in the order of the vocabulary. A NULL number becomes NaN, as None does in
+    scikit-learn. If a string is NULL or unknown, all columns of its key are 0.
     """
     check_estimator(model, "feature_names_", "vocabulary_")
     fitted_dtype = np.dtype(model.dtype)
@@ -334,7 +334,7 @@ def dict_schema(model: Any) -> Schema:
 def _read_keys(model: Any) -> dict[str, list[tuple[str, int]] | None]:
     """Map each key to None if it holds numbers, otherwise to pairs of a string and its column.
 
-    A name in the vocabulary is a numeric key, or a key and a string that `separator` divides.
+    A name in the vocabulary is a numeric key, or a key and a string joined by `separator`.
     """
     keys: dict[str, list[tuple[str, int]] | None] = {}
     for name, position in sorted(model.vocabulary_.items(), key=lambda item: item[1]):

@@ -14,27 +14,27 @@ from sqlml.importers.frame import Frame, Outputs, RawColumn, Recurse
 from sqlml.importers.sklearn.estimator_checks import check_array, check_estimator
 
 _PIPELINE_ATTRIBUTES = ("steps", "transformers", "best_estimator_")
-"""Attributes of composite estimators, whose parts may read columns as strings."""
+"""Attributes that only composite estimators have, whose parts may read columns as strings."""
 
 _FITTED_ATTRIBUTES = {"VarianceThreshold": "variances_", "SequentialFeatureSelector": "support_"}
-"""Maps a class to an attribute that only a fitted object has; by default this is `scores_`."""
+"""Maps a class to an attribute that only a fitted object has, if this is not `scores_`."""
 
 
 def selector(model: Any, frame: Frame) -> Frame:
-    """Import a selector such as SelectKBest or VarianceThreshold, and return its columns."""
+    """Import a selector such as SelectKBest, and return the columns that it selects."""
     check_estimator(model, _FITTED_ATTRIBUTES.get(type(model).__name__, "scores_"))
     return _select_columns(model, frame)
 
 
 def model_based_selector(model: Any, frame: Frame) -> Frame:
-    """Import SelectFromModel; its columns may be strings if its estimator is a pipeline."""
+    """Import SelectFromModel; if its estimator is a pipeline, the columns may be strings."""
     check_estimator(model, "estimator_")
     is_pipeline = any(hasattr(model.estimator_, name) for name in _PIPELINE_ATTRIBUTES)
     return _select_columns(model, frame, allows_raw=is_pipeline)
 
 
 def recursive_selector(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Import RFE or RFECV: the selected columns as `transform`, and the estimator's outputs."""
+    """Return the outputs of the estimator in RFE or RFECV; `transform` has the selected columns."""
     check_estimator(model, "support_", "estimator_")
     selected = _select_columns(model, frame)
     outputs = recurse(model.estimator_, selected)
@@ -59,7 +59,7 @@ def _select_columns(model: Any, frame: Frame, *, allows_raw: bool = False) -> Fr
         return selected_frame
     if allows_raw and all(isinstance(block, RawColumn) for block in selected_frame.blocks):
         return selected_frame
-    # Also check the unselected columns that earlier steps computed, because they are read anyway.
+    # Columns that earlier steps computed are read even if they are not selected, so check them.
     widths = [1 if isinstance(block, RawColumn) else block.type.width for block in frame.blocks]
     is_read = np.repeat([not isinstance(block, RawColumn) for block in frame.blocks], widths)
     is_read[selected_indices] = True

@@ -20,7 +20,7 @@ from sqlml.ir.builder import Builder, Value
 from sqlml.types import Array
 
 Term = Value | float
-"""Kernel values: a Value with a number per row, or one number that is the same for all rows."""
+"""The values of a kernel: a Value with numbers for each row, or one number for all rows."""
 
 _KERNELS = (
     "RBF Matern RationalQuadratic ExpSineSquared DotProduct ConstantKernel WhiteKernel Sum Product "
@@ -29,12 +29,12 @@ _KERNELS = (
 
 
 def compute_covariance(b: Builder, kernel: Any, x: Value, points: Array) -> Term:
-    """Return kernel(x, points), (n, m) for m points, or one number if the kernel is constant."""
+    """Return kernel(x, points), (n, m) for m points; a constant kernel gives one number."""
     match _require_known_kernel(kernel):
         case "ConstantKernel":
             return float(kernel.constant_value)
         case "WhiteKernel":
-            return 0.0  # The noise of new rows is independent of that of training rows.
+            return 0.0  # The noise of a new row does not depend on the training rows' noise.
         case ("Sum" | "Product") as name:
             left = compute_covariance(b, kernel.k1, x, points)
             right = compute_covariance(b, kernel.k2, x, points)
@@ -64,7 +64,7 @@ def compute_covariance(b: Builder, kernel: Any, x: Value, points: Array) -> Term
 
 
 def compute_variance(b: Builder, kernel: Any, x: Value) -> Term:
-    """Return kernel(row, row) for each row of x, (n, 1), or one number if it is constant."""
+    """Return kernel(row, row) for each row of x, (n, 1), or one number if all are the same."""
     match _require_known_kernel(kernel):
         case "ConstantKernel":
             return float(kernel.constant_value)
@@ -154,7 +154,7 @@ def _compute_pairwise_kernel(b: Builder, kernel: Any, x: Value, points: Array) -
 
 _SLOPES = (0.41, 0.4, 0.37, 0.44, 0.39)
 _SHARES = (-1854.8214151, 3516.89893646, 221.29346712, 128.12323805, -2010.49422654)
-"""The sigmoid is about the sum of shares of erf(slope * z) (Williams and Barber, 1998, app. A)."""
+"""Weights of erf(slope * z); the sum is about the sigmoid (Williams and Barber, 1998, app. A)."""
 
 
 def gaussian_process_regressor(model: Any, frame: Frame) -> Outputs:
@@ -200,7 +200,7 @@ def _predict_binary(b: Builder, process: Any, x: Value) -> tuple[Value, Value]:
     covariance = expand_term(b, compute_covariance(b, process.kernel_, x, points), x, len(points))
     weights = (np.asarray(process.y_train_, np.float64) - process.pi_).reshape(-1, 1)
     mean = b.linear(covariance, weights)
-    # v = L^-1 W^(1/2) k. Inverting L once is accurate, because its diagonal is at least 1.
+    # This computes v = L^-1 W^(1/2) k. L can be inverted, because its diagonal is at least 1.
     v = b.linear(covariance, np.linalg.solve(process.L_, np.diag(process.W_sr_)).T)
     explained_variance = b.op("sum", b.op("square", v), axis=1)
     prior_variance = expand_term(b, compute_variance(b, process.kernel_, x), x, 1)
@@ -213,7 +213,7 @@ def _average_sigmoid(b: Builder, mean: Value, var: Value) -> Value:
     slopes = np.array(_SLOPES)
     root = b.op("sqrt", b.op("div", alpha, b.op("add", alpha, slopes**2)))
     inner = b.op("mul", b.op("mul", slopes, mean), root)
-    # erf(z) = 2 * Phi(z * sqrt(2)) - 1
+    # The error function is erf(z) = 2 * Phi(z * sqrt(2)) - 1.
     phi = b.op("ndtr", b.op("mul", inner, 2.0**0.5))
     erf = b.op("sub", b.op("mul", 2.0, phi), 1.0)
     numerator = b.op("mul", b.op("sqrt", b.op("div", np.pi, alpha)), erf)

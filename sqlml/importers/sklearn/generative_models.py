@@ -24,7 +24,7 @@ MAX_VALUES = 2048
 
 
 def compute_by_group(b: Builder, count: int, width: int, make: Callable[[slice], Value]) -> Value:
-    """Concatenate `make(group)` over slices of `count` classes; each has `width` values per row."""
+    """Concatenate `make(group)` for slices of `count` classes that need `width` values per row."""
     group_size = max(1, MAX_VALUES // max(1, width))
     return b.concat([make(slice(i, i + group_size)) for i in range(0, count, group_size)])
 
@@ -32,7 +32,7 @@ def compute_by_group(b: Builder, count: int, width: int, make: Callable[[slice],
 def log_sum_exp(b: Builder, x: Value) -> Value:
     """Return log(sum(exp(x))) of each row, (n, 1), rounded as SciPy's logsumexp does.
 
-    The largest terms are counted, and log1p adds the sum of the small terms without losing digits.
+    The largest terms are counted, and log1p adds the sum of the other terms without losing digits.
     """
     maximum = b.op("max", x, axis=1)
     is_max = b.op("eq", x, maximum)
@@ -51,7 +51,7 @@ def compute_softmax(b: Builder, x: Value) -> Value:
 
 
 def compute_shifted_softmax(b: Builder, x: Value) -> Value:
-    """Return exp(d - log(sum(exp(d)))) with d = x - max(x); rounds unlike `compute_softmax`."""
+    """Return exp(d - log(sum(exp(d)))) for d = x - max(x); `compute_softmax` rounds differently."""
     difference = b.op("sub", x, b.op("max", x, axis=1))
     log_total = b.op("log", b.op("sum", b.op("exp", difference), axis=1))
     return b.op("exp", b.op("sub", difference, log_total))
@@ -62,7 +62,7 @@ _POSTERIOR_ATTRIBUTES = ("weight_concentration_", "degrees_of_freedom_", "mean_p
 
 
 def gaussian_mixture(model: Any, frame: Frame) -> Outputs:
-    """Return log N(x; mean, covariance) + log weight for each component."""
+    """Return the log-density of each component plus the logarithm of its weight."""
     check_estimator(model, *_MIXTURE_ATTRIBUTES)
     log_gaussian = _compute_log_gaussian(model, frame)
     with np.errstate(divide="ignore"):
@@ -71,7 +71,7 @@ def gaussian_mixture(model: Any, frame: Frame) -> Outputs:
 
 
 def bayesian_gaussian_mixture(model: Any, frame: Frame) -> Outputs:
-    """Return the joint log-probabilities expected under the variational posterior."""
+    """Return the log-probability of each component, expected under the variational posterior."""
     check_estimator(model, *_MIXTURE_ATTRIBUTES, *_POSTERIOR_ATTRIBUTES)
     width = np.asarray(model.means_).shape[1]
     degrees_of_freedom = np.asarray(model.degrees_of_freedom_, np.float64)
@@ -88,7 +88,7 @@ def bayesian_gaussian_mixture(model: Any, frame: Frame) -> Outputs:
 def digamma(x: Array) -> Array:
     """Return the logarithmic derivative of the gamma function for x > 0.
 
-    The recurrence moves x up to 10, where the asymptotic series is used (DLMF 5.5.2 and 5.11.2).
+    The recurrence raises x to at least 10, where the asymptotic series holds (DLMF 5.5.2, 5.11.2).
 
     >>> bool(abs(digamma(np.array([1.0]))[0] + 0.5772156649015329) < 1e-15)
     True
@@ -117,7 +117,7 @@ def _compute_expected_log_weights(model: Any) -> Array:
 
 
 def _compute_log_gaussian(model: Any, frame: Frame) -> Value:
-    """Return log-densities (n, K) of K components; constants keep the dtype of the model."""
+    """Return the log-densities, (n, K), of K components; constants keep the model's dtype."""
     b, x = frame.builder, check_array(frame, type(model).__name__)
     means, precisions_chol = np.asarray(model.means_), np.asarray(model.precisions_cholesky_)
     n_components, width = means.shape
@@ -152,7 +152,7 @@ def _compute_log_gaussian(model: Any, frame: Frame) -> Value:
 
 
 def _compute_mahalanobis(b: Builder, x: Value, means: Array, precisions_chol: Array) -> Value:
-    """Return |x P - mean P|^2, (n, K), for each P of `precisions_chol`, (K, F, F)."""
+    """Return |x P - mean P|^2, (n, K), for each mean and its matrix P in `precisions_chol`."""
     n_components, width = means.shape
 
     def compute_distances(group: slice) -> Value:
@@ -199,7 +199,7 @@ def linear_discriminant(model: Any, frame: Frame) -> Outputs:
 
 
 def quadratic_discriminant(model: Any, frame: Frame) -> Outputs:
-    """Return -(|(x - mean) R S^-1/2|^2 + log|S|) / 2 + log prior per class; R is its rotation."""
+    """Return -(|(x - mean) R S^-1/2|^2 + log|S|) / 2 + log prior, where R rotates and S scales."""
     check_estimator(model, "means_", "scalings_", "rotations_", "priors_", "classes_")
     b, x = frame.builder, check_array(frame, "QuadraticDiscriminantAnalysis")
     means = np.asarray(model.means_, np.float64)
@@ -251,13 +251,13 @@ def gaussian_nb(model: Any, frame: Frame) -> Outputs:
 
 
 def multinomial_nb(model: Any, frame: Frame) -> Outputs:
-    """Return x @ feature_log_prob_ + class_log_prior_; like predict, accept negative numbers."""
+    """Return X @ feature_log_prob_ + class_log_prior_ for the columns X, which may be negative."""
     check_estimator(model, "feature_log_prob_", "class_log_prior_", "classes_")
     return _build_linear_outputs(model, frame, model.feature_log_prob_, model.class_log_prior_)
 
 
 def complement_nb(model: Any, frame: Frame) -> Outputs:
-    """Return x @ feature_log_prob_; the class prior counts only if there is a single class."""
+    """Return X @ feature_log_prob_ for the columns X; only a single class also adds its prior."""
     check_estimator(model, "feature_log_prob_", "class_log_prior_", "classes_")
     prior = np.asarray(model.class_log_prior_, np.float64)
     bias = prior if len(model.classes_) == 1 else np.zeros(prior.shape)
@@ -277,7 +277,7 @@ def bernoulli_nb(model: Any, frame: Frame) -> Outputs:
 
 
 def categorical_nb(model: Any, frame: Frame) -> Outputs:
-    """Sum the log prior and the log-probabilities of the categories, which are truncated to int."""
+    """Add the log prior and the categories' log-probabilities; truncate the columns to integers."""
     check_estimator(model, "feature_log_prob_", "class_log_prior_", "classes_")
     b = frame.builder
     x = b.op("trunc", check_array(frame, "CategoricalNB"))
@@ -298,7 +298,7 @@ def categorical_nb(model: Any, frame: Frame) -> Outputs:
 def _build_linear_outputs(
     model: Any, frame: Frame, weights: Any, bias: Any, threshold: float | None = None
 ) -> Outputs:
-    # Comparing sparse rows with a number other than 0 would change the cells that are not stored.
+    # In sparse rows, comparing with a number other than 0 would change cells that are not stored.
     rows: Rows = "dense" if threshold else "sparse"
     x, b = check_array(frame, type(model).__name__, rows=rows), frame.builder
     if threshold is not None and x.type.sparse:

@@ -17,7 +17,7 @@ from sqlml.ir.builder import Builder, Value
 
 
 def missing_indicator(model: Any, frame: Frame) -> Frame:
-    """Return one column of 0 and 1 per feature of `features_`.
+    """Return a 0/1 column for each feature in `features_`: 1 where its value is missing.
 
     With features="missing-only" and error_on_new, a missing value in another column is an error.
     """
@@ -45,12 +45,12 @@ def missing_indicator(model: Any, frame: Frame) -> Frame:
 
 
 def is_null(value: Any) -> bool:
-    """Return whether `value`, an option `missing_values`, is NaN, None or pandas' NA."""
+    """Return whether `value`, the option `missing_values` of an imputer, is NaN, None or pd.NA."""
     return value is None or type(value).__name__ == "NAType" or bool(value != value)
 
 
 def build_string_mask(frame: Frame, i: int, missing_value: Any) -> Value:
-    """Return a mask (n, 1) of the rows where string column `i` holds `missing_value`, or NULL."""
+    """Return a mask, (n, 1), of the rows where string column `i` is NULL or `missing_value`."""
     if is_null(missing_value):
         return frame.builder.op("isnan", frame.strings(i))
     categories = np.array([str(missing_value)], object)
@@ -59,14 +59,14 @@ def build_string_mask(frame: Frame, i: int, missing_value: Any) -> Value:
 
 
 def build_number_mask(b: Builder, x: Value, missing_value: Any) -> Value:
-    """Return a mask (n, k) of the numbers that equal `missing_value`, or are NULL if it is NULL."""
+    """Return a mask, (n, k), of the numbers that equal `missing_value`, which may be NULL."""
     if is_null(missing_value):
         return b.op("isnan", x)
     return b.op("eq", x, float(missing_value))
 
 
 def replace_missing_by_nan(model: Any, frame: Frame) -> Value:
-    """Return the columns as numbers, with NaN for values that the imputer treats as missing."""
+    """Return the frame as numbers, with NaN for values that the imputer treats as missing."""
     missing_value = model.missing_values
     x = check_array(frame, type(model).__name__, allow_nan=is_null(missing_value))
     if is_null(missing_value):
@@ -162,7 +162,7 @@ def _is_string_column(model: Any, frame: Frame, i: int, statistic: Any) -> bool:
     (block,) = frame.select([i]).blocks
     if not isinstance(block, RawColumn):
         return block.type.dtype == "string"
-    # A column without a fill was all NULL in training, so only the fitted dtype tells its type.
+    # A column that was all NULL in training has no fill, so only the fitted dtype tells its type.
     return _is_nan(statistic) and _find_fitted_dtype(model).kind == "O"
 
 
@@ -171,7 +171,7 @@ def _find_fitted_dtype(model: Any) -> np.dtype[Any]:
 
 
 def _round_to_training_dtype(model: Any, fills: list[Any]) -> np.ndarray[Any, Any]:
-    """Return `fills` as float64 after rounding them to the fitted dtype, as transform does."""
+    """Round `fills` to the fitted dtype, as `model.transform` does, and return them as float64."""
     dtype = _find_fitted_dtype(model)
     values = np.array(fills, np.float64)
     if dtype.kind in "fiu" and not (dtype.kind in "iu" and np.isnan(values).any()):
@@ -211,7 +211,7 @@ def _fill_strings(model: Any, column: Value, fill: Any, frame: Frame) -> Value:
 
 
 def knn_imputer(model: Any, frame: Frame) -> Frame:
-    """Fill missing values with means of the nearest training rows, which the model stores."""
+    """Fill missing values with the means of the nearest training rows, which the model stores."""
     check_estimator(model, "_fit_X", "_mask_fit_X", "_valid_mask", "indicator_")
     if model.metric != "nan_euclidean" or model.weights not in ("uniform", "distance"):
         raise UnsupportedModelError(
@@ -243,8 +243,8 @@ def knn_imputer(model: Any, frame: Frame) -> Frame:
 def iterative_imputer(model: Any, frame: Frame, recurse: Recurse) -> Frame:
     """Fill missing values initially, then with each regression of `imputation_sequence_` in turn.
 
-    A row in which all values are missing is filled in the same way. scikit-learn differs only for a
-    batch of nothing but such rows, which keep their initial fills.
+    A row in which all values are missing is filled in the same way. scikit-learn differs only if
+    all rows of a batch are of this kind: then they keep their initial fills.
     """
     check_estimator(
         model, "imputation_sequence_", "initial_imputer_", "n_iter_", "_is_empty_feature"

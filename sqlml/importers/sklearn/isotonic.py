@@ -26,17 +26,17 @@ def isotonic_regression(model: Any, frame: Frame) -> Outputs:
 
 
 def read_isotonic_schema(model: Any) -> Schema:
-    """Return a single column without a name, because IsotonicRegression records no name."""
+    """Return the schema of one column without a name, because IsotonicRegression records none."""
     if not hasattr(model, "X_thresholds_"):
         raise explain_unfitted(model)
     return Schema(None, 1)
 
 
 def interpolate(b: Builder, x: Value, model: Any, names: tuple[str, ...] = ("x",)) -> Value:
-    """Return what `model.predict` returns for finite values (n, 1): (n, 1) float64.
+    """Return the result of `model.predict`, (n, 1) float64, for finite values `x`, (n, 1).
 
-    Depending on `out_of_bounds`, a value outside of the points gets the prediction of the nearest
-    point, NaN or an error. With a single point, the prediction is constant.
+    Depending on the model's `out_of_bounds`, a value outside of the fitted points gets the nearest
+    point's prediction, NaN or an error. With a single point, the prediction is constant.
     """
     points, values = np.asarray(model.X_thresholds_), np.asarray(model.y_thresholds_)
     if points.dtype not in (np.float32, np.float64) or points.shape != values.shape:
@@ -67,7 +67,7 @@ def interpolate(b: Builder, x: Value, model: Any, names: tuple[str, ...] = ("x",
 def _interpolate_float32(
     b: Builder, value: Value, index: Value, points: Array, values: Array
 ) -> Value:
-    """Return slope * (value - x0) + y0 on the segment of x0 that ends at `points[index]`."""
+    """Return slope * (value - x0) + y0 on the segment from (x0, y0) to the point at `index`."""
     right = b.op("minimum", b.op("maximum", index, 1), points.size - 1)
     left = b.op("sub", right, 1)
     x, y = b.constant(points), b.constant(values)

@@ -41,7 +41,7 @@ def require_kernel_name(model: Any) -> str:
 def compute_model_kernel(
     model: Any, frame: Frame, points: Any, gamma: float | None, degree: float, coef0: float
 ) -> Value:
-    """Return the (n, m) values of the model's kernel between the rows and `points`, (m, k)."""
+    """Return the model's kernel, (n, m), between the frame's rows and `points`, (m, k)."""
     name, step = require_kernel_name(model), type(model).__name__
     if name in NON_NEGATIVE:
         step = f"{step} with kernel={name!r}"
@@ -60,9 +60,9 @@ def compute_kernel(
     degree: float = 3,
     coef0: float = 1,
 ) -> Value:
-    """Return kernel values (n, m) of `x` (n, k) and `points` (m, k).
+    """Return the kernel between each row of `x`, (n, k), and each of `points`, (m, k): (n, m).
 
-    `gamma` defaults to 1 / k, or to 1 for chi2.
+    `gamma` defaults to 1 / k or, for the kernel chi2, to 1.
     """
     points = np.asarray(points, np.float64)
     scale = 1.0 / points.shape[1] if gamma is None else float(gamma)
@@ -95,7 +95,7 @@ MAX_POWER = 64
 
 
 def raise_to_power(b: Builder, x: Value, exponent: float) -> Value:
-    """Raise x to `exponent`; integer exponents use repeated squaring, as libsvm's powi does."""
+    """Raise x to `exponent`; an integer exponent means repeated squaring, as in libsvm's powi."""
     if exponent != int(exponent) or not 0 <= exponent <= MAX_POWER:
         return b.op("pow", x, float(exponent))
     product: Value | None = None
@@ -106,13 +106,13 @@ def raise_to_power(b: Builder, x: Value, exponent: float) -> Value:
         remaining //= 2
         if remaining:
             x = b.op("mul", x, x)
-    if product is None:  # The power 0 is 1 for any x.
+    if product is None:  # The exponent is 0, so the power is 1 for any x.
         return b.op("add", b.op("mul", x, 0.0), 1.0)
     return product
 
 
 def to_dense(matrix: Any) -> Array:
-    """Convert a fitted matrix, which is sparse if the training rows were, to dense float64."""
+    """Convert a fitted matrix, which is sparse after training on sparse rows, to dense float64."""
     return np.asarray(matrix.toarray() if hasattr(matrix, "toarray") else matrix, np.float64)
 
 
@@ -125,7 +125,7 @@ def kernel_ridge(model: Any, frame: Frame) -> Outputs:
 
 
 def kernel_pca(model: Any, frame: Frame) -> Frame:
-    """Return the centred kernel values times the scaled eigenvectors."""
+    """Return the centred kernel values of each row, multiplied by the scaled eigenvectors."""
     check_estimator(model, "X_fit_", "eigenvalues_", "eigenvectors_", "_centerer", "gamma_")
     b = frame.builder
     degree, coef0 = model.degree, model.coef0
@@ -139,14 +139,14 @@ def kernel_pca(model: Any, frame: Frame) -> Frame:
 
 
 def kernel_centerer(model: Any, frame: Frame) -> Frame:
-    """Centre a kernel matrix: subtract the mean of each row and the fitted column means."""
+    """Centre a kernel matrix: subtract each row's mean and the fitted means of the columns."""
     check_estimator(model, "K_fit_rows_", "K_fit_all_")
     centred = _centre_kernel(frame.builder, check_array(frame, "KernelCenterer"), model)
     return Frame.from_value(frame.builder, centred, frame.names)
 
 
 def nystroem(model: Any, frame: Frame) -> Frame:
-    """Return kernel(x, components_) @ normalization_.T, where components_ are training rows."""
+    """Return kernel(x, components_) @ normalization_.T, where `components_` has training rows."""
     check_estimator(model, "components_", "normalization_")
     keys = ("gamma", "degree", "coef0")
     parameters = {"gamma": None, "degree": 3, "coef0": 1, **(model.kernel_params or {})}
@@ -165,7 +165,7 @@ def _centre_kernel(b: Builder, kernel_values: Value, centerer: Any) -> Value:
 
 
 _DEFAULT_INTERVALS = {1: 0.8, 2: 0.5, 3: 0.4}
-"""Maps sample_steps of AdditiveChi2Sampler to its default sample_interval."""
+"""Maps the sample_steps of AdditiveChi2Sampler to the default of its sample_interval."""
 
 
 def rbf_sampler(model: Any, frame: Frame) -> Frame:
@@ -186,7 +186,7 @@ def skewed_chi2_sampler(model: Any, frame: Frame) -> Frame:
 
 
 def additive_chi2_sampler(model: Any, frame: Frame) -> Frame:
-    """Return sqrt(x * interval), then a scaled cosine and sine of log(x) per further step."""
+    """Return sqrt(x * interval) and, for each further step, a scaled cosine and sine of log(x)."""
     check_estimator(model)
     b = frame.builder
     interval = model.sample_interval
@@ -207,13 +207,13 @@ def additive_chi2_sampler(model: Any, frame: Frame) -> Frame:
 def polynomial_count_sketch(model: Any, frame: Frame) -> Frame:
     """Return the circular convolution of `degree` count sketches of x (Pham and Pagh, 2013).
 
-    The discrete Fourier transform is a product with matrices of cosines and sines, so a convolution
-    multiplies spectra, which are pairs of a real and an imaginary part.
+    Matrices of cosines and sines compute discrete Fourier transforms, so a convolution is a product
+    of spectra, which are pairs of a real and an imaginary part.
     """
     check_estimator(model, "indexHash_", "bitHash_")
     builder, size = frame.builder, int(model.n_components)
     x = check_array(frame, "PolynomialCountSketch")
-    # One number per column, because onnxruntime would fuse a single one into linear, as float32.
+    # With a constant per column, onnxruntime does not fuse it into linear, which is in float32.
     x = builder.op("mul", np.full(frame.width, np.sqrt(model.gamma)), x)
     angle = 2 * np.pi * (np.outer(np.arange(size), np.arange(size)) % size) / size
     cosine, sine = np.cos(angle), np.sin(angle)
@@ -222,7 +222,7 @@ def polynomial_count_sketch(model: Any, frame: Frame) -> Frame:
         hash_matrix = np.zeros((len(index), size))
         hash_matrix[np.arange(len(index)), index] = bit
         shift = 0.0
-        if model.coef0 != 0:  # The last row is for a constant column sqrt(coef0).
+        if model.coef0 != 0:  # The last row belongs to a constant column of sqrt(coef0).
             shift, hash_matrix = np.sqrt(model.coef0) * hash_matrix[-1], hash_matrix[:-1]
         sketch = builder.linear(x, hash_matrix, shift)
         spectra.append((builder.linear(sketch, cosine), builder.linear(sketch, -sine)))

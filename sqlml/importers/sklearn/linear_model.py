@@ -14,13 +14,13 @@ from sqlml.types import DType, Labels
 
 
 def linear_regressor(model: Any, frame: Frame) -> Outputs:
-    """Import a linear regressor, such as Ridge or Lasso: x @ coef_ + intercept_, (n, targets)."""
+    """Import a linear regressor, such as Ridge: it returns x @ coef_ + intercept_, (n, targets)."""
     check_estimator(model, "coef_", "intercept_")
     return Outputs({"label": _compute_scores(model, frame)})
 
 
 def log_link_regressor(model: Any, frame: Frame) -> Outputs:
-    """Import PoissonRegressor, GammaRegressor or TweedieRegressor: exp(x @ coef_ + intercept_)."""
+    """Import a Poisson, gamma or Tweedie regressor: it returns exp(x @ coef_ + intercept_)."""
     check_estimator(model, "coef_", "intercept_")
     score = _compute_scores(model, frame)
     link = getattr(model, "link", "log")
@@ -37,7 +37,7 @@ def logistic_regression(model: Any, frame: Frame) -> Outputs:
     """Return label, score and probabilities: a sigmoid for two classes, a softmax for more.
 
     Before scikit-learn 1.8, the option `multi_class` may be "ovr", which normalizes one sigmoid per
-    class, or "multinomial", which for two classes is the softmax of -score and score.
+    class, or "multinomial", which for two classes means the softmax of -score and score.
     """
     check_estimator(model, "coef_", "intercept_", "classes_")
     multi_class = getattr(model, "multi_class", None)
@@ -72,7 +72,7 @@ def sgd_classifier(model: Any, frame: Frame) -> Outputs:
     if model.loss == "log_loss":
         positive_proba = b.op("sigmoid", score)
     elif model.loss == "modified_huber":
-        # (clip(score, -1, 1) + 1) / 2 is the probability under the modified Huber loss.
+        # Under the modified Huber loss, the probability is (clip(score, -1, 1) + 1) / 2.
         clipped = b.op("minimum", b.op("maximum", score, -1.0), 1.0)
         positive_proba = b.op("div", b.op("add", clipped, 1.0), 2.0)
     else:
@@ -85,7 +85,7 @@ def sgd_classifier(model: Any, frame: Frame) -> Outputs:
 def _build_classifier_outputs(model: Any, frame: Frame) -> Outputs:
     binarizer = getattr(model, "_label_binarizer", None)
     if getattr(binarizer, "y_type_", "").startswith("multilabel"):
-        # A RidgeClassifier that was fitted on a 0/1 matrix predicts 1 where the score is above 0.
+        # If RidgeClassifier was fitted on a 0/1 matrix, it predicts 1 where the score is above 0.
         score = _compute_scores(model, frame)
         label = classify.label_by_threshold(frame.builder, score)
         labels = (Labels("int64", (0, 1)),) * score.type.width

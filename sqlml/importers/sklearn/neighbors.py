@@ -29,7 +29,7 @@ _METRICS: Mapping[str, str] = {
     **dict.fromkeys(("minkowski", "p"), "minkowski"),
     **{name: name for name in ("hamming", "canberra", "braycurtis", "cosine", "mahalanobis")},
 }
-"""Maps each metric of scikit-learn to the metric of the operator."""
+"""Maps each metric of scikit-learn to the metric of the operator `nearest`."""
 
 _HEAP_METRICS = frozenset(_METRICS) - {"hamming", "cosine", "mahalanobis"}
 """Metrics for which scikit-learn's brute-force search keeps a heap instead of sorting all rows."""
@@ -90,9 +90,9 @@ def _build_minkowski_attrs(p: float) -> dict[str, Any]:
 
 
 def build_search_attrs(model: Any) -> dict[str, Any]:
-    """Return the attributes of the operator `nearest` that search as the fitted model does.
+    """Return attributes with which the operator `nearest` searches as the fitted model does.
 
-    They decide which of several equally near points are found, and how distances round.
+    They decide which of several equally near points are found, and how distances are rounded.
     """
     metric = model.effective_metric_
     attrs = build_metric_attrs(model, metric, model.effective_metric_params_)
@@ -106,8 +106,8 @@ def build_search_attrs(model: Any) -> dict[str, Any]:
             )
         return attrs | _build_tree_attrs(model._tree, model._fit_method)
     if metric == "mahalanobis" and set(model.effective_metric_params_) != {"VI"}:
-        raise _explain_missing_inverse(type(model).__name__)  # SciPy only takes the inverse.
-    # scikit-learn searches integers and float32 in a different way than float64.
+        raise _explain_missing_inverse(type(model).__name__)  # SciPy accepts only the inverse.
+    # scikit-learn searches integers and float32 differently than float64.
     is_float64 = np.dtype(getattr(model._fit_X, "dtype", np.float64)) == np.float64
     is_sparse = hasattr(model._fit_X, "toarray")
     uses_heap = metric in _HEAP_METRICS and is_float64 and not is_sparse
@@ -121,7 +121,7 @@ def build_search_attrs(model: Any) -> dict[str, Any]:
 
 
 def find_nearest(model: Any, frame: Frame, k: int) -> tuple[Value, Value]:
-    """Return the distances to the `k` nearest fitted points, (n, k), and their indices, int64."""
+    """Return the distances and the indices of the `k` nearest fitted points, both (n, k)."""
     attrs = build_search_attrs(model)
     num_points = len(attrs["points"])
     if k > num_points:
@@ -137,7 +137,7 @@ def find_nearest(model: Any, frame: Frame, k: int) -> tuple[Value, Value]:
 
 
 def find_within_radius(model: Any, frame: Frame) -> tuple[Value, Value]:
-    """Return the distances to all m fitted points, (n, m), and whether they are in the radius."""
+    """Return the distances to all m fitted points, and a mask of points in the radius: (n, m)."""
     attrs = build_search_attrs(model)
     b = frame.builder
     keys = ("points", "metric", "p", "weights", "inverse", "expanded")
@@ -161,7 +161,7 @@ def find_within_radius(model: Any, frame: Frame) -> tuple[Value, Value]:
 
 
 def invert_distances(b: Builder, distance: Value) -> Value:
-    """Return 1 / distance; in a row that contains zeros, return 1 for zeros and 0 for others."""
+    """Return 1 / distance; in a row with a distance of 0, return 1 for zeros and 0 otherwise."""
     weights = b.op("div", 1.0, distance)
     is_touching = b.op("cast", b.op("eq", weights, np.inf), dtype="float64")
     return b.op("where", b.op("gt", b.op("max", is_touching, axis=1), 0.0), is_touching, weights)
@@ -190,7 +190,7 @@ _SEARCH_STATE = ("_fit_X", "_fit_method", "effective_metric_", "effective_metric
 
 
 def k_neighbors_classifier(model: Any, frame: Frame) -> Outputs:
-    """Count the (weighted) votes of the k nearest points; the first of equal classes wins."""
+    """Return the class with most (weighted) votes of the k nearest points; ties go to the first."""
     check_estimator(model, *_SEARCH_STATE, "classes_", "_y")
     classes = classify.read_class_lists(model)
     distance, index = find_nearest(model, frame, int(model.n_neighbors))
@@ -202,7 +202,7 @@ def k_neighbors_classifier(model: Any, frame: Frame) -> Outputs:
 
 
 def k_neighbors_regressor(model: Any, frame: Frame) -> Outputs:
-    """Return the mean of the k nearest targets, optionally weighted by inverse distances."""
+    """Return the mean target of the k nearest points, optionally weighted by inverse distances."""
     check_estimator(model, *_SEARCH_STATE, "_y")
     distance, index = find_nearest(model, frame, int(model.n_neighbors))
     b = frame.builder
@@ -216,7 +216,10 @@ def k_neighbors_regressor(model: Any, frame: Frame) -> Outputs:
 
 
 def radius_neighbors_classifier(model: Any, frame: Frame) -> Outputs:
-    """Count the votes within the radius; a row without points gets `outlier_label` or an error."""
+    """Return the class with the most votes of the points within the radius.
+
+    A row without such points gets the `outlier_label` or, if there is none, raises an error.
+    """
     check_estimator(model, *_SEARCH_STATE, "classes_", "_y", "outlier_label_")
     classes = classify.read_class_lists(model)
     outlier_votes = _build_outlier_votes(model, classes)
@@ -231,20 +234,20 @@ def radius_neighbors_classifier(model: Any, frame: Frame) -> Outputs:
 
 
 def radius_neighbors_regressor(model: Any, frame: Frame) -> Outputs:
-    """Return the mean target of the points within the radius, or NaN if there are none."""
+    """Return the mean target of the points within the radius, or NaN if no point is within it."""
     check_estimator(model, *_SEARCH_STATE, "_y")
     b = frame.builder
     weights, has_no_neighbour = _compute_radius_weights(model, frame)
     total = b.linear(weights, _build_target_columns(model._y))
     mean = b.op("div", total, b.op("sum", weights, axis=1))
-    # scikit-learn casts NaN to the dtype of the targets, also if they are integers.
+    # scikit-learn casts NaN to the dtype of the targets, even to an integer dtype.
     with np.errstate(invalid="ignore"):
         empty_mean = np.full(1, np.nan).astype(np.asarray(model._y).dtype).astype(np.float64)
     return Outputs({"label": b.op("where", has_no_neighbour, empty_mean, mean)})
 
 
 def local_outlier_factor(model: Any, frame: Frame) -> Outputs:
-    """Detect novelties by the mean ratio of the neighbours' density to that of the row, negated."""
+    """Score each row by its neighbours' mean density, divided by its own density and negated."""
     check_estimator(model, *_SEARCH_STATE, "n_neighbors_", "_lrd", "_distances_fit_X_", "offset_")
     if not model.novelty:
         raise UnsupportedModelError(
@@ -264,9 +267,9 @@ def local_outlier_factor(model: Any, frame: Frame) -> Outputs:
 
 
 def _compute_radius_weights(model: Any, frame: Frame) -> tuple[Value, Value]:
-    """Return each point's weight, (n, m), and whether a row has no point within the radius, (n, 1).
+    """Return the weights of the points, (n, m), and a mask of rows without neighbours, (n, 1).
 
-    Points outside the radius have weight 0, but all weights are 1 in a row without points inside.
+    A point outside the radius has weight 0, but if all are outside, all have weight 1.
     """
     b = frame.builder
     distance, is_inside = find_within_radius(model, frame)
@@ -286,7 +289,7 @@ _NO_NEIGHBOURS = (
 
 
 def _build_outlier_votes(model: Any, classes: list[list[Any]]) -> Array | None:
-    """Return one vote for the outlier class of each target, or None without an outlier_label."""
+    """Return a vote for the outlier class of each target, or None if outliers raise an error."""
     if model.outlier_label_ is None:
         return None
     votes = []
@@ -335,7 +338,7 @@ _CENTROID_METRICS = {"euclidean": "sqeuclidean", "manhattan": "manhattan"}
 
 
 def nearest_centroid(model: Any, frame: Frame) -> Outputs:
-    """Return the class of the nearest centroid or, if priors differ, of the top discriminant."""
+    """Return the class with the nearest centroid or, if priors differ, the top discriminant."""
     check_estimator(model, "centroids_", "classes_", "class_prior_", "within_class_std_dev_")
     classes = classify.read_classes(model)
     b, metric = frame.builder, _CENTROID_METRICS[model.metric]
@@ -356,7 +359,7 @@ def nearest_centroid(model: Any, frame: Frame) -> Outputs:
 
 
 def _compute_discriminant(model: Any, b: Builder, x: Value, metric: str, priors: Any) -> Value:
-    """Return 2 log(prior) - distance^2 of columns divided by deviations (Hastie, eq. 18.2)."""
+    """Return 2 log(prior) - distance^2 per class, with columns in units of their deviations."""
     deviation = np.asarray(model.within_class_std_dev_, np.float64)
     deviation = np.where(deviation == 0, 1.0, deviation)
     centroids = np.asarray(model.centroids_, np.float64) / deviation
@@ -369,11 +372,11 @@ def _compute_discriminant(model: Any, b: Builder, x: Value, metric: str, priors:
 
 
 MAX_RELATIVE_TOLERANCE = 1e-9
-"""The largest `rtol` of KernelDensity for which its sum is as good as the exact sum."""
+"""The largest `rtol` for which KernelDensity's approximate sum is treated as the exact sum."""
 
 
 def kernel_density(model: Any, frame: Frame) -> Outputs:
-    """Return the log of the normalized sum of weight * kernel(distance / bandwidth_)."""
+    """Return the log-density: log(sum(weight * kernel(distance / bandwidth_))), normalized."""
     check_estimator(model, "tree_", "bandwidth_")
     if model.atol > 0 or model.rtol > MAX_RELATIVE_TOLERANCE:
         raise UnsupportedModelError(
@@ -403,7 +406,7 @@ def kernel_density(model: Any, frame: Frame) -> Outputs:
 
 
 def _compute_log_kernel(b: Builder, kernel: str, distance: Value, width: float) -> Value:
-    """Return log(kernel(distance / width)), which is -inf from `width` on for bounded kernels."""
+    """Return log(kernel(distance / width)); a bounded kernel gives -inf for distances >= width."""
     match kernel:
         case "gaussian":
             return b.op("div", b.op("mul", b.op("mul", distance, distance), -0.5), width * width)
@@ -423,7 +426,7 @@ def _compute_log_kernel(b: Builder, kernel: str, distance: Value, width: float) 
 
 
 def _compute_log_norm(kernel: str, bandwidth: float, dimension: int) -> float:
-    """Return the log of the factor that makes the kernel's integral over all dimensions 1."""
+    """Return the log of the factor with which the kernel integrates to 1 over all dimensions."""
 
     def log_volume(n: int) -> float:
         return 0.5 * n * math.log(math.pi) - math.lgamma(0.5 * n + 1)

@@ -25,7 +25,7 @@ ACTIVATIONS: Mapping[str, Callable[[Builder, Value], Value]] = {
 
 
 def mlp_classifier(model: Any, frame: Frame) -> Outputs:
-    """Return the class of the largest output; for two classes, one output is compared with 0.5."""
+    """Return the class of the largest output; for two classes, compare one output with 0.5."""
     check_estimator(
         model, "coefs_", "intercepts_", "out_activation_", "classes_", "_label_binarizer"
     )

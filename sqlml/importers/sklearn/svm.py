@@ -38,7 +38,7 @@ def support_vector_regressor(model: Any, frame: Frame) -> Outputs:
 
 
 def one_class_svm(model: Any, frame: Frame) -> Outputs:
-    """Return label 1 for positive scores and otherwise -1; `samples` is the score plus offset_."""
+    """Return label 1 for a positive score, otherwise -1; `samples` is the score plus `offset_`."""
     check_estimator(model, *_LIBSVM_ATTRIBUTES, "offset_")
     b, score = frame.builder, _compute_single_score(model, frame)
     samples = b.op("add", score, np.asarray(model.offset_, np.float64).reshape(1))
@@ -46,7 +46,7 @@ def one_class_svm(model: Any, frame: Frame) -> Outputs:
 
 
 def support_vector_classifier(model: Any, frame: Frame) -> Outputs:
-    """Return the class with the most votes of class pairs, its score and any probabilities."""
+    """Return the class with the most votes of class pairs, scores and, if fitted, probabilities."""
     check_estimator(model, *_LIBSVM_ATTRIBUTES, "classes_", "_n_support")
     classes = classify.read_classes(model)
     b, n_classes = frame.builder, len(classes)
@@ -62,7 +62,7 @@ def support_vector_classifier(model: Any, frame: Frame) -> Outputs:
     label = classify.argmax_label(b, classify.count_votes(b, second_class_votes, n_classes))
     score = b.op("neg", pair_scores) if n_classes == 2 else pair_scores
     if n_classes > 2 and model.decision_function_shape == "ovr":
-        # As in scikit-learn, a score of 0 is a vote for the first class here, unlike in the label.
+        # As in scikit-learn, a score of 0 votes for the first class here, but not in the label.
         predictions, confidences = b.op("lt", pair_scores, 0.0), b.op("neg", pair_scores)
         score = classify.compute_ovr_scores(b, predictions, confidences, n_classes)
         if model.break_ties:
@@ -74,7 +74,7 @@ def support_vector_classifier(model: Any, frame: Frame) -> Outputs:
 
 
 def _couple_probabilities(model: Any, b: Builder, pair_scores: Value, n_classes: int) -> Value:
-    """Combine Platt's sigmoids of the pair scores into one probability per class."""
+    """Convert the pair scores to one probability per class, with a Platt sigmoid for each pair."""
     slope, shift = (np.asarray(a, np.float64) for a in (model._probA, model._probB))
     if slope.size != n_classes * (n_classes - 1) // 2:
         raise UnsupportedModelError(
@@ -107,7 +107,7 @@ def _read_intercepts(model: Any) -> Array:
 
 
 def _build_pair_weights(model: Any, n_classes: int) -> Array:
-    """Return each support vector's coefficient in each pair, 0 if its class is not in the pair."""
+    """Return each support vector's coefficient for each pair: 0 if its class is not in the pair."""
     coefficients = kernel_models.to_dense(model._dual_coef_)
     ends = np.cumsum(np.asarray(model._n_support, np.int64)).tolist()
     slices = [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]

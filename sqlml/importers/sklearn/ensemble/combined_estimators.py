@@ -35,7 +35,7 @@ from sqlml.ir.builder import Builder, Value
 
 
 def adaboost_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Sum the learners' weighted votes: positive for the predicted class, negative for others."""
+    """Sum the learners' weighted votes, which are negative for classes that are not predicted."""
     check_estimator(model, "estimators_", "estimator_weights_", "classes_")
     if getattr(model, "algorithm", "SAMME") == "SAMME.R":
         raise UnsupportedModelError(
@@ -100,7 +100,7 @@ def _count_weighted_votes(model: Any, frame: Frame, recurse: Recurse, classes: l
 
 
 def bagging_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Average the members' probabilities; a member without predict_proba gives 1 to its label."""
+    """Average the members' probabilities; a member without predict_proba votes for its label."""
     check_estimator(model, "estimators_", "estimators_features_", "classes_")
     classes = classify.read_classes(model)
     b, members, n_classes = frame.builder, _pair_members_with_features(model), len(classes)
@@ -157,10 +157,10 @@ def _pair_members_with_features(model: Any) -> list[tuple[Any, Sequence[int]]]:
 
 
 def voting_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Count the members' labels (hard voting) or average their probabilities (soft voting).
+    """Count the members' labels (hard voting), or average their probabilities (soft voting).
 
-    The output `transform` has the labels or probabilities of all members side by side. It is absent
-    for soft voting with flatten_transform=False, because it would have three axes.
+    The output `transform` has the labels or probabilities of all members side by side. With soft
+    voting and flatten_transform=False, it is left out, because it would have three axes.
     """
     check_estimator(model, "estimators_", "classes_", "le_")
     classes = classify.read_classes(model)
@@ -188,7 +188,7 @@ def voting_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
 
 
 def voting_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Return the weighted mean of the members' predictions, and as `transform` the predictions."""
+    """Return the weighted mean of the members' predictions; `transform` has all predictions."""
     check_estimator(model, "estimators_")
     b = frame.builder
     imported = _import_voting_members(model, frame, recurse)
@@ -223,7 +223,7 @@ def _apply_weights(b: Builder, values: list[Value], weights: list[float] | None)
 
 
 def _average(b: Builder, values: list[Value], weights: list[float] | None) -> Value:
-    """Return the weighted sum divided by the sum of weights; without weights, keep float32."""
+    """Return the mean of `values`, weighted if there are weights; without them, keep float32."""
     if weights is not None or len({value.type.dtype for value in values}) > 1:
         values = [b.cast(value, "float64") for value in values]
     total_weight = float(len(values)) if weights is None else float(np.sum(weights))
@@ -231,7 +231,7 @@ def _average(b: Builder, values: list[Value], weights: list[float] | None) -> Va
 
 
 def stacking_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Return the outputs of the final estimator, which predicts class numbers from 0."""
+    """Return the outputs of the final estimator, which predicts the indices of the classes."""
     check_estimator(model, "estimators_", "final_estimator_", "stack_method_", "classes_")
     classes = classify.read_classes(model)
     stacked = _stack_outputs(model, frame, recurse, binary=len(classes) == 2)
@@ -255,7 +255,7 @@ def stacking_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
 
 
 def _stack_outputs(model: Any, frame: Frame, recurse: Recurse, binary: bool) -> Frame:
-    """Return the final estimator's columns: all members' outputs, and the inputs if passed through.
+    """Return the columns of the final estimator: the members' outputs, and any passed-on inputs.
 
     If `binary`, the probability of the first class is left out.
     """

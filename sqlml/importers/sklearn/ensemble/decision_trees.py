@@ -28,9 +28,9 @@ NO_CHILD = -1
 def join_trees(trees: Sequence[Any], sizes: Sequence[int] | None = None) -> RawTrees:
     """Concatenate the nodes of all `trees` (sklearn.tree._tree.Tree).
 
-    The values, (nodes, classes or 1) float64, are class fractions or means. With `sizes`, the
-    number of classes of each target (1 for a regressor), a node has the values of all targets side
-    by side. scikit-learn compares float32 inputs with float64 thresholds, so each threshold is
+    The values, (nodes, classes or 1) float64, are class fractions or means. `sizes` has the number
+    of classes of each target (1 for a regressor); with it, a node has the values of all targets
+    side by side. scikit-learn compares float32 inputs with float64 thresholds, so each threshold is
     rounded down to a float32.
     """
 
@@ -47,7 +47,7 @@ def join_trees(trees: Sequence[Any], sizes: Sequence[int] | None = None) -> RawT
     impurity = cover * join("impurity")
     if sizes is None:
         value = np.concatenate([tree.value[:, 0, :] for tree in trees])
-    else:  # scikit-learn pads targets that have fewer classes than others with zeros.
+    else:  # scikit-learn pads a target that has fewer classes than others with zeros.
         padded_values = np.concatenate([tree.value for tree in trees])
         value = np.concatenate([padded_values[:, t, :size] for t, size in enumerate(sizes)], axis=1)
     return RawTrees(
@@ -65,9 +65,9 @@ def join_trees(trees: Sequence[Any], sizes: Sequence[int] | None = None) -> RawT
 
 
 def round_down_to_float32(thresholds: Array) -> Array:
-    """Return the largest float32 that is not above each float64 threshold.
+    """Round each float64 threshold down to the largest float32 that is not above it.
 
-    For a float32 x, `x <= rounded` then equals `x <= threshold`.
+    For a float32 x, `x <= rounded` is then the same as `x <= threshold`.
 
     >>> round_down_to_float32(np.array([0.1, 0.5])).tolist()
     [0.09999999403953552, 0.5]
@@ -79,7 +79,7 @@ def round_down_to_float32(thresholds: Array) -> Array:
 
 
 def read_tree_input(owner: Any, frame: Frame, tree: Any) -> Value:
-    """Return the columns as float32; dense rows may contain NaN if `tree` of `owner` accepts it."""
+    """Return the frame as float32; in dense rows, NaN is allowed if `tree` accepts it."""
     step, allow_nan = type(owner).__name__, accepts_nan(tree) and not frame.sparse
     return check_array(frame, step, allow_nan=allow_nan, dtype="float32", rows="wide")
 
@@ -96,9 +96,9 @@ def accepts_nan(tree: Any) -> bool:
 def sum_trees(
     b: Builder, x: Value, raw: RawTrees, target: Array | None = None, base: Array | None = None
 ) -> Value:
-    """Return `base` plus the leaf values of all trees, added tree by tree: (n, outputs) float64.
+    """Add the leaf values of the trees, one tree after the other, to `base`: (n, outputs) float64.
 
-    `target` is the first output to which each tree adds; by default this is output 0.
+    `target` has, for each tree, the first output to which it adds, which is 0 by default.
     """
     target = np.zeros(len(raw.roots), np.int32) if target is None else target
     if base is None:
@@ -108,7 +108,7 @@ def sum_trees(
 
 
 def are_plain_trees(members: Sequence[Any]) -> bool:
-    """Return whether all members are single-target decision trees that all accept or reject NaN."""
+    """Return whether all members are decision trees of one target, and agree on accepting NaN."""
     return all(
         path_of(member).startswith("sklearn.tree._classes.")
         and getattr(member, "n_outputs_", 0) == 1
@@ -118,7 +118,7 @@ def are_plain_trees(members: Sequence[Any]) -> bool:
 
 
 def sum_members(owner: Any, frame: Frame, members: Sequence[tuple[Any, Sequence[int]]]) -> Value:
-    """Sum the leaf values of `members`, pairs of a tree and the indices of the columns it reads."""
+    """Sum the leaf values of `members`, which are pairs of a tree and its column indices."""
     raw_trees = join_member_trees([tree for tree, _ in members])
     columns = [
         np.asarray(features, np.int64)[np.maximum(tree.tree_.feature, 0)]
@@ -135,7 +135,7 @@ def join_member_trees(trees: Sequence[Any]) -> RawTrees:
 
 
 def tree_classifier(model: Any, frame: Frame) -> Outputs:
-    """Return the mean of the class fractions in the leaves of a forest or a single tree."""
+    """Return the mean of the class fractions in the leaves that a row reaches in all trees."""
     trees = _require_fitted_trees(model, "classes_")
     classes = classify.read_class_lists(model)
     sizes = [len(target_classes) for target_classes in classes]
@@ -146,7 +146,7 @@ def tree_classifier(model: Any, frame: Frame) -> Outputs:
 
 
 def tree_regressor(model: Any, frame: Frame) -> Outputs:
-    """Return the mean of the leaves' values of a forest or a single tree."""
+    """Return the mean of the values of the leaves that a row reaches in all trees."""
     trees = _require_fitted_trees(model)
     return Outputs({"label": _average_trees(model, frame, trees, [1] * int(model.n_outputs_))})
 
@@ -167,7 +167,7 @@ def _average_trees(model: Any, frame: Frame, trees: Sequence[Any], sizes: Sequen
 def random_trees_embedding(model: Any, frame: Frame) -> Frame:
     """Return one float64 column per leaf of each tree: 1 in rows that reach the leaf, otherwise 0.
 
-    Each tree is evaluated to the position of the row's leaf, which is compared with all positions.
+    Each tree returns the position of the row's leaf, which is compared with all leaf positions.
     """
     check_estimator(model, "estimators_", "one_hot_encoder_")
     b = frame.builder
@@ -195,8 +195,8 @@ def isolation_forest(model: Any, frame: Frame) -> Outputs:
     """Return label -1 or 1, score (negative for outliers) and samples (score + offset_).
 
     As in Liu, Ting and Zhou (2008), samples is -2^-(sum / (trees * c(max_samples_))), where c is
-    the average path length. Each tree adds to the sum the depth of the row's leaf, and c of the
-    number of training rows in it. NaN follows each node's missing direction.
+    the average path length. Each tree adds to the sum the depth of the row's leaf and, for the
+    leaf's m training rows, c(m). NaN follows each node's missing direction.
     """
     check_estimator(model, "estimators_", "estimators_features_", "offset_", "_max_samples")
     b, depth = frame.builder, _sum_depths(model, frame)
@@ -237,10 +237,10 @@ def compute_average_path_length(n_samples: Array) -> Array:
 
 
 def _find_min_inlier_depth(denominator: float, offset: float) -> float:
-    """Return the smallest sum of depths of an inlier; infinity if no depth is an inlier's.
+    """Return the smallest sum of depths that makes a row an inlier, or infinity if none does.
 
-    Comparing depths gives the exact label even for the row at the quantile of `contamination`,
-    whose score is exactly 0 in scikit-learn.
+    A comparison of depths gives the exact label even for the row at the quantile of
+    `contamination`, whose score is exactly 0 in scikit-learn.
     """
 
     def is_inlier(depth: float) -> bool:
@@ -253,7 +253,7 @@ def _find_min_inlier_depth(denominator: float, offset: float) -> float:
     if not is_inlier(high):
         return np.inf
     bits = [int(np.float64(edge).view(np.int64)) for edge in (low, high)]
-    while bits[1] - bits[0] > 1:  # Bisect the bits, which order positive floats.
+    while bits[1] - bits[0] > 1:  # The bits of positive floats have the order of the floats.
         middle = (bits[0] + bits[1]) // 2
         bits[is_inlier(float(np.int64(middle).view(np.float64)))] = middle
     return float(np.int64(bits[1]).view(np.float64))

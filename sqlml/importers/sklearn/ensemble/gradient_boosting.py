@@ -27,14 +27,14 @@ from sqlml.ir.trees import RawTrees
 from sqlml.types import Array
 
 EPSILON = float(np.finfo(np.float64).eps)
-"""The probabilities of an init are clipped to [EPSILON, 1 - EPSILON] before the link."""
+"""The probabilities of the `init` model are clipped to [EPSILON, 1 - EPSILON] before the link."""
 
 FLOAT64_ON_FLOAT32 = ("sklearn.tree.", "sklearn.ensemble.")
-"""Modules whose predictors compute in float64 even from the float32 rows that `init` gets."""
+"""Modules whose predictors compute in float64 even if, as `init`, they read float32 rows."""
 
 
 def gradient_boosting_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Import the classifier; with exponential loss, proba is the sigmoid of twice the score."""
+    """Return label, score and probabilities; for exponential loss, sigmoid gets twice the score."""
     check_estimator(model, "estimators_", "init_", "classes_")
     classes = classify.read_classes(model)
     b, score = frame.builder, _compute_raw_score(model, frame, recurse, is_classifier=True)
@@ -61,7 +61,7 @@ def _compute_raw_score(model: Any, frame: Frame, recurse: Recurse, is_classifier
     if constant_start is not None:
         target = np.tile(np.arange(width, dtype=np.int32), n_stages)
         return sum_trees(b, x, raw_trees, target=target, base=constant_start)
-    # The init model gets the float32 matrix, without names.
+    # The init model reads the float32 matrix, which has no column names.
     init_input = Frame.from_value(b, b.op("cast", x, dtype="float64"), frame.names)
     init_score = _compute_init_score(model, init_input, recurse, is_classifier)
     # Each tree has a separate output, and linear adds the outputs to the start one by one, so sums
@@ -71,7 +71,7 @@ def _compute_raw_score(model: Any, frame: Frame, recurse: Recurse, is_classifier
 
 
 def _find_constant_start(model: Any, width: int, is_classifier: bool) -> Array | None:
-    """Return the raw score before the first stage, (width,); None if `init` reads the row."""
+    """Return the raw score before the first stage, (width,), or None if it depends on the row."""
     init = model.init_
     if isinstance(init, str) and init == "zero":
         return np.zeros(width)
@@ -80,7 +80,7 @@ def _find_constant_start(model: Any, width: int, is_classifier: bool) -> Array |
     if not is_classifier:
         return read_regression_constant(init)
     proba = np.clip(read_class_probabilities(init), EPSILON, 1 - EPSILON)
-    link = model._loss.link.link  # scikit-learn's own function gives the same bits.
+    link = model._loss.link.link  # Calling scikit-learn's own function gives the same bits.
     start = link(proba[None, :]) if width > 1 else link(proba[1:])
     return np.asarray(start, np.float64).reshape(width)
 
@@ -111,14 +111,14 @@ def _compute_init_score(model: Any, frame: Frame, recurse: Recurse, is_classifie
     if is_binary:
         logit = b.op("log", b.op("div", proba, b.op("sub", 1.0, proba)))
         return b.op("mul", 0.5, logit) if model.loss == "exponential" else logit
-    # The multinomial link is the logarithm of p / (geometric mean of the probabilities).
+    # The multinomial link divides by the geometric mean of the probabilities, and takes the log.
     log_sum = b.op("sum", b.op("log", proba), axis=1)
     geometric_mean = b.op("exp", b.op("div", log_sum, float(proba.type.width)))
     return b.op("log", b.op("div", proba, geometric_mean))
 
 
 def _check_precision(model: Any) -> None:
-    """Reject an init that would sum its float32 rows in an unspecified order."""
+    """Reject a model whose `init` would sum float32 rows in an unspecified order."""
     init = model.init_
     is_float64 = np.asarray(getattr(init, "coef_", np.float32(0))).dtype == np.float64
     if not is_float64 and not type(init).__module__.startswith(FLOAT64_ON_FLOAT32):
@@ -129,12 +129,12 @@ def _check_precision(model: Any) -> None:
 
 
 LOG_LOSSES = ("poisson", "gamma")
-"""Losses of the regressor whose raw score is a logarithm; with others it is the prediction."""
+"""Losses for which the regressor's raw score is the logarithm of the prediction."""
 IDENTITY_LOSSES = ("squared_error", "absolute_error", "quantile")
 
 
 def hist_gradient_boosting_classifier(model: Any, frame: Frame) -> Outputs:
-    """Return label, score and probabilities; for two classes, a score of 0 means the first one."""
+    """Return label, score and probabilities; for two classes, a score of 0 predicts the first."""
     check_estimator(model, "_predictors", "_baseline_prediction", "classes_")
     classes = classify.read_classes(model)
     if len(classes) < 2 or model.loss != "log_loss":
@@ -148,7 +148,7 @@ def hist_gradient_boosting_classifier(model: Any, frame: Frame) -> Outputs:
 
 
 def hist_gradient_boosting_regressor(model: Any, frame: Frame) -> Outputs:
-    """Return the raw score, or its exp for the poisson and gamma losses."""
+    """Return the raw score or, for the poisson and gamma losses, its exponential."""
     check_estimator(model, "_predictors", "_baseline_prediction")
     score = _compute_hist_raw_score(model, frame)
     if model.loss in LOG_LOSSES:
@@ -213,7 +213,7 @@ def _join_hist_trees(predictors: list[Any]) -> RawTrees:
 def _read_category_sets(
     predictors: list[Any], nodes: Array, is_categorical: Array, tree_of_node: Array
 ) -> dict[int, Array] | None:
-    """Map each categorical node to the codes that go left (bitsets); None without such nodes."""
+    """Map each categorical node to the codes that go left; return None if there is no such node."""
     node_indices = np.flatnonzero(is_categorical)
     if not node_indices.size:
         return None

@@ -21,11 +21,11 @@ from sqlml.importers.sklearn.meta.members import OUTPUT, Member, apply_constant,
 from sqlml.ir.builder import Builder, Value
 
 EPSILON = 1e-12
-"""The number added to a probability before its logarithm is taken for a temperature."""
+"""The number that is added to a probability before temperature scaling takes its logarithm."""
 
 
 def calibrated_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Average the calibrated probabilities of all members, one per fold of the training rows."""
+    """Average the calibrated probabilities of the members, one for each fold of training rows."""
     check_estimator(model, "calibrated_classifiers_", "classes_")
     classes = classify.two_or_more_classes(model)
     b = frame.builder
@@ -65,7 +65,7 @@ def _calibrate_member(
         raise UnsupportedModelError(
             f"{member.where} does not know all {n_classes} classes; fit it again"
         )
-    # Like scikit-learn, round values that exceed 1 by at most 1e-5 to 1.
+    # As in scikit-learn, values that exceed 1 by at most 1e-5 become 1.
     is_above = b.op("and", b.op("gt", proba, 1.0), b.op("le", proba, 1.0 + 1e-5))
     return b.op("where", is_above, 1.0, proba)
 
@@ -73,7 +73,7 @@ def _calibrate_member(
 def _calibrate_columns(
     b: Builder, response: Value, pair: Any, class_indices: list[int], n_classes: int
 ) -> Value:
-    """Calibrate each column of the response, and normalize if there are three or more classes."""
+    """Calibrate each column of `response`; if there are three or more classes, normalize rows."""
     num_columns = min(len(class_indices), response.type.width, len(pair.calibrators))
     columns = [
         _calibrate_column(b, b.op("select", response, indices=np.array([i])), calibrator)
@@ -95,7 +95,7 @@ def _calibrate_column(b: Builder, value: Value, calibrator: Any) -> Value:
 
 
 def _scale_temperature(b: Builder, response: Value, is_score: bool, beta: float) -> Value:
-    """Return softmax(beta * logits), where logits are scores or the logs of probabilities."""
+    """Return softmax(beta * logits); the logits are scores, or logarithms of probabilities."""
     if response.type.width == 1 and is_score:
         logits = b.op("concat", b.op("neg", response), response)
     elif is_score:
@@ -107,7 +107,7 @@ def _scale_temperature(b: Builder, response: Value, is_score: bool, beta: float)
 
 
 def fixed_threshold_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Classify with the model's `threshold`; "auto" is 0.5 for probabilities and 0 for scores."""
+    """Classify with the model's `threshold`; "auto" means 0.5 for probabilities, 0 for scores."""
     check_estimator(model)
     member = Member.of(model, "estimator", get_inner_estimator(model), frame, recurse)
     method, threshold = _find_response_method(model, member), model.threshold
@@ -147,7 +147,7 @@ def _find_response_method(model: Any, member: Member) -> str:
 
 
 def _classify(model: Any, member: Member, method: str, threshold: Any, pos_label: Any) -> Outputs:
-    """Return `pos_label` if the member's `method` for it reaches `threshold`, else the other."""
+    """Return `pos_label` if its score from `method` reaches `threshold`, else the other class."""
     b, labels = member.builder, member.classes
     if len(labels) != 2:
         raise UnsupportedModelError(
@@ -163,7 +163,7 @@ def _classify(model: Any, member: Member, method: str, threshold: Any, pos_label
         score = b.op("select", score, indices=np.array([positive_index]))
     elif not positive_index:
         score = b.op("neg", score)
-    # In numpy, a Python float takes the dtype of the scores; a numpy float stays float64.
+    # numpy casts a Python float to the dtype of the scores, but a numpy float stays float64.
     if type(threshold) not in (int, float):
         score = b.cast(score, "float64")
     is_above = apply_constant(b, "ge", score, float(threshold))

@@ -36,11 +36,11 @@ ROW_READERS: Mapping[str, Callable[[Any], Schema]] = {
     "sklearn.feature_extraction.text.TfidfVectorizer": read_text_schema,
     "sklearn.preprocessing._label.MultiLabelBinarizer": read_list_schema,
 }
-"""Maps each transformer that reads rows instead of a matrix to the function for its columns."""
+"""Maps each transformer that reads rows instead of a matrix to a function for its columns."""
 
 
 def pipeline(model: Any, frame: Frame, recurse: Recurse) -> Frame | Outputs:
-    """Apply the steps one after the other, except None and "passthrough"."""
+    """Apply the pipeline's steps one after the other, except None and "passthrough"."""
     check_estimator(model, "steps")
     result: Frame | Outputs = frame
     last_step: Any = None
@@ -54,10 +54,10 @@ def pipeline(model: Any, frame: Frame, recurse: Recurse) -> Frame | Outputs:
             )
         result, last_step = _import_step(name, step, step_input, recurse), step
         if step_input.sparse and isinstance(result, Frame) and _keeps_sparse(step):
-            # For example, scalers and imputers return a sparse matrix if they get one.
+            # A scaler or an imputer, for example, returns a sparse matrix if its input is sparse.
             result = replace(result, sparse=result.sparse or step_input.sparse)
     if isinstance(result, Outputs) and _is_passthrough(model.steps[-1][1]):
-        # A passthrough at the end makes the pipeline a transformer, and hides predict.
+        # If the last step is "passthrough", the pipeline is a transformer without predict.
         hidden_output = _to_frame(frame.builder, last_step, result)
         if hidden_output is None:
             raise UnsupportedModelError(
@@ -68,7 +68,7 @@ def pipeline(model: Any, frame: Frame, recurse: Recurse) -> Frame | Outputs:
 
 
 def column_transformer(model: Any, frame: Frame, recurse: Recurse) -> Frame:
-    """Apply each transformer to its own columns; outputs are in the order of `transformers_`."""
+    """Apply each of `transformers_` to its columns, and return the outputs in the same order."""
     check_estimator(model, "transformers_", "_transformer_to_input_indices", "sparse_output_")
     weights = model.transformer_weights or {}
     frames: list[Frame] = []
@@ -83,11 +83,11 @@ def column_transformer(model: Any, frame: Frame, recurse: Recurse) -> Frame:
 
 
 def _prepare_row_input(name: str, transformer: Any, selection: Any, columns: Frame) -> Frame:
-    """Return `columns` as the transformer called `name` reads them.
+    """Return `columns` in the form in which `transformer`, the step called `name`, reads them.
 
-    A transformer in `ROW_READERS` needs one column of texts, lists or maps, selected by a string or
-    number. Only FeatureHasher also reads a list of columns, as rows of strings; a vectorizer would
-    read their names.
+    A transformer in `ROW_READERS` needs one column of texts, lists or maps, which `selection` names
+    or numbers. Only FeatureHasher also reads a list of columns, as rows of strings; a vectorizer
+    would read the names of the columns.
     """
     first_step = transformer.steps[0][1] if getattr(transformer, "steps", None) else transformer
     schema = ROW_READERS.get(path_of(first_step))
@@ -134,7 +134,7 @@ def frozen_estimator(model: Any, frame: Frame, recurse: Recurse) -> Frame | Outp
 
 
 def self_training_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Import the inner classifier, which was fitted on known and on predicted labels."""
+    """Import the inner classifier, which was fitted on known labels and on its own predictions."""
     check_estimator(model, "estimator_", "classes_")
     member = Member.of(model, "estimator_", model.estimator_, as_numbers(frame), recurse)
     return Outputs(member.get_available("label", "proba", "score"), member.classes)
@@ -149,7 +149,7 @@ def ransac_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
 
 
 def composite_schema(model: Any) -> Schema:
-    """Return the columns of a composite: those of its first part that records its columns."""
+    """Return the columns of a composite model, read from the first part that records columns."""
     reader = _find_reader(model)
     if reader is not None:
         schema = ROW_READERS.get(path_of(reader), Schema.from_model)(reader)
@@ -169,14 +169,14 @@ def find_dict_separator(model: Any) -> str | None:
 
 
 def _find_reader(model: Any) -> Any:
-    """Return the first part that records its columns or is in `ROW_READERS`, or None."""
+    """Return the first part that records columns or is in `ROW_READERS`; None if no part does."""
     attrs = ("feature_names_in_", "n_features_in_")
     if path_of(model) in ROW_READERS or any(getattr(model, n, None) is not None for n in attrs):
         return model
     steps = [step for _, step in getattr(model, "steps", [])]
     steps += [step for _, step in getattr(model, "transformer_list", [])]
     steps += [getattr(model, "best_estimator_", None)]
-    members = getattr(model, "estimators_", None)  # These may be pipelines that read texts.
+    members = getattr(model, "estimators_", None)  # A member may be a pipeline that reads texts.
     steps += members if isinstance(members, list) else []
     steps += [member.estimator for member in getattr(model, "calibrated_classifiers_", [])]
     step = next((step for step in steps if not (_is_passthrough(step) or is_dropped(step))), None)
@@ -229,7 +229,7 @@ _DENSE_MODULES = (
     "sklearn.decomposition.",
     "sklearn.discriminant_analysis",
 )
-"""Modules whose transformers return a dense matrix even if they get a sparse one."""
+"""Modules whose transformers return a dense matrix even if their input is sparse."""
 
 
 def _keeps_sparse(step: Any) -> bool:
@@ -268,7 +268,7 @@ _TARGET_STEP = "TransformedTargetRegressor"
 
 
 def transformed_target_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Return the regressor's predictions, (n, targets), after the transformer's inverse."""
+    """Return the inner regressor's predictions, transformed back to the targets: (n, targets)."""
     check_estimator(model, "regressor_", "transformer_")
     member = Member.of(model, "regressor_", model.regressor_, frame, recurse, many=True)
     value = member.get_output("predict")
@@ -330,7 +330,7 @@ def _invert_yeo_johnson(b: Builder, value: Value, power: float) -> Value:
 
 
 def _invert_quantile(b: Builder, model: Any, value: Value) -> Value:
-    """Map positions between 0 and 1 (or normal deviates) back to values of the training target."""
+    """Map positions between 0 and 1, or normal deviates, back to values of the training target."""
     check_estimator(model, "quantiles_", "references_")
     value = _require_finite(b, value)
     is_normal = model.output_distribution == "normal"

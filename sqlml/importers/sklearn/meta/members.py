@@ -31,7 +31,7 @@ def is_dropped(member: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """The outputs of an estimator inside a meta-estimator; `where` names it in messages."""
+    """The outputs of an estimator in a meta-estimator; `where` names the estimator in messages."""
 
     builder: Builder
     where: str
@@ -41,7 +41,7 @@ class Member:
     def of(
         cls, owner: Any, name: str, model: Any, frame: Frame, recurse: Recurse, many: bool = False
     ) -> Member:
-        """Import `model`, the attribute `name` of `owner`; with `many`, allow several targets."""
+        """Import `model`, the attribute `name` of `owner`; `many` allows several targets."""
         where = f"{name} of {type(owner).__name__}"
         try:
             outputs = recurse(model, frame)
@@ -56,7 +56,7 @@ class Member:
                 f"{where}: {type(model).__name__} predicts several targets at once; fit one model "
                 "per target"
             )
-        # A booster has scores in SQL, but no decision_function that a meta-estimator could call.
+        # A booster has scores in SQL, but a meta-estimator needs a decision_function to use them.
         absent_outputs = {output for method, output in OUTPUT.items() if not hasattr(model, method)}
         values = {key: value for key, value in outputs.values.items() if key not in absent_outputs}
         return cls(frame.builder, where, Outputs(values, outputs.label_sets))
@@ -75,7 +75,7 @@ class Member:
         return self.outputs.labels
 
     def get_output(self, method: str) -> Value:
-        """Return what scikit-learn's `method` returns, (n, k) float64; labels become numbers."""
+        """Return the result of scikit-learn's `method`, (n, k); labels become float64 numbers."""
         if method not in OUTPUT or OUTPUT[method] not in self.values:
             raise UnsupportedModelError(f"{self.where} has no method {method}")
         value = self.values[OUTPUT[method]]
@@ -99,7 +99,10 @@ class Member:
         return [index_by_label[label] for label in self.classes.values]
 
     def build_votes(self, indices: Sequence[int], width: int) -> Value:
-        """Return (n, width) float64: 1 at the index of the predicted class, 0 elsewhere."""
+        """Return votes, (n, width) float64: 1 for the predicted class, 0 for all others.
+
+        `indices` has the column of each of the member's classes.
+        """
         b, label = self.builder, self.values["label"]
         indicators = b.op("one_hot", label, width=len(indices), dtype="float64")
         return spread(b, indicators, indices, width)
@@ -111,13 +114,13 @@ def import_members(owner: Any, frame: Frame, recurse: Recurse) -> Iterator[Membe
 
 
 def as_numbers(frame: Frame) -> Frame:
-    """Return the frame as one numeric matrix, which an owner passes on without checking it."""
+    """Return the frame as one numeric matrix, which is not checked for NaN or infinity."""
     value = frame.matrix(rows="sparse")
     return Frame.from_value(frame.builder, value, frame.names, frame.sparse)
 
 
 def look_up(b: Builder, codes: Value, class_values: Array) -> Value:
-    """Return `class_values[code]`, float64 (n, 1), for each code, (n, 1)."""
+    """Return `class_values[code]`, float64 (n, 1), for each code in `codes`, (n, 1)."""
     if np.array_equal(class_values, np.arange(class_values.size)):
         return b.op("cast", codes, dtype="float64")
     indicators = b.op("one_hot", codes, width=class_values.size, dtype="float64")
@@ -125,7 +128,7 @@ def look_up(b: Builder, codes: Value, class_values: Array) -> Value:
 
 
 def spread(b: Builder, value: Value, indices: Sequence[int], width: int) -> Value:
-    """Move the k columns of (n, k) to the positions `indices` among `width` columns of zeros."""
+    """Move the k columns of `value`, (n, k), to the positions `indices` of (n, width) zeros."""
     is_in_place = list(indices) == list(range(width))
     return value if is_in_place else b.linear(value, np.eye(width)[list(indices)])
 

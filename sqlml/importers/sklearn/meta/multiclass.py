@@ -31,7 +31,7 @@ from sqlml.types import Labels
 
 @dataclass(frozen=True, slots=True)
 class BinaryMember:
-    """A member whose class is the second one where `confidence` is above `threshold`."""
+    """A binary classifier that predicts its second class if `confidence` is above `threshold`."""
 
     confidence: Value
     values: dict[str, Value]
@@ -39,7 +39,7 @@ class BinaryMember:
 
 
 def one_vs_rest_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Return the class of the most confident member, or a 0/1 label per class if multilabel."""
+    """Return the class of the most confident member or, if multilabel, a 0/1 label per class."""
     check_estimator(model, "estimators_", "classes_", "label_binarizer_")
     b, members = frame.builder, _import_binary_members(model, frame, recurse)
     is_multilabel = model.label_binarizer_.y_type_.startswith("multilabel")
@@ -60,7 +60,7 @@ def one_vs_rest_classifier(model: Any, frame: Frame, recurse: Recurse) -> Output
 
 
 def one_vs_one_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Count the votes of all pairs of classes; confidences decide between equal votes."""
+    """Return the class with the most votes of class pairs; the pairs' confidences break ties."""
     check_estimator(model, "estimators_", "classes_")
     classes = classify.two_or_more_classes(model)
     if model.pairwise_indices_ is not None:
@@ -81,7 +81,7 @@ def one_vs_one_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs
 
 
 def output_code_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Return the class whose row of `code_book_` is nearest to the members' confidences."""
+    """Return the class whose row in `code_book_` is nearest to the members' confidences."""
     check_estimator(model, "estimators_", "classes_", "code_book_")
     classes = classify.read_classes(model)
     b, members = frame.builder, _import_binary_members(model, frame, recurse)
@@ -95,9 +95,9 @@ def _import_binary_members(model: Any, frame: Frame, recurse: Recurse) -> list[B
 
 
 def _import_member(model: Any, i: int, member: Any, frame: Frame, recurse: Recurse) -> BinaryMember:
-    """Import `estimators_[i]` with a prediction, a score or a probability as its confidence."""
+    """Import `member`, whose confidence is a score, a probability or, for a regressor, a label."""
     b = frame.builder
-    # scikit-learn uses this class for a member whose training rows all had one class.
+    # If all training rows of a member had the same class, scikit-learn uses this estimator.
     if path_of(member) == "sklearn.multiclass._ConstantPredictor":
         constant = float(np.ravel(member.y_)[0])
         value = repeat_rows(frame, np.array([constant]))
@@ -157,7 +157,7 @@ def multi_output_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outpu
 
 
 def regressor_chain(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Return the predictions of a chain's estimators in the order of the targets, (n, targets)."""
+    """Return the predictions of a chain's estimators, (n, targets), in the order of the targets."""
     check_estimator(model, "estimators_", "order_")
     chain = _import_chain(model, frame, recurse, "predict")
     columns = [frame.builder.cast(member.get_output("predict"), "float64") for member in chain]
@@ -167,8 +167,8 @@ def regressor_chain(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
 def classifier_chain(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     """Return the label of each target, and the probability and score of its second class.
 
-    Probabilities and scores are absent if a target has more than two classes, because scikit-learn
-    raises an error for them.
+    If a target has more than two classes, there are no probabilities and scores, because
+    scikit-learn raises an error when it computes them.
     """
     check_estimator(model, "estimators_", "order_", "chain_method_")
     b, chain = frame.builder, _import_chain(model, frame, recurse, str(model.chain_method_))
@@ -186,7 +186,7 @@ def classifier_chain(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
 
 
 def _import_chain(model: Any, frame: Frame, recurse: Recurse, method: str) -> list[Member]:
-    """Import a chain's estimators; each also reads the results of `method` of those before it."""
+    """Import a chain's estimators; each one also reads the earlier ones' results of `method`."""
     b = frame.builder
     names, feature_blocks = list(frame.names), [check_array(frame, type(model).__name__)]
     estimators: list[Member] = []
@@ -201,7 +201,7 @@ def _import_chain(model: Any, frame: Frame, recurse: Recurse, method: str) -> li
 
 
 def _compute_chain_feature(model: Any, i: int, member: Member, method: str) -> Value:
-    """Return the result of `method` of the i-th estimator, which later ones of a chain read."""
+    """Return the i-th estimator's result of `method`, which later estimators of a chain read."""
     if method == "predict":
         return member.get_output(method)
     if len(member.classes) != 2:

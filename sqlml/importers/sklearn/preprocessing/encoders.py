@@ -34,9 +34,9 @@ class Categories:
     """The categories of one column of an encoder.
 
     `values` are the categories that are not missing: float64 (dates as microseconds since 1970) or
-    object (strings). The first `num_infrequent` of them are infrequent; the code of their group is
-    `group`, or None without a group. `missing` says whether the missing category is NaN or None,
-    and `missing_code` is its code, or -1. `slots` maps each code to scikit-learn's number for it.
+    object (strings). The first `num_infrequent` of them are infrequent and share the code `group`,
+    which is None if there are none. `missing` is the missing category, NaN or None, and
+    `missing_code` is its code, or -1. `slots` maps each code to scikit-learn's number for it.
     `has_floats` is true if the training column had a float dtype.
     """
 
@@ -50,7 +50,7 @@ class Categories:
     has_floats: bool
 
     def encode(self, frame: Frame, i: int, step: str, *, unknown: Unknown) -> Value:
-        """Return column `i` as (n, 1) int64 codes.
+        """Encode column `i` of the frame as (n, 1) int64 codes.
 
         An unknown category raises an error while scoring if `unknown` is "raise", keeps the code -1
         if it is "keep", and otherwise gets the code of the infrequent group.
@@ -58,7 +58,7 @@ class Categories:
         b = frame.builder
         encoded_null = -1 if self.missing is None else int(self.values.size)
         if encoded_null > 0 and self.missing_code == self.group and self.num_infrequent:
-            encoded_null = 0  # The code of an infrequent category, which is grouped below.
+            encoded_null = 0  # This is an infrequent category's code, which is grouped below.
         column = self._read_column(frame, i, step)
         codes = b.op("encode", column, categories=self.values, missing=encoded_null)
         if unknown == "raise":
@@ -93,7 +93,7 @@ class Categories:
 
 
 def read_categories(model: Any, i: int, feature: str, *, group_missing: bool) -> Categories:
-    """Read the categories of column `i`; with `group_missing`, NaN may be an infrequent one."""
+    """Read the categories of column `i`; `group_missing` means that NaN may be infrequent."""
     raw_categories = np.asarray(model.categories_[i])
     dates = _to_microseconds(raw_categories)
     categories = to_python(raw_categories if dates is None else dates)
@@ -132,7 +132,10 @@ def _find_null_indices(values: Sequence[Any]) -> list[int]:
 
 
 def _to_microseconds(values: Array) -> Array | None:
-    """Return dates as float64 microseconds since 1970; None if not dates, or more precise ones."""
+    """Convert dates to float64 microseconds since 1970.
+
+    Return None if `values` are not dates, or are more precise than microseconds.
+    """
     if values.dtype == object and values.size and all(isinstance(c, date | None) for c in values):
         values = values.astype("datetime64[us]")
     if values.dtype.kind != "M":
@@ -152,7 +155,7 @@ def _find_infrequent(model: Any, i: int) -> set[int]:
 def _group_rare(model: Any, i: int, count: int, separate: int | None) -> tuple[set[int], list[int]]:
     """Return the indices of the infrequent categories, and the slot of each of `count` categories.
 
-    `separate` is the index of a missing category that is never grouped; it gets the last slot.
+    A missing category that is never grouped has the index `separate`, and gets the last slot.
     """
     infrequent = _find_infrequent(model, i)
     frequent = [j for j in range(count) if j not in infrequent and j != separate]
@@ -198,7 +201,7 @@ UNKNOWN: Mapping[str, Unknown] = {
 
 
 def one_hot_encoder(model: Any, frame: Frame) -> Frame:
-    """Return a 0/1 float64 column for each category of each column, unless `drop` removes it."""
+    """Return a 0/1 float64 column for each category that the option `drop` does not remove."""
     check_estimator(model, "categories_", "drop_idx_")
     if model.handle_unknown not in UNKNOWN:
         raise explain_option(model, "handle_unknown")
@@ -221,7 +224,7 @@ def _encode_one_hot(model: Any, frame: Frame, i: int) -> Frame:
 
 
 def _find_dropped_slot(model: Any, i: int) -> int | None:
-    """Return the slot of the category that `drop` removes from column `i`, or None."""
+    """Return the slot of the category that `drop` removes from column `i`; None if it keeps all."""
     if model.drop_idx_ is None or model.drop_idx_[i] is None:
         return None
     dropped_index, infrequent = int(model.drop_idx_[i]), _find_infrequent(model, i)
@@ -283,7 +286,7 @@ def _encode_ordinal(model: Any, frame: Frame, i: int) -> Frame:
 
 
 def _move_group_last(b: Builder, value: Value, slots: tuple[int, ...], feature: str) -> Value:
-    """Convert codes from the infrequent group first to scikit-learn's order, the group last."""
+    """Renumber codes as scikit-learn does: the infrequent group, which has code 0, goes last."""
     group = slots[0]
     if slots[1 : group + 1] != tuple(range(group)):
         raise UnsupportedModelError(
@@ -294,7 +297,7 @@ def _move_group_last(b: Builder, value: Value, slots: tuple[int, ...], feature: 
 
 
 def target_encoder(model: Any, frame: Frame) -> Frame:
-    """Return an encoding per column, or per column and class if the target is multiclass."""
+    """Return one encoding per column or, if the target is multiclass, per column and class."""
     check_estimator(model, "categories_", "encodings_", "target_mean_")
     target_means = np.atleast_1d(np.asarray(model.target_mean_, np.float64))
     if len(model.encodings_) != frame.width * target_means.size:
@@ -334,9 +337,9 @@ def label_encoder(model: Any, frame: Frame) -> Outputs:
 
 
 def label_binarizer(model: Any, frame: Frame) -> Frame:
-    """Return pos_label in the column of the row's class, otherwise neg_label.
+    """Return one column per class: `pos_label` in rows of that class, and `neg_label` elsewhere.
 
-    For two classes, return only the column of the second one.
+    If there are two classes, return only the column of the second class.
     """
     check_estimator(model, "classes_", "y_type_")
     if str(model.y_type_).startswith("multilabel"):
@@ -363,7 +366,7 @@ def label_binarizer(model: Any, frame: Frame) -> Frame:
 
 
 def _read_classes(model: Any) -> tuple[Array, int]:
-    """Return the classes, float64 or strings, and the index of the missing class, or -1."""
+    """Return the classes, float64 or strings, and the missing class's index (-1 without one)."""
     classes = to_python(np.asarray(model.classes_))
     null_indices = _find_null_indices(classes)
     if len(null_indices) > 1 or (null_indices and null_indices[0] != len(classes) - 1):
@@ -407,7 +410,7 @@ def _encode_labels(
 
 
 def _require_integers(b: Builder, x: Value, feature: str, step: str) -> Value:
-    """Return `x`; numbers that are not integers, which cannot be labels, are errors in scoring."""
+    """Return `x` with a check: a number that is not an integer raises an error while scoring."""
     is_integer = b.op("and", b.op("eq", x, b.op("trunc", x)), b.op("lt", b.op("abs", x), 2.0**63))
     invalid = b.op("cast", b.op("not", is_integer), dtype="int64")
     zero = b.op("require_known", b.op("neg", invalid), feature=feature, step=step)

@@ -41,7 +41,7 @@ _INVERSE_OPERATORS = {"sub": "add", "add": "sub", "mul": "div", "div": "mul"}
 
 
 def scaler(model: Any, frame: Frame) -> Frame:
-    """Apply the class's steps in `_SCALER_STEPS`, and clip to `feature_range` if `clip` is set."""
+    """Scale with the steps in `_SCALER_STEPS`; if the model has `clip`, clip to `feature_range`."""
     steps, b = _read_scaler_steps(model), frame.builder
     value = check_array(frame, type(model).__name__, allow_nan=True)
     for op, operand in steps:
@@ -56,7 +56,7 @@ def scaler(model: Any, frame: Frame) -> Frame:
 
 
 def unscale(b: Builder, model: Any, value: Value) -> Value:
-    """Return `model.inverse_transform(value)` of a scaler, for an (n, k) float64 value."""
+    """Return `model.inverse_transform(value)` for a scaler `model` and an (n, k) float64 value."""
     for op, operand in reversed(_read_scaler_steps(model)):
         value = b.op(_INVERSE_OPERATORS[op], value, operand)
     return value
@@ -73,7 +73,7 @@ def _read_scaler_steps(model: Any) -> list[tuple[str, Array]]:
 
 
 def normalizer(model: Any, frame: Frame) -> Frame:
-    """Divide each row by its l1, l2 or max norm; rows that are (almost) zero stay unchanged."""
+    """Divide each row by its l1, l2 or max norm, unless the norm is zero or almost zero."""
     check_estimator(model)
     b, x = frame.builder, check_array(frame, "Normalizer")
     match model.norm:
@@ -105,7 +105,7 @@ _MAX_EXPM1_ARGUMENT = 709.78
 
 
 def power_transformer(model: Any, frame: Frame) -> Frame:
-    """Apply Yeo-Johnson or Box-Cox powers; NaN stays NaN, and invalid numbers raise an error."""
+    """Apply the Yeo-Johnson or Box-Cox transform; NaN stays NaN, and invalid numbers are errors."""
     check_estimator(model, "lambdas_")
     b = frame.builder
     lambdas = np.asarray(model.lambdas_, np.float64)
@@ -130,7 +130,7 @@ def yeo_johnson(b: Builder, x: Value, lambdas: Array) -> Value:
 
 
 def _scale_power(b: Builder, log: Value, power: Array, is_zero: Array) -> Value:
-    """Return expm1(power * log) / power, or the log itself where the power is almost 0."""
+    """Return expm1(power * log) / power, or `log` itself where `is_zero` says that power is 0."""
     divisor = np.where(is_zero, 1.0, power)
     value = b.op("div", b.op("expm1", b.op("mul", divisor, log)), divisor)
     return b.op("where", is_zero, log, value) if is_zero.any() else value
@@ -149,14 +149,14 @@ def box_cox(b: Builder, x: Value, lambdas: Array) -> Value:
 
 
 BOUNDS_THRESHOLD = 1e-7
-"""A value this close to an end of the training range counts as the end, as in scikit-learn."""
+"""A value closer than this to an end of the training range counts as that end."""
 
 
 def quantile_transformer(model: Any, frame: Frame) -> Frame:
-    """Map numbers to their position among the quantiles of training, uniform or normal.
+    """Map numbers to their positions among the training quantiles, or to normal deviates.
 
-    The mean of an ascending and a descending interpolation gives a number that equals several
-    quantiles the middle of their positions.
+    If a number equals several quantiles, the mean of an ascending and a descending interpolation is
+    the middle of their positions.
     """
     check_estimator(model, "quantiles_", "references_")
     if frame.sparse:
@@ -194,7 +194,7 @@ def interpolate_columns(b: Builder, x: Value, points: Array, values: Array) -> V
 
 
 def k_bins_discretizer(model: Any, frame: Frame) -> Frame:
-    """Return the bin of each value, the number of inner edges up to it, or one-hot columns."""
+    """Return the bin of each value, which counts the inner edges up to it, or one-hot columns."""
     check_estimator(model, "bin_edges_", "n_bins_")
     b = frame.builder
     is_float32 = model.dtype is not None and np.dtype(model.dtype) == np.float32
@@ -216,7 +216,7 @@ def k_bins_discretizer(model: Any, frame: Frame) -> Frame:
 
 
 def polynomial_features(model: Any, frame: Frame) -> Frame:
-    """Return all products of columns up to the degree, each from a product of a lower degree."""
+    """Return the products of columns up to a degree; products of lower degree are reused."""
     check_estimator(model, "n_output_features_", "_min_degree", "_max_degree")
     b, x = frame.builder, check_array(frame, "PolynomialFeatures")
     blocks: list[Value] = []
@@ -225,7 +225,7 @@ def polynomial_features(model: Any, frame: Frame) -> Frame:
         first_column = b.op("select", x, indices=np.zeros(1, np.int64))
         blocks, names = [b.op("where", b.op("isnan", first_column), 1.0, 1.0)], ["1"]
     choose = combinations if model.interaction_only else combinations_with_replacement
-    # A term is the ascending tuple of its columns; a power repeats its column.
+    # A term is an ascending tuple of column indices; in a power, an index is repeated.
     terms: list[tuple[int, ...]] = [(i,) for i in range(frame.width)]
     products = x
     for degree in range(1, int(model._max_degree) + 1):
@@ -244,7 +244,7 @@ def polynomial_features(model: Any, frame: Frame) -> Frame:
 
 
 def spline_transformer(model: Any, frame: Frame) -> Frame:
-    """Return the B-splines of each column; include_bias=False drops each column's last one."""
+    """Return the B-splines of each column; include_bias=False drops the last spline of each."""
     check_estimator(model, "bsplines_", "n_features_out_")
     b = frame.builder
     knots = np.stack([np.asarray(s.t, np.float64) for s in model.bsplines_])
@@ -283,7 +283,7 @@ def spline_transformer(model: Any, frame: Frame) -> Frame:
 
 
 def _build_periodic_basis(b: Builder, x: Value, knots: Array, degree: int) -> Value:
-    """Return periodic splines: wrap x into one period, and add the last `degree` to the first."""
+    """Return periodic splines: wrap x into one period, and add the last splines to the first."""
     low, high = knots[:, degree], knots[:, -degree - 1]
     wrapped = b.op("add", low, b.op("mod", b.op("sub", x, low), high - low))
     basis = b.op("bspline", wrapped, knots=knots, degree=degree)
@@ -303,9 +303,9 @@ def _build_periodic_basis(b: Builder, x: Value, knots: Array, degree: int) -> Va
 
 
 def _continue_as_constants(frame: Frame, x: Value, model: Any, knots: Array) -> Value:
-    """Return splines that keep their value at the nearer end outside of the training range.
+    """Return splines that, outside of the training range, keep their value at the nearer end.
 
-    Splines of degree 0 are zero below the range, and a value above it raises an error.
+    Splines of degree 0 are zero below the range, and a value above the range raises an error.
     """
     b, degree = frame.builder, int(model.degree)
     if degree == 0:
@@ -315,10 +315,10 @@ def _continue_as_constants(frame: Frame, x: Value, model: Any, knots: Array) -> 
 
 
 def _continue_as_tangents(b: Builder, x: Value, model: Any, knots: Array) -> Value:
-    """Return splines that follow their tangents outside of the training range.
+    """Return splines that, outside of the training range, follow their tangents.
 
-    For degrees 0 and 1, scikit-learn increments the degree from column to column, so inner knots
-    are the ends of later columns.
+    For degrees 0 and 1, scikit-learn increments the degree from column to column, so later columns
+    end at inner knots.
     """
     degree, ends = int(model.degree), []
     for _ in knots:
@@ -330,10 +330,10 @@ def _continue_as_tangents(b: Builder, x: Value, model: Any, knots: Array) -> Val
 def _continue_at_ends(
     b: Builder, x: Value, model: Any, knots: Array, ends: list[tuple[int, int]], *, tangent: bool
 ) -> Value:
-    """Return the splines of each column, of which the outer ones continue beyond two end knots.
+    """Return the splines of each column; the outer splines continue beyond two end knots.
 
-    `ends` has, for each column, the index of the end knot, counted from either side, and the number
-    of splines that continue there: as constants, or as tangents if `tangent`.
+    For each column, `ends` has the index of the end knot, counted from either side, and the number
+    of splines that continue there: as tangents if `tangent` is true, otherwise as constants.
     """
     num_splines = knots.shape[1] - int(model.degree) - 1
     basis = b.op("bspline", x, knots=knots, degree=int(model.degree))
@@ -367,7 +367,7 @@ ValueFunction = Callable[[Builder, Value], Value]
 
 
 def function_transformer(model: Any, frame: Frame) -> Frame:
-    """Apply the identity, the SQL that is registered for the function, or one of `FUNCTIONS`.
+    """Apply the function's registered SQL, its entry in `FUNCTIONS`, or the identity for None.
 
     The function is computed in float64, as with `validate=True`, because a FunctionTransformer
     records no dtypes; numpy itself computes np.log of small integers in smaller floats.
