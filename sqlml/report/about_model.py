@@ -175,7 +175,7 @@ def _describe_column(row: Mapping[str, Any]) -> list[Any]:
 
 
 def _format_stored_number(text: Any) -> str | None:
-    """Format the minimum or maximum of a numeric column, which is stored as text."""
+    """Format the minimum or maximum of a numeric column, which the catalog stores as text."""
     try:
         return format_value(float(text))
     except (TypeError, ValueError):

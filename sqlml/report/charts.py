@@ -24,7 +24,7 @@ _ATTRIBUTES = frozenset(
     "stroke-width stroke-opacity stroke-dasharray stroke-miterlimit stroke-linecap opacity "
     "text-anchor font-size font-weight".split()
 )
-"""SVG attributes that affect the drawing; all others are removed, such as Vega's class names."""
+"""SVG attributes that affect the drawing; others, such as Vega's class names, are removed."""
 
 _ELEMENTS = frozenset("svg g path line rect circle text tspan".split())
 
@@ -64,13 +64,13 @@ def _strip_markup(element: ElementTree.Element) -> None:
 
 
 def _is_blank(name: str, element: ElementTree.Element) -> bool:
-    """Return whether an element, whose tag is `name`, is a background path without a color."""
+    """Return whether `element`, whose tag is `name`, is a background path without a color."""
     is_colorless = name == "path" and not {"fill", "stroke"} & element.attrib.keys()
     return is_colorless and element.get("class") in ("background", "foreground")
 
 
 WIDTH, HEIGHT = 310, 220
-"""Size of the plotting area in pixels: on the screen of a phone, letters are still readable."""
+"""Size of the plotting area in pixels, small enough for letters to be readable on a phone."""
 
 COLORS = tuple(f"var(--c{n})" for n in range(1, 7))
 """Colors of the series, in order, as variables of the page's style sheet."""
@@ -116,7 +116,7 @@ def draw_lines(
 
 
 def draw_bars(values: Sequence[tuple[str, float]], xlabel: str, rule: float | None = None) -> str:
-    """Draw a horizontal bar for each (name, value), from top to bottom; a line marks `rule`."""
+    """Draw a horizontal bar for each (name, value), from top to bottom, and a line at `rule`."""
     alt = _import_altair()
     rows = [{"name": name, "x": value} for name, value in values]
     bars = _make_chart(rows).mark_bar(fill=COLORS[0], height=_BAR_PITCH - 7)
@@ -240,7 +240,7 @@ def _cycle_values(values: Sequence[Any], names: Sequence[str]) -> list[Any]:
 
 
 def _encode_series(series: Sequence[str], dashes: bool = False) -> dict[str, Any]:
-    """Return Altair encodings with a color, or also a dash pattern, for each distinct series."""
+    """Return Altair encodings with a color per distinct series; `dashes` adds dash patterns."""
     alt = _import_altair()
     names = list(dict.fromkeys(series))
     legend = None
@@ -263,7 +263,7 @@ def _encode_series(series: Sequence[str], dashes: bool = False) -> dict[str, Any
 
 
 def _draw(chart: Any, width: int, height: int, names: Sequence[str] = ()) -> str:
-    """Draw a chart as SVG in the style of the page; `names` label the y axis, if there are any."""
+    """Draw a chart as SVG in the style of the page; `names` are the names on the y axis, if any."""
     # The reader's font may be wider than the font with which vl_convert measures the labels.
     label_width = min(max(map(len, names), default=0) * _LETTER_WIDTH, _MAX_NAME_WIDTH)
     padding = {"left": 4 + label_width // 8, "top": 4, "right": 8, "bottom": 4}
@@ -303,7 +303,7 @@ def plot_histogram(
     """Plot a histogram of the column `x` of `rows`, a parenthesized query, in bins of equal width.
 
     The bins extend beyond the 1% and 99% quantiles by the distance between them, at most to the
-    extreme values. The first and the last bin include the values farther out, and the text says so.
+    extreme values. The first and the last bin include values farther out; the explanation says so.
     `series` maps the values of the column `s` to names; heights are then shares of each series.
     """
     (extent,) = subject.query_tables(
@@ -354,7 +354,7 @@ def plot_histogram(
 def _count_bins(
     subject: Subject, rows: str, series: Mapping[int, str] | None, low: float, width: float
 ) -> dict[str, list[int]]:
-    """Return the row counts of the bins by name of the series; without series, it is "Rows"."""
+    """Map each series name to the row counts of its bins; without series, the name is "Rows"."""
     names = {0: "Rows"} if series is None else series
     counts = {name: [0] * _BINS for name in names.values()}
     for row in subject.query_tables(

@@ -45,7 +45,7 @@ def _explain_sample(subject: Subject) -> list[Part]:
     try:
         return _explain_rows(subject, subject.sample_count, "")
     except SqlmlError:
-        pass  # The model is neither a tree ensemble nor linear, so it needs background rows.
+        pass  # A model that is neither a tree ensemble nor linear needs background rows.
     max_rows = _MAX_PREDICTIONS // (2 * _ORDERS * max(num_features, 1))
     background = f", background := (SELECT * FROM {subject.sample} LIMIT {_BACKGROUND})"
     try:
@@ -55,7 +55,7 @@ def _explain_sample(subject: Subject) -> list[Part]:
 
 
 def _explain_rows(subject: Subject, num_rows: int, background: str) -> list[Part]:
-    """Plot contributions to the first targets; `background` is SQL for an argument of `explain`."""
+    """Plot contributions to the first targets; `background` is SQL for `explain`, or empty."""
     explain_sql = f"explain({subject.quoted}, *{background})"
     if subject.targets == 1:
         return [_plot_contributions(subject, explain_sql, num_rows, "")]
@@ -126,7 +126,7 @@ def _summarize_contributions(
 
 
 def _plot_library_importance(subject: Subject) -> list[Part]:
-    """Plot the importances that the source library stored in the model; a note if it has none."""
+    """Plot the importances that the source library stored; return a note if there are none."""
     try:
         rows = subject.query_models(f"FROM ml_feature_importance(MODEL {subject.quoted})")
     except SqlmlError as error:

@@ -27,7 +27,7 @@ from sqlml.statements.connection_models import Models
 _FRAME_STYLE = "width:100%;height:80vh;min-height:480px;border:1px solid;border-radius:4px"
 
 _HEAD_IN_FRAME = '<head><base href="about:srcdoc">'
-"""Makes links in the frame lead to sections of the page instead of the notebook."""
+"""The start of a page that makes links in the frame lead to its sections, not to the notebook."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Report:
 
 
 _MIN_ROWS_FOR_RATE = 100_000
-"""The minimum number of rows for which a rate is shown, so that loading hardly counts."""
+"""The minimum number of rows to show a rate; with fewer rows, loading would distort the rate."""
 
 
 def describe_cost(subject: Subject) -> Section:
@@ -150,7 +150,7 @@ def make_report(
 
 
 def _summarize(subject: Subject) -> str:
-    """Return the line below the title: the class and task of the model, and the row count."""
+    """Return the line below the title, with the model's class and task, and the row count."""
     model, training = subject.model, subject.training_facts
     num_classes = len(model.program.labels[0]) if model.program.labels else 0
     summary = clip(model.origin.source.rpartition(".")[2], 80)

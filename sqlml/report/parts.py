@@ -53,7 +53,7 @@ def format_number(value: float, padded: bool = False) -> str:
 
 
 def clip(text: str, length: int = MAX_LENGTH) -> str:
-    r"""Truncate `text` to `length` characters, and replace unprintable ones by U+FFFD.
+    r"""Truncate `text` to `length` characters, and replace unprintable ones with U+FFFD.
 
     >>> clip("a\tb\x00c"), clip("abcdef", 4)
     ('a b�c', 'abc…')
@@ -104,12 +104,12 @@ _MAX_CODE = 20_000
 _PERCENTAGE = re.compile(r"\d+(\.\d+)?%")
 
 _MAX_TABLE_WIDTH, _MAX_CELL_WIDTH = 66, 24
-"""Maximum widths in characters: of a table beside a plot, and of a cell before it wraps."""
+"""Maximum widths, in characters, of a table beside a plot, and of a cell that does not wrap."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table of strings; None is shown as NULL. Columns with True in `numbers` align right."""
+    """A table of strings, in which None is shown as NULL. `numbers` marks right-aligned columns."""
 
     kind: ClassVar[str] = "table"
     caption: str
@@ -180,7 +180,7 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A section of the page; links use `name` as the anchor, and `lead` is its first sentence."""
+    """A section of the page; `name` is the anchor for links, and `lead` is the first sentence."""
 
     name: str
     title: str
@@ -196,7 +196,7 @@ def make_table(
     note: str = "",
     none: str | None = None,
 ) -> Table:
-    """Make a Table of formatted values; with `none`, None is shown as this text instead of NULL."""
+    """Make a Table of formatted values; None is shown as `none`, or as NULL if that is not set."""
     columns_of_values = list(zip(*rows, strict=True)) if rows else [()] * len(columns)
     texts_by_column = [
         _format_numbers(values) if _are_numbers(values) else list(map(format_value, values))
@@ -209,7 +209,7 @@ def make_table(
 
 
 def make_code(title: str, text: str) -> Code:
-    """Make a Code of the first `_MAX_CODE` characters of `text`; U+FFFD marks unprintable ones."""
+    """Make a Code of the first `_MAX_CODE` characters of `text`, with U+FFFD if unprintable."""
     printable = "".join(c if c in "\n\t" else _make_printable(c) for c in text[:_MAX_CODE])
     return Code(title, printable + ("\n…" if len(text) > _MAX_CODE else ""))
 
@@ -226,6 +226,6 @@ def _are_percentages(values: Sequence[Any]) -> bool:
 
 
 def _format_numbers(values: Sequence[Any]) -> list[str | None]:
-    """Format the numbers of a column alike: as integers if all are, else with trailing zeros."""
+    """Format a column of numbers: as integers if all are integers, else with trailing zeros."""
     are_integers = all(v is None or (math.isfinite(v) and v == int(v)) for v in values)
     return [None if v is None else format_number(float(v), padded=not are_integers) for v in values]

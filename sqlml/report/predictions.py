@@ -50,7 +50,7 @@ def _plot_predictions(subject: Subject) -> list[Part]:
 
 
 def _plot_scores(subject: Subject) -> Part:
-    """Plot the scores of a model that predicts nothing, or return a note if it has no scores."""
+    """Plot the scores of a model without predictions; if it has no scores, return a note."""
     outputs = subject.model.program.outputs
     output = next((name for name in SCORES if name in outputs), None)
     if output is None or subject.model.program.output_type(output).width > 1:
@@ -77,7 +77,7 @@ def _plot_targets(subject: Subject) -> list[Part]:
 
 
 def _count_predictions(subject: Subject, condition: str) -> list[tuple[int, int]]:
-    """Return (index of the class or cluster, row count) where `condition` holds, largest first."""
+    """Return pairs (class or cluster index, row count where `condition` holds), largest first."""
     rows = subject.query_tables(
         f"SELECT hat, count(*) AS n FROM {subject.known_scores.table} "
         f"WHERE {condition} GROUP BY hat ORDER BY n DESC, hat"
@@ -86,7 +86,7 @@ def _count_predictions(subject: Subject, condition: str) -> list[tuple[int, int]
 
 
 def _plot_counts(title: str, explanation: str, counts: list[tuple[str, int]], column: str) -> Part:
-    """Plot a bar for each of the first `_MAX_BARS` pairs (name, rows); a table has their shares."""
+    """Plot a bar for each of the first `_MAX_BARS` pairs (name, rows), with a table of shares."""
     if not counts:
         return Note(f"{title}: no row has a prediction.")
     names = make_distinct([name for name, _ in counts])
@@ -110,7 +110,7 @@ def _plot_clusters(subject: Subject) -> Part:
 
 
 def _plot_class_counts(subject: Subject, classes: Classes) -> Part:
-    """Plot how often each class is predicted; the table also says how often it is the label."""
+    """Plot how often each class is predicted; a table adds how often it is the label."""
     predicted_counts = dict(_count_predictions(subject, "hat IS NOT NULL"))
     if not predicted_counts:
         return Note("No row has a prediction.")
@@ -132,7 +132,7 @@ def _plot_class_counts(subject: Subject, classes: Classes) -> Part:
 
 
 def _plot_class_scores(subject: Subject, classes: Classes) -> Part:
-    """Plot the scores of the positive class, or with more than two classes, the predicted one."""
+    """Plot the scores of the positive class; for more than two classes, of the predicted class."""
     scores = subject.known_scores
     if scores.rows.score_kind == "none":
         return Note("The model returns neither probabilities nor scores of its classes.")
@@ -162,7 +162,7 @@ _TASK_METRICS = {
     "numbers": ("r2_score", "mean_absolute_error", "mean_squared_error"),
     "clusters": ("mean_squared_distance",),
 }
-"""Task -> metrics in the table of groups; the plot shows the first one that any group has."""
+"""Task -> metrics in the table of groups; the plot shows the first metric that any group has."""
 
 _AVERAGED = {"two classes": "p1", "numbers": "hat"}
 """Task -> column whose mean is shown for each group if the data has no labels."""
@@ -194,7 +194,7 @@ def _compare_largest_groups(subject: Subject) -> Part:
 
 
 def _average_unlabelled(subject: Subject, keys_sql: str) -> list[dict[str, Any]]:
-    """Return the largest groups by `keys_sql`, a SQL list: row counts and means of `_AVERAGED`."""
+    """Return row counts and means of `_AVERAGED` for the largest groups by `keys_sql`, a list."""
     scores, mean_sql, condition = subject.known_scores, "CAST(NULL AS DOUBLE)", ""
     if scores.rows.target_count > 1:
         condition = "WHERE t = 0"
@@ -209,7 +209,7 @@ def _average_unlabelled(subject: Subject, keys_sql: str) -> list[dict[str, Any]]
 
 
 def _plot_groups(subject: Subject, groups: list[dict[str, Any]], keys: Sequence[str]) -> Part:
-    """Plot the first metric of each group above a table; only the table for several targets."""
+    """Plot a metric of each group above a table; for several targets, make only the table."""
     has_targets = "target" in groups[0]
     known_metrics = {name for row in groups for name, value in row.items() if value is not None}
     candidates = (*_TASK_METRICS[subject.task or "numbers"], "mean")

@@ -32,7 +32,7 @@ from sqlml.types import fold
 
 MAX_CURVES = 6
 CurveRows = Sequence[tuple[str, dict[str, Any]]]
-"""Points of curves, as pairs of the class name and a result row of a function like ml_roc_curve."""
+"""Points of curves: pairs of a class name and a result row of a function such as ml_roc_curve."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Classes:
 
     @property
     def is_binary(self) -> bool:
-        """True if there are two classes, of which the second is the positive one."""
+        """True if there are exactly two classes; the second class is then the positive one."""
         return len(self.values) == 2
 
     @property
@@ -81,14 +81,14 @@ def count_classes(subject: Subject) -> Classes:
 
 _CURVE_POINTS = 200
 _TABLE_ROWS, _TABLE_ROWS_PER_CLASS = 11, 6
-"""How many points a table beside a curve lists: of a single class, or of each of several."""
+"""The number of points in a table beside a curve, for a single class, and for each of several."""
 
 _MAX_MATRIX_CLASSES = 12
 _MAX_CONFUSIONS = 20
 
 
 def _plot_classifier(subject: Subject) -> list[Part]:
-    """Plot a classifier with one target; notes explain which plots are missing, and why."""
+    """Make the plots of a classifier with one target; notes say why other plots are missing."""
     scores = subject.known_scores
     classes = count_classes(subject)
     confusion = _plot_confusion(subject, classes)
@@ -123,7 +123,7 @@ def _extract_points(rows: CurveRows, x_key: str, y_key: str) -> list[tuple[str, 
 
 
 def _pick_evenly(rows: CurveRows) -> CurveRows:
-    """Pick evenly spaced points of each class, always with the first and last, for a table."""
+    """Pick evenly spaced points of each class for a table, including the first and the last."""
     by_class = [list(series) for _, series in groupby(rows, itemgetter(0))]
     count = _TABLE_ROWS if len(by_class) == 1 else _TABLE_ROWS_PER_CLASS
     picked_rows = []
@@ -202,7 +202,7 @@ def _plot_calibration(subject: Subject, classes: Classes) -> Part:
 
 
 def _plot_confusion(subject: Subject, classes: Classes) -> Part:
-    """Show the confusion matrix, or the most frequent confusions if it would be too large."""
+    """Plot the confusion matrix; if it would be too large, list the most frequent confusions."""
     index_by_label = {value: k for k, value in enumerate(classes.values)}
     pair_counts: Counter[tuple[int, int]] = Counter()
     for row in subject.evaluate("confusion_matrix", pairs=True):
@@ -370,7 +370,7 @@ def _find_obstacle(subject: Subject) -> str | None:
 
 
 def _make_lead(subject: Subject, metrics: Mapping[str, Any]) -> str:
-    """Say which rows were measured, and warn if the model was trained on some of them."""
+    """Return sentences that state the measured rows, and warn if some may be training rows."""
     sentence = f"Measured on {metrics['rows']:,} rows"
     if subject.known_scores.count < subject.count:
         sentence += f", sampled evenly from {subject.count:,}"
@@ -405,7 +405,7 @@ def _warn_of_training_rows(subject: Subject) -> str:
 
 
 def _tabulate_metrics(subject: Subject, metrics: list[dict[str, Any]]) -> Part:
-    """Make a table of the metrics, next to those that training measured, if they are known."""
+    """Make a table of the metrics; if training also measured them, add a column of its metrics."""
     names = [name for name in METRICS if any(row.get(name) is not None for row in metrics)]
     rows = [[METRICS[name], *(row.get(name) for row in metrics[:_MAX_CLASSES])] for name in names]
     if len(metrics) > 1:

@@ -50,7 +50,7 @@ class QueryRunner(Protocol):
 
 
 class Tables:
-    """The temporary tables of one report, which also work in a read-only database."""
+    """The temporary tables of one report; they can be created even in a read-only database."""
 
     def __init__(self, session: QueryRunner) -> None:
         self.session = session
@@ -201,12 +201,12 @@ def count_targets(model: Model) -> int:
 
 
 def name_group_column(n: int) -> str:
-    """Return the name of group column `n` in internal tables, which no other column has."""
+    """Return the name of group column `n` in internal tables; no other column has this name."""
     return f"sqlml_group_{n}"
 
 
 def name_placeholder_labels(model: Model) -> dict[str, str]:
-    """Map the names of label columns to SQL types; they hold NULL if the data has no labels."""
+    """Map the placeholder label columns, which are NULL if the data has no labels, to SQL types."""
     sql_types: Sequence[str] = [find_label_type(labels) for labels in model.program.labels]
     sql_types = sql_types or ["DOUBLE"] * count_targets(model)
     return {f"sqlml_no_label_{n}": sql_type for n, sql_type in enumerate(sql_types)}
@@ -305,7 +305,7 @@ class Subject:
         return tuple(f"target {t}" for t in range(self.targets))
 
     def note_more_targets(self) -> list[Note]:
-        """Return [a note about the targets beyond `MAX_TARGETS`], or [] if there are none."""
+        """Return a list with a note about targets beyond `MAX_TARGETS`, or [] if there are none."""
         note = note_left_out(self.targets - MAX_TARGETS, "more targets")
         return [Note(note)] if note else []
 
@@ -316,7 +316,7 @@ class Subject:
 
     @property
     def known_scores(self) -> Scores:
-        """The scores of a model that predicts something; do not use it for other models."""
+        """The scores, which must exist; only use this property if the model predicts something."""
         assert self.scores is not None
         return self.scores
 
@@ -333,7 +333,7 @@ class Subject:
         return _fetch_rows(self.tables.session.connection)
 
     def query_tables(self, template: str) -> list[dict[str, Any]]:
-        """Return the rows of an internal query, spelled with DuckDB's built-in functions only."""
+        """Return the rows of `template`, an internal query that only calls DuckDB's functions."""
         return self._run_query(spell_for_engine(template))
 
     def evaluate(self, function: str, **options: Any) -> list[dict[str, Any]]:
@@ -414,7 +414,7 @@ def load_subject(
 
 @contextmanager
 def _errors_in_user_text(source: str, data: str) -> Iterator[None]:
-    """Make errors in an internal query around `source` point into `data`, which the user wrote."""
+    """Make errors in an internal query that contains `source` point into `data`, the user's SQL."""
     try:
         yield
     except SqlmlError as error:
@@ -434,7 +434,7 @@ def _to_tuple(names: str | Sequence[str] | None) -> tuple[str, ...]:
 
 
 def _find_column(name: str, columns: Mapping[str, str]) -> str:
-    """Return the column that has this name, ignoring case; raise BindError if there is none."""
+    """Return the column called `name`, ignoring case; raise BindError if no column matches."""
     find_column_type(name, columns)
     return name if name in columns else next(c for c in columns if fold(c) == fold(name))
 

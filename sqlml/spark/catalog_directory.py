@@ -36,7 +36,7 @@ FORMAT = 1
 """Version of the index format. A later version of sqlml must read all earlier formats."""
 
 RETAINED_INDEXES = 10
-"""How many of the newest indexes are kept, including the current one."""
+"""The number of newest indexes that are kept, including the current one."""
 
 
 class Directory:
@@ -52,7 +52,7 @@ class Directory:
         return max(self._list_numbers(), default=0)
 
     def index(self, number: int) -> dict[str, Any]:
-        """Read index `number`: a map from each table to its rows, as dicts."""
+        """Read index `number`; return a map from each table's name to its rows, which are dicts."""
         path = f"{self.location}/{_index_path(number)}"
         content = self._files.read(_index_path(number))
         if content is None:
@@ -77,7 +77,7 @@ class Directory:
         if not self._files.add(_index_path(number), content):
             return False
         if self.newest() >= number + RETAINED_INDEXES:
-            # Other sessions had already written and removed an index of this number.
+            # Other sessions have already written and removed an index with this number.
             self._files.remove(_index_path(number))
             return False
         for digest, program in self._added.items():  # another session may have removed the file
@@ -100,7 +100,7 @@ class Directory:
         return f"{self.location}/{_program_path(digest)}"
 
     def add_program(self, digest: str, content: bytes) -> None:
-        """Store a Program to which the next index will refer."""
+        """Store a Program that the next index will refer to."""
         self._added[digest] = content
         self._files.add(_program_path(digest), content)
 
@@ -144,7 +144,7 @@ def _index_path(number: int) -> str:
 
 
 class FilePrograms:
-    """The Programs of a catalog directory by hash; `loaded` caches those of this session."""
+    """The Programs of a catalog directory by hash; `loaded` caches Programs for this session."""
 
     def __init__(self, directory: Directory, loaded: Loaded) -> None:
         self._directory = directory
@@ -179,7 +179,7 @@ class FilePrograms:
         return self._directory.program_bytes(digest) or 0
 
     def collect(self, digests: list[str], schema: str) -> None:
-        """Do nothing: `Directory` removes a Program with the last index that refers to it."""
+        """Do nothing: `Directory` removes Programs together with the last index that uses them."""
 
 
 _ATTEMPTS = 20
@@ -241,7 +241,7 @@ class Mirror(Connection):
             self._loaded_number = newest
 
     def _load(self, tables: dict[str, Any] | None) -> None:
-        """Replace the tables by those of an index, or remove them if there is no index (None)."""
+        """Replace the catalog with `tables` of an index, or remove it if `tables` is None."""
         execute = self.native.execute
         execute("BEGIN TRANSACTION")
         try:
@@ -279,7 +279,7 @@ class Mirror(Connection):
 
     @contextmanager
     def _without_reading(self) -> Iterator[None]:
-        """Keep reads in the block from loading a newer index, which would replace the tables."""
+        """Keep reads in the block from loading a newer index, which would replace all tables."""
         self._is_reading_paused = True
         try:
             yield

@@ -40,7 +40,7 @@ class LocalFiles:
         return content
 
     def size(self, path: str) -> int | None:
-        """Return the size of a file in bytes, or None if it is missing or not regular."""
+        """Return the size of a file in bytes, or None if it is missing or not a regular file."""
         status: os.stat_result | None = self._read(path, os.stat)
         return status.st_size if status is not None and stat.S_ISREG(status.st_mode) else None
 
@@ -61,7 +61,7 @@ class LocalFiles:
             return file.read()
 
     def add(self, path: str, content: bytes) -> bool:
-        """Write a new file by linking a complete temporary one; return False if `path` exists."""
+        """Write a temporary file, and link it as `path`; return False if `path` already exists."""
         target_path = self._folder / path
         try:
             target_path.parent.mkdir(parents=True, exist_ok=True)
@@ -136,7 +136,7 @@ class HadoopFiles:
             stream.close()
 
     def add(self, path: str, content: bytes) -> bool:
-        """Write a new file by renaming a complete temporary one; return False if `path` exists."""
+        """Write a temporary file, and rename it to `path`; return False if `path` exists."""
         target_path = self._path(path)
         temporary_path = self._hadoop.Path(target_path.getParent(), f".{uuid4().hex}.new")
         try:
@@ -185,7 +185,7 @@ def open_files(folder: str, spark: SparkSession) -> Files:
 
 
 def _open_without_waiting(path: str, flags: int) -> int:
-    """Open a file; if it is a pipe, do not wait until a process writes to it."""
+    """Open a file; if it is a pipe, do not wait until another process writes to the pipe."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def insert_literals(sql: str, values: Any) -> str:
-    """Replace the parameters of `sql` by literals of `values`.
+    """Replace the parameters of `sql` with literals of `values`.
 
     `values` is a sequence for `?` parameters and a mapping for `:name` parameters.
 
@@ -29,7 +29,7 @@ def insert_literals(sql: str, values: Any) -> str:
     ("SELECT 'a?', 1.5D", "SELECT 'it\\\\'s'")
     """
     if not values and not classify_text(sql, SPARK.name).concerns_models:
-        return sql  # Spark itself reports missing values.
+        return sql  # Spark reports the missing values.
     is_named = isinstance(values, Mapping)
     edits = []
     position = 0
@@ -93,7 +93,7 @@ def literal(value: Any) -> str:
 
 
 class SparkHost:
-    """The files and rows of a SparkSession as a `Host`; plain paths are on the driver's machine."""
+    """Implements `Host` with a SparkSession; plain paths are files of the driver's machine."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark

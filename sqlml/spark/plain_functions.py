@@ -32,7 +32,7 @@ from sqlml.udfs.spark.engine import SparkEngine
 
 
 class SparkQueries(PlanCache):
-    """The plans of one SparkSession's queries, and the functions that they call."""
+    """The plans of one SparkSession's queries, and the functions that these queries call."""
 
     def __init__(self, engine: SparkEngine, catalog: Catalog, lookup: Lookup, host: Host) -> None:
         context = replace(
@@ -88,21 +88,21 @@ class PlainFunctions:
         self._directory = directory
 
     def make_all(self) -> None:
-        """Make the functions of all models, or of none if there are more than `MAX_MODELS`."""
+        """Make the functions of all models, unless there are more than `MAX_MODELS` models."""
         all_names = self._catalog.names()
         _open_sessions[self._directory] += 1
         for name in all_names if len(all_names) <= MAX_MODELS else ():
             self._update(name, all_names)
 
     def refresh(self, name: str) -> None:
-        """Update the functions of model `name` and of models that share function names with it."""
+        """Update the functions of model `name`, and of models that share function names with it."""
         all_names = self._catalog.names()
         self._update(name, all_names)
         for rival in find_rivals(name, all_names):
             self._update(rival, all_names)
 
     def release(self) -> None:
-        """Let sessions on other directories replace the functions: this session is closed."""
+        """Let sessions on other directories replace the functions, since this session is closed."""
         _open_sessions[self._directory] -= 1
 
     def _update(self, name: str, all_names: Sequence[str]) -> None:
@@ -119,8 +119,9 @@ class PlainFunctions:
     def _make(self, model: Model, all_names: Sequence[str]) -> None:
         """Make the functions of a model's default version, and drop those that it cannot have.
 
-        A model that reads lists or maps has no functions. If two of `all_names` would have
-        functions of the same name, neither gets it. `_may_replace` protects functions of others.
+        A model that reads lists or maps has no functions. If two models in `all_names` would have
+        functions of the same name, neither model gets that function. `_may_replace` protects the
+        functions of other owners.
         """
         other_names = [fold(name) for name in all_names if fold(name) != fold(model.name)]
         taken_names = {f"{function}_{name}" for name in other_names for function in OUTPUTS_OF}
@@ -140,7 +141,7 @@ class PlainFunctions:
         return json.dumps({"sqlml": self._directory, "model": fold(model)})
 
     def _create(self, function: str, model: Model) -> bool:
-        """Create the function `function` of a model; return False if that is not possible."""
+        """Create the function that calls `function` of a model; return False if it cannot exist."""
         if not any(output in model.program.outputs for output in OUTPUTS_OF[function]):
             return False
         types = {feature.name: SPARK.type(_TYPES[feature.kind]) for feature in model.features}
@@ -180,7 +181,7 @@ def find_rivals(name: str, model_names: Sequence[str]) -> list[str]:
 def _may_replace(owner: str, existing_owner: str) -> bool:
     """Return whether `owner` may replace a function of `existing_owner`.
 
-    It may if they are equal, or if no session is open on the directory of `existing_owner`.
+    It may if both owners are equal, or if no session is open on the directory `existing_owner`.
     """
     if existing_owner == owner:
         return True

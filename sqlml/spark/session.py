@@ -135,7 +135,7 @@ class SparkSession(ModelMethods["pyspark.sql.DataFrame"]):
         Args:
             query: one or more statements.
             args: values of the parameters: a list for `?`, a dict for `:name`.
-            kwargs: Spark's own: values for `{name}` in a query that calls no models.
+            kwargs: as in Spark: values for `{name}` in a query that calls no models.
 
         Raises:
             BackendError: the SparkSession has been stopped.
@@ -155,7 +155,7 @@ class SparkSession(ModelMethods["pyspark.sql.DataFrame"]):
     execute = sql
 
     def explain(self, query: str, args: Any = None) -> str:
-        """Return the model plan of a query, followed by Spark's own plan, as text.
+        """Return the model plan of a query, followed by Spark's plan, as text.
 
         Args:
             query: one query; it need not begin with EXPLAIN.
@@ -198,7 +198,7 @@ class SparkSession(ModelMethods["pyspark.sql.DataFrame"]):
         self._mirror.native.close()
 
     def _calling(self) -> AbstractContextManager[object]:
-        """Return a lock, so that only one thread at a time uses the catalog and makes plans."""
+        """Return a lock that lets only one thread at a time use the catalog and make plans."""
         return self._lock
 
     def _before_change(self) -> None:
@@ -260,7 +260,7 @@ class SparkSession(ModelMethods["pyspark.sql.DataFrame"]):
 
 
 def _parse(query: str, args: Any) -> tuple[Statement, ...]:
-    """Parse `query` to statements, after replacing its parameters by the values in `args`."""
+    """Parse `query` to statements, after replacing its parameters with the values in `args`."""
     sql = insert_literals(query, args)
     return classify_text(sql, SPARK.name).statements or (Query(sql),)
 
@@ -300,7 +300,7 @@ _ARROW_BACKED = ("spark.plugins", "spark.sql.extensions", "spark.sql.cache.seria
 
 
 def _prefer_rows(conf: Any) -> None:
-    """Make Spark send rows instead of columns to Python, unless one of these settings is set.
+    """Make Spark send rows instead of columns to Python, unless `conf` asks for Arrow columns.
 
     Spark 4.3 reads the columns of its Parquet reader value by value, so a query takes 25% longer
     than with rows (docs/spark.md).

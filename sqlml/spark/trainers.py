@@ -73,7 +73,7 @@ class SparkTrainers:
             return _forget_positions(train_estimator(host, _FETCHED, estimator, request))
 
     def read_held_out(self, query: str, trained: TrainedModel, model: Model) -> Part:
-        """Return the rows that training held out; `query` is unused, as Spark has no TRANSFORM."""
+        """Return the rows that training held out, which `trained` reads; `query` is not used."""
         assert trained.held_out_rows is not None
         return trained.held_out_rows()
 
@@ -93,7 +93,7 @@ class SparkTrainers:
 
 
 def _forget_positions(trained: TrainedModel) -> TrainedModel:
-    """Remove the position column of a random split, which each training adds to its rows."""
+    """Remove the column of a random split from `trained`, since each training adds it again."""
     is_random = trained.split.method == "random"
     return replace(trained, split=replace(trained.split, column=None)) if is_random else trained
 
@@ -103,7 +103,7 @@ _FETCHED = "SELECT * FROM sqlml_fetched"
 
 @contextmanager
 def _fetch_rows(rows: DataFrame, model: str) -> Iterator[DuckDBHost]:
-    """Fetch `rows` into a DuckDB database in memory, whose host runs the query `_FETCHED`.
+    """Fetch `rows` into a DuckDB database in memory; yield its host, which runs `_FETCHED`.
 
     `model` is the name of the model in messages.
     """
@@ -159,7 +159,7 @@ class _Training:
         self._rows = training_rows.SparkRows(rows, request)
 
     def train(self, start: float) -> TrainedModel:
-        """Choose the columns, split the rows, train, and measure; `start` is when work began."""
+        """Choose columns, split the rows, train, compute metrics; `start` is when work began."""
         import pyspark
 
         request, rows, columns = self._request, self._rows, self._rows.columns
@@ -210,7 +210,7 @@ class _Training:
         )
 
     def _count_workers(self, rows: int) -> int:
-        """Return the number of workers: as requested, or one per executor, but at most `rows`."""
+        """Return the requested number of workers, or by default, one per executor up to `rows`."""
         requested = self._request.num_workers
         if requested is not None:
             if 1 <= requested <= rows:
@@ -228,7 +228,7 @@ class _Training:
         workers: int,
         holds_out: bool,
     ) -> Any:
-        """Train on the `learned_columns` among `features`; return a plain XGBoost estimator."""
+        """Train on the `features` that are `learned_columns`; return a plain XGBoost estimator."""
         from xgboost import spark as xgboost_spark
 
         request, log = self._request, self._log

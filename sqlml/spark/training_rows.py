@@ -37,7 +37,7 @@ POSITION = "sqlml_place"
 
 
 def add_positions(rows: DataFrame, request: Request) -> tuple[DataFrame, Request]:
-    """Add the column `POSITION` for a random split to the rows, and name it in the request.
+    """For a random split, add the column `POSITION` to the rows, and its name to the request.
 
     All models of a query then hold out the same rows, whether executors or the driver train them.
     """
@@ -65,8 +65,8 @@ def add_positions(rows: DataFrame, request: Request) -> tuple[DataFrame, Request
 class SplitRows:
     """Labelled rows for XGBoost; the BOOLEAN column `HELD_OUT` marks the rows that are held out.
 
-    `fitted` and `held_out` are row counts. `rescued` are the classes that only held-out rows would
-    have; all their rows are fitted instead.
+    `fitted` and `held_out` are row counts. `rescued` lists the classes of which all rows would be
+    held out; these rows are fitted instead.
     """
 
     frame: DataFrame
@@ -79,7 +79,7 @@ class SparkRows:
     """The rows of a DataFrame, whose statistics, categories and classes `measure` reads.
 
     columns: the columns to learn from. statistics: the statistics of each feature. labelled: the
-    number of rows with a label; `unlabelled` is the number without one. names: the sorted
+    number of rows with a label. unlabelled: the number of rows without one. names: the sorted
     categories of each column that has few enough categories. classes: the classes of the label;
     None for a regression.
     """
@@ -226,7 +226,7 @@ class SparkRows:
         return self._functions.coalesce(number.cast("double"), self._functions.lit(float("nan")))
 
     def _build_code(self, value: Column, names: Sequence[Any]) -> Any:
-        """Build a column with the index of `value` in `names`, or NaN if it is not in the list."""
+        """Build a column with the index of `value` in `names`, or NaN if `names` lacks `value`."""
         F = self._functions
         if not names:
             return F.lit(float("nan"))
@@ -234,7 +234,7 @@ class SparkRows:
         return F.when(position > 0, (position - 1).cast("double")).otherwise(F.lit(float("nan")))
 
     def split(self, features: Sequence[TrainingColumn], split: Split) -> SplitRows:
-        """Split the labelled rows into rows to fit and rows to hold out, as `split` says."""
+        """Split the labelled rows into rows to fit and rows to hold out, according to `split`."""
         F, key = self._functions, self._functions.col(HELD_OUT)
         frame = self._assemble(features)
         if split.method == "none":
@@ -259,7 +259,7 @@ class SparkRows:
         return SplitRows(frame, rescued, frame.count() - held_out, held_out)
 
     def _assemble(self, features: Sequence[TrainingColumn]) -> DataFrame:
-        """Select codes, label and weight of the labelled rows; `HELD_OUT` is the split's column."""
+        """Select codes, label, weight and the split's column (`HELD_OUT`) of the labelled rows."""
         F, request = self._functions, self._request
         label = self._build_label()
         codes = [self._build_feature(column).alias(f"f{n}") for n, column in enumerate(features)]
@@ -274,7 +274,7 @@ class SparkRows:
         return rows.select(*codes, y.alias(LABEL), weight.alias(WEIGHT), key.alias(HELD_OUT))
 
     def _mark_last(self, frame: DataFrame, split: Split) -> Any:
-        """Mark the last rows to hold out, ordered by `HELD_OUT`, the split's column, NULL last."""
+        """Build the condition for the rows to hold out: the last by `HELD_OUT`, with NULL last."""
         F, key = self._functions, self._functions.col(HELD_OUT)
         count = frame.count()
         num_trained = split.count_trained(count)

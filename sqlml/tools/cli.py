@@ -118,7 +118,7 @@ def demo(arguments: Sequence[str]) -> int:
 
 
 def native(arguments: Sequence[str]) -> int:
-    """Run `sqlml native`: report the state of native functions, or remove what was installed."""
+    """Run `sqlml native`: report the state of native functions, or remove the installed files."""
     from sqlml.udfs.duckdb.native import extension
 
     parser = argparse.ArgumentParser(
@@ -194,7 +194,7 @@ def _make_report_parser() -> argparse.ArgumentParser:
 
 
 def _find_write_error(path: Path) -> int | None:
-    """Return the errno if a file cannot be written, as a check before a long report, or None."""
+    """Return the errno if writing `path` would fail, otherwise None; run before a long report."""
     if path.is_dir():
         return errno.EISDIR
     if not path.parent.is_dir():
@@ -236,7 +236,7 @@ def _compile_kernels() -> int:
 
 
 def _install_functions() -> int:
-    """Install native functions unless they are switched off; return the exit status."""
+    """Install native functions unless the user has disabled them; return the exit status."""
     from sqlml.udfs.duckdb.native.extension import OFF, Unavailable, ensure_installed
 
     if os.environ.get(OFF) == "0":
@@ -326,7 +326,7 @@ def _run(arguments: list[str]) -> int:
             return prompt(shell) if sql is None else shell.run(sql, options.file or "")
         except Leave as leave:
             return leave.status
-        except BrokenPipeError:  # for example in `| head`: discard the rest
+        except BrokenPipeError:  # for example, `| head` has ended: discard the rest
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 1
 
@@ -344,7 +344,7 @@ def _suggest_command(database: str) -> str | None:
 
 
 def _read_sql(path: str | None) -> str | None:
-    """Read a file, or standard input if `path` is None; on failure, print it and return None."""
+    """Read a file, or standard input if `path` is None; return None after printing an error."""
     try:
         content = sys.stdin.buffer.read() if path is None else Path(path).read_bytes()
         return content.decode("utf-8-sig")

@@ -26,9 +26,10 @@ from sqlml.types import Array
 
 
 def compact(obj: dict[str, Any]) -> dict[str, Any]:
-    """Replace the lists of leaves and hash tables in `obj` by arrays, in place, to save memory.
+    """Convert lists of leaves and hash tables in `obj` to arrays, in place, to save memory.
 
-    The JSON parser calls this for each object. `read_document` rejects the lists that remain.
+    The JSON parser calls this for each object. `read_document` rejects lists that could not be
+    converted.
     """
     for name in ("leaf_values", "leaf_weights", "hash_map"):
         if isinstance(values := obj.get(name), list):
@@ -50,8 +51,8 @@ class CatBoostModel:
         categorical: maps each categorical column to the 32-bit hashes that splits test, int64.
         lookups: the statistics, which trees read as columns after the columns of the table.
         category_names: maps hashes to categories; files may state only some of the names.
-        class_of: the index of each output's class in `classes`.
-        threshold: a row whose probability is above it belongs to the second of two classes.
+        class_of: for each output, the index of its class in `classes`.
+        threshold: the probability above which a row belongs to the second of two classes.
     """
 
     written_by: str
@@ -130,7 +131,7 @@ def _convert_document(document: Any, is_file: bool) -> CatBoostModel:
 def _attach_lookups(
     trees: Ensemble, columns: Columns, ctr_data: Any, is_file: bool
 ) -> tuple[Ensemble, tuple[Lookup, ...]]:
-    """Build the look-ups of the statistics that trees read; renumber their columns to match."""
+    """Build the look-ups of the statistics that `trees` read; renumber these columns in `trees`."""
     used_columns = np.unique(trees.feature)
     statistic_indices = (used_columns[used_columns >= columns.count] - columns.count).tolist()
     if is_file:
@@ -176,7 +177,7 @@ def _read_scale_and_bias(scale_and_bias: Any, num_outputs: int | None) -> tuple[
 
 
 def _read_classes(params: Any, outputs: int) -> tuple[tuple[Any, ...] | None, tuple[int, ...]]:
-    """Return the class names in the order of the file, and the index of each output's class."""
+    """Return the class names in file order, and for each output, the index of its class."""
     if not params:
         return None, ()
     names: Sequence[Any] = params.get("class_names") or list(range(max(2, outputs)))
@@ -203,7 +204,7 @@ def _read_classes(params: Any, outputs: int) -> tuple[tuple[Any, ...] | None, tu
 
 
 def _read_class_of(indices: Sequence[Any], num_outputs: int, num_classes: int) -> tuple[int, ...]:
-    """Convert the class index of each output, which older files write as a float, to int."""
+    """Convert the class index of each output to int; older files store the index as a float."""
     is_valid = len(set(indices)) == len(indices) == num_outputs and all(
         type(n) in (int, float) and 0 <= n < num_classes and n == int(n) for n in indices
     )
@@ -223,7 +224,7 @@ def _read_threshold(value: Any) -> float | None:
 
 
 def _check_nesting(value: Any) -> None:
-    """Reject a deeply nested JSON string: CatBoost may parse it again, without a depth limit."""
+    """Reject deeply nested JSON in a string, which CatBoost may parse without a depth limit."""
     if isinstance(value, str) and value.count("[") + value.count("{") > 500:
         try:
             with suppress(ValueError):  # CatBoost also stops at invalid JSON.

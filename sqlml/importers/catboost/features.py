@@ -1,6 +1,6 @@
 """Read the features of a CatBoost model: its columns, the tests of its splits, and its statistics.
 
-A combination consists of the values of some categorical columns and the outcomes of some tests. A
+A combination consists of the values of some categorical columns and the results of some tests. A
 statistic of the target by category (CTR) has a number for each combination in the training rows.
 CatBoost finds a combination by its hash, and computes the number in float32 from counts of the
 training rows (catboost/libs/model/static_ctr_provider.cpp, online_ctr.h):
@@ -31,11 +31,11 @@ SHARES = frozenset({"Borders", "Buckets"})
 """Kinds of statistics that are the share of targets above a border, or between two borders."""
 
 MAX_EXACT_INTEGER = 1 << 53
-"""CatBoost misreads larger numbers without a decimal point."""
+"""The largest integer that CatBoost reads correctly without a decimal point."""
 _MAX_COUNT = (1 << 31) - 1
 _MAX_HASH = 0xFFFFFFFF
 _EMPTY_SLOT_HASH = (1 << 64) - 1
-"""CatBoost's mark of an empty slot in a hash table."""
+"""The value with which CatBoost marks an empty slot of a hash table."""
 
 
 def read_floats(values: Sequence[Any]) -> Array:
@@ -58,7 +58,7 @@ def check_index(value: Any) -> int:
 
 
 def read_hash(value: Any) -> int:
-    """Return a 32-bit hash as an unsigned number; documents may store it as a signed one."""
+    """Return a 32-bit hash as an unsigned number, although documents may store signed numbers."""
     if type(value) is not int or not -(1 << 31) <= value <= _MAX_HASH:
         raise ArtifactError(f"a hash of the CatBoost model is {value!r}")
     return value & _MAX_HASH
@@ -66,7 +66,7 @@ def read_hash(value: Any) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HashTable:
-    """Maps `hashes` of combinations, ascending int64 bit patterns, to float64 `counts` (k, m)."""
+    """The counts of k combinations: sorted `hashes`, int64 (k,), and `counts`, float64 (k, m)."""
 
     hashes: Array
     counts: Array
@@ -108,7 +108,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """The parts of a combination: indices of categorical columns of the table, and tests."""
+    """The parts of a combination: the indices of its categorical columns, and its tests."""
 
     categories: tuple[int, ...]
     tests: tuple[Split, ...]
@@ -118,7 +118,7 @@ class Projection:
 class Statistic:
     """A statistic with float32 parameters; `table` is the name of the table with its counts.
 
-    `target_border` is the index of the border of the target that `SHARES` compare with.
+    For `SHARES`, `target_border` is the index of the border with which targets are compared.
     """
 
     projection: Projection
@@ -136,7 +136,10 @@ class Statistic:
         return (share + self.shift) * self.scale
 
     def compute_all(self, table: HashTable, total: int) -> tuple[Array, Any]:
-        """Compute the statistic of each hash and of others; `COUNTERS` divide by `total`."""
+        """Return the statistic of each hash in `table`, and the statistic of any other hash.
+
+        Statistics in `COUNTERS` divide by `total`.
+        """
         counts = table.counts
         if self.kind in COUNTERS:
             _check_counts(counts.shape[1] == 1, counts)
@@ -163,9 +166,10 @@ def _check_counts(shape_ok: bool, counts: Array) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lookup:
-    """The statistics of one projection: `values`, float32 (k + 1, statistics).
+    """The statistics of one projection, whose `values` are float32 (k + 1, statistics).
 
-    Row i belongs to `hashes[i]`, ascending int64. The last row is for all other combinations.
+    Row i belongs to the combination `hashes[i]`; `hashes` are sorted, int64 (k,). The last row is
+    for all other combinations.
     """
 
     projection: Projection
@@ -173,7 +177,7 @@ class Lookup:
     values: Array
 
     def find_category_hashes(self) -> Array:
-        """Return the 32-bit hashes of a single categorical column; empty for other projections."""
+        """Return the 32-bit hashes if the projection is one categorical column, otherwise []."""
         if len(self.projection.categories) != 1 or self.projection.tests:
             return np.zeros(0, np.int64)
         hashes = (self.hashes.view(np.uint64) * _INVERSE_MULTIPLIER).view(np.int64)
@@ -181,13 +185,13 @@ class Lookup:
 
 
 _INVERSE_MULTIPLIER = np.uint64(pow(MULTIPLIER, -2, 1 << 64))
-"""Undoes the two multiplications in the hash of a combination with a single element."""
+"""Factor that undoes the two multiplications in the hash of a combination with one element."""
 
 
 def build_lookups(
     statistics: Sequence[Statistic], used_indices: Sequence[int], ctr_data: Mapping[str, Any]
 ) -> tuple[tuple[Lookup, ...], dict[int, int]]:
-    """Build a look-up per projection; also map each used index to its column in their values."""
+    """Build a look-up per projection; also map each used index to its column in all the values."""
     indices_by_projection: dict[Projection, list[int]] = {}
     for index in used_indices:
         indices_by_projection.setdefault(statistics[index].projection, []).append(index)
@@ -217,7 +221,7 @@ def _find_table(ctr_data: Mapping[str, Any], name: str) -> tuple[HashTable, int]
 
 
 def check_distinct_tables(options: Any) -> None:
-    """Reject two statistics of one type with different target borders, which share one name."""
+    """Reject statistics of one type with different target borders, which share a name in JSON."""
     params = options.get("cat_feature_params") if isinstance(options, Mapping) else None
     if not isinstance(params, Mapping):
         return
@@ -240,9 +244,8 @@ class Columns:
     """The columns that splits of a model can test.
 
     `floats` and `categories` map a column's number among the float or categorical columns to its
-    index in the table. For splits, the statistics follow the `count` columns of the table:
-    statistic k is column `count` + k. `category_names` maps hashes to the categories that the
-    document names.
+    index in the table. In splits, statistic k is column `count` + k, after the `count` columns of
+    the table. `category_names` maps hashes to the categories that the document names.
     """
 
     def __init__(self) -> None:
@@ -309,7 +312,7 @@ class Columns:
         return position
 
     def read_split(self, raw_split: Mapping[str, Any]) -> Split:
-        """Read a split, and check that it equals the test to which its split_index refers."""
+        """Read a split; reject it if it differs from the test to which its split_index refers."""
         split_type: Any = raw_split.get("split_type")
         index: Any = raw_split.get("split_index")
         tests = self._indexed_tests
@@ -362,7 +365,7 @@ class Columns:
         return Statistic(projection, ctr_type, name, border_index, *parameters)
 
     def _read_projection(self, elements: Any) -> Projection:
-        """Read a combination: categories, float tests and category tests, in hashing order."""
+        """Read a combination; sort its parts in hashing order: categories first, then tests."""
         categories, float_tests, category_tests = list[int](), list[Split](), list[Split]()
         for element in elements:
             element_type = element["combination_element"]
@@ -387,12 +390,12 @@ class Columns:
         return Projection(tuple(categories), (*float_tests, *category_tests))
 
     def find_tested_values(self) -> dict[int, Array]:
-        """Map each categorical column to the hashes that splits test, int64, in code order."""
+        """Map each categorical column to the int64 hashes that splits test, ordered by code."""
         return {column: np.array(list(codes), np.int64) for column, codes in self._codes.items()}
 
 
 def _read_number(feature: Mapping[str, Any], previous_columns: Mapping[int, Any]) -> int:
-    """Return a column's number, above `previous_columns`; any other order crashes CatBoost."""
+    """Return a column's number, which must be above the numbers of `previous_columns`."""
     number = check_index(feature["feature_index"])
     if number <= max(previous_columns, default=-1):
         raise ArtifactError("the columns of the CatBoost model are not in order")

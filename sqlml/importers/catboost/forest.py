@@ -142,7 +142,7 @@ def _read_nested_tree(tree: Mapping[str, Any], columns: Columns, nodes: _NodeBuf
 
 
 class _NodeBuffer:
-    """Collects the nodes of trees, and passes them to `collector` in batches to save memory."""
+    """Collects the nodes of trees, and passes batches of them to `collector` to save memory."""
 
     def __init__(self) -> None:
         self.collector = TreeCollector(np.dtype(np.float64))

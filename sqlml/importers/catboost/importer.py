@@ -83,7 +83,7 @@ def import_classifier(model: Any, frame: Frame) -> Outputs:
 
 
 def import_regressor(model: Any, frame: Frame) -> Outputs:
-    """Import CatBoostRegressor, which predicts the default prediction type of its loss function."""
+    """Import CatBoostRegressor, whose loss function determines what it predicts."""
     document = _read_model(model)
     links: dict[str, Link] = {"RawFormulaVal": "identity", "Exponent": "exp"}
     links["RMSEWithUncertainty"] = "variance"
@@ -91,7 +91,7 @@ def import_regressor(model: Any, frame: Frame) -> Outputs:
 
 
 def import_raw(model: Any, frame: Frame) -> Outputs:
-    """Import CatBoostRanker or CatBoost: raw values, or classes if the loss is a classifier's."""
+    """Import CatBoostRanker or CatBoost, which predicts raw values, or classes for some losses."""
     document = _read_model(model)
     if _find_loss(document).task != "regression":
         return import_saved_model(document, frame)
@@ -99,7 +99,7 @@ def import_raw(model: Any, frame: Frame) -> Outputs:
 
 
 def import_saved_model(model: CatBoostModel, frame: Frame) -> Outputs:
-    """Import a file like a CatBoostClassifier or CatBoostRegressor, depending on its loss."""
+    """Import a file as a CatBoostClassifier or a CatBoostRegressor, depending on its loss."""
     objective = _find_loss(model)
     if objective.task == "multilabel":
         return _import_multilabel(model, frame)
@@ -164,7 +164,7 @@ def _import_classes(model: CatBoostModel, frame: Frame, link: Link) -> Outputs:
 
 
 def _arrange_by_class(model: CatBoostModel, raw: Value, frame: Frame, num_classes: int) -> Value:
-    """Reorder raw values to one per class name; classes without training rows get -inf."""
+    """Arrange raw values in the order of the classes; classes without training rows get -inf."""
     b = frame.builder
     output_by_class = {i: k for k, i in enumerate(model.class_of or range(model.outputs))}
     if num_classes == model.outputs and list(output_by_class) == list(range(num_classes)):
@@ -238,7 +238,7 @@ def _find_integer_columns(model: CatBoostModel, frame: Frame) -> frozenset[int]:
 
 
 def _map_hashes_to_codes(hashes: Array) -> Combination:
-    """Make a look-up from each 32-bit hash to its index in `hashes`, and from all others to -1."""
+    """Make a look-up from 32-bit hashes to their index in `hashes`, or -1 if they are not in it."""
     signed = np.where(hashes >> 31, hashes - (1 << 32), hashes)
     keys = hash_combinations(signed[:, None] * 1.0, _FIRST_COLUMN)
     order = np.argsort(keys)
@@ -263,7 +263,7 @@ def _encode_column(frame: Frame, i: int, categories: tuple[str, ...], is_integer
 
 
 def _hash_column(frame: Frame, i: int, is_integer: bool) -> Value:
-    """Build the hashes of column `i`, float64 (n, 1); scoring rejects NULL, as CatBoost does."""
+    """Build the hashes of column `i`, float64 (n, 1); like CatBoost, scoring rejects NULL."""
     b, name = frame.builder, frame.names[i]
     check_attrs = {"features": (name,), "allow_nan": False, "step": STEP}
     if not is_integer:
@@ -310,17 +310,18 @@ def _compute_statistics(
 
 
 COMMON_INTEGERS = range(-1000, 65_536)
-"""Integers whose hashes are always compared with hashes that have no name."""
+"""Integers whose hashes are always compared with the hashes of unnamed categories."""
 
 LONG_DIGITS, MIN_HASHES = (5, 6), 3
 """Integers of LONG_DIGITS digits are also compared if a column has at least MIN_HASHES hashes.
 
-The hash of another string is that of such an integer in one of 4,000 cases, so one is not enough.
+The hash of any other string equals that of such an integer in one of 4,000 cases, so a single match
+proves nothing.
 """
 
 
 def _find_names(hashes: Iterable[int], category_names: Mapping[int, str]) -> tuple[str, ...] | None:
-    """Return the category of each hash: its name, or an integer; None if a hash has neither."""
+    """Return the category of each hash, a name or an integer; None if a hash matches neither."""
     hashes = list(hashes)
     if all(h in category_names for h in hashes):
         return tuple(category_names[h] for h in hashes)
@@ -337,7 +338,7 @@ def _find_names(hashes: Iterable[int], category_names: Mapping[int, str]) -> tup
 
 
 def _are_all_integers(hashes: Iterable[int], category_names: Mapping[int, str]) -> bool:
-    """Return whether `hashes` is not empty and belongs to integers only."""
+    """Return whether `hashes` is not empty, and all categories with these hashes are integers."""
     names = _find_names(hashes, category_names) or ()
     return len(names) > 0 and all(map(_INTEGER_NAME.fullmatch, names))
 
@@ -353,7 +354,7 @@ def _hash_common_integers() -> dict[int, int]:
 
 @lru_cache(maxsize=1)
 def _hash_long_integers() -> tuple[Array, Array]:
-    """Return the sorted hashes of all integers with LONG_DIGITS digits, and their integers.
+    """Return the sorted hashes of all integers with LONG_DIGITS digits, and these integers.
 
     The hash is the lower half of CityHash64 of 4 to 7 characters, vectorized (`ir/hashes.py`).
     """

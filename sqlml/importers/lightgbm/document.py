@@ -215,7 +215,7 @@ def _read_outputs(header: Mapping[str, str], objective: tuple[str, ...]) -> int:
 
 
 def _check_line(line: str, key: str, value: str, tree: Mapping[str, str]) -> None:
-    """Check a line that follows the entries `tree`; LightGBM ends a tree at a blank line."""
+    """Check a line after the entries in `tree`; only blank lines may follow a blank line."""
     if not line:
         return
     # Python accepts numbers that LightGBM rejects: underscores, and digits outside ASCII.
@@ -225,7 +225,7 @@ def _check_line(line: str, key: str, value: str, tree: Mapping[str, str]) -> Non
 
 
 def _read_tree(entries: Mapping[str, str], remaining_lines: Iterator[str]) -> dict[str, Any]:
-    """Parse the entries of a tree; `remaining_lines` show whether a damaged file is truncated."""
+    """Parse the entries of a tree; on errors, search `remaining_lines` to detect truncation."""
     try:
         float(entries.get("shrinkage", 1))
         num_leaves = int(entries["num_leaves"])
@@ -246,13 +246,13 @@ def _read_tree(entries: Mapping[str, str], remaining_lines: Iterator[str]) -> di
 
 
 def _looks_like_numbers(text: str, count: int) -> bool:
-    """Return whether `text` has the characters of `count` numbers; this is faster than parsing."""
+    """Return whether `text` looks like `count` numbers; for speed, only check its characters."""
     other_bytes = text.encode().translate(None, b"0123456789-+.e ")
     return text.count(" ") + 1 == count and not other_bytes.translate(None, b"infaINFA")
 
 
 def _join_trees(trees: Sequence[dict[str, Any]], num_features: int) -> Nodes:
-    """Concatenate the arrays of all trees, and check them; remove them from `trees` meanwhile."""
+    """Concatenate and check the arrays of all trees, removing them from `trees` to save memory."""
     leaf_counts = np.array([int(tree["num_leaves"]) for tree in trees], np.int64)
     if (leaf_counts < 1).any():
         raise ArtifactError("a tree of the LightGBM model has no leaves")
@@ -296,12 +296,12 @@ def _pop_and_join(
 ) -> Array:
     """Remove the array `name` from all trees, and return the concatenation.
 
-    Each array must have an entry per inner node, or with `per_leaf`, an entry per leaf.
+    Each array must have an entry per inner node, or if `per_leaf` is true, an entry per leaf.
     """
     arrays = [np.zeros(0, np.int32 if name in _INTEGER_KEYS else np.float64)]
     for tree, num_leaves in zip(trees, leaf_counts, strict=True):
         size = num_leaves if per_leaf else num_leaves - 1
-        # A tree of one leaf has no entries for inner nodes, or empty ones.
+        # In a tree of one leaf, the entries of inner nodes are missing or empty.
         array = tree.pop(name) if size else arrays[0]
         if len(array) != size:
             raise ArtifactError(f"a tree has {len(array)} entries of {name}, not {size}")
@@ -325,7 +325,7 @@ def _read_linear_leaves(
 ) -> LinearLeaves | None:
     """Read the linear models of the leaves, or return None if no tree has any.
 
-    The leaves of other trees get their value as the constant, and no terms.
+    In a tree without linear models, the constant of a leaf is its value, and it has no terms.
     """
     if not any(int(tree.get("is_linear", "0")) for tree in trees):
         return None
@@ -361,7 +361,7 @@ def _read_linear_leaves(
 
 
 def _is_readable(number: float) -> bool:
-    """Return whether LightGBM can parse a number of a linear model: not subnormal or infinite."""
+    """Return whether LightGBM can parse `number`, which must not be subnormal or infinite."""
     return number == 0 or _MIN_NORMAL <= abs(number) < float("inf")
 
 
@@ -392,7 +392,7 @@ def _read_category_sets(
 
 
 def _check_parameters(trailing_lines: Sequence[str]) -> None:
-    """Check the lines between the markers of the parameters: LightGBM expects "[name: value]"."""
+    """Check that each line between the parameter markers is "[name: value]", as in LightGBM."""
     markers = ["parameters:", "end of parameters"]
     present_markers = [line for line in trailing_lines if line in markers]
     if not present_markers:

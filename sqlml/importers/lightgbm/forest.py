@@ -36,7 +36,7 @@ PLAIN, ZERO_MISSING, TRUNCATED = 0, 1, 2
 class Forest:
     """An Ensemble over `columns`: pairs (feature, treatment), sorted by treatment.
 
-    If leaves have linear models, the outputs are the leaf index that a row reaches in each tree.
+    If leaves have linear models, the outputs are the indices of the leaves that a row reaches.
     """
 
     ensemble: Ensemble
@@ -46,7 +46,7 @@ class Forest:
 def build_forest(
     nodes: Nodes, num_features: int, num_outputs: int, encoded_features: frozenset[int]
 ) -> Forest:
-    """Build the Ensemble; `encoded_features` contain only codes or NaN and need no truncation."""
+    """Build the Ensemble; `encoded_features` only hold codes or NaN, so they are not truncated."""
     is_categorical = (nodes.decision & 1).astype(bool)
     default_left = (nodes.decision & 2).astype(bool)
     missing_type = (nodes.decision >> 2) & 3
@@ -93,7 +93,7 @@ def _build_raw_trees(
     roots = starts.astype(np.int32)
     first_inner = np.repeat(roots, inner_counts)
     first_leaf = np.repeat(roots + inner_counts.astype(np.int32), leaf_counts)
-    # The index of each inner node and of each leaf of the file among all nodes.
+    # These are the indices, among all nodes, of the file's inner nodes and of its leaves.
     inner_positions = first_inner + _concatenate_ranges(inner_counts)
     leaf_positions = first_leaf + _concatenate_ranges(leaf_counts)
 

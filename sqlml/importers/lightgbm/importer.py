@@ -52,7 +52,7 @@ Scores are compared instead of probabilities, so labels do not depend on the las
 class _ScaledObjective:
     """An objective with its options.
 
-    `scale` multiplies scores before a sigmoid. `is_squared` squares them to undo reg_sqrt."""
+    Scores are multiplied by `scale` before a sigmoid, and squared if `is_squared` (reg_sqrt)."""
 
     name: str
     objective: Objective
@@ -112,7 +112,7 @@ def import_regressor(model: Any, frame: Frame) -> Outputs:
 
 
 def import_saved_model(model: LightGBMModel, frame: Frame) -> Outputs:
-    """Import a model with all its iterations; a classifier gets the labels 0 ... k-1."""
+    """Import a model with all its iterations; if it is a classifier, its labels are 0 ... k-1."""
     if _ScaledObjective.parse(model.objective).objective.task == "regression":
         return _import_regression(model, frame)
     return _import_classes(model, frame, Labels("int64", tuple(range(max(model.outputs, 2)))))
@@ -175,7 +175,7 @@ def _average_trees(model: LightGBMModel, frame: Frame, score: Value) -> Value:
 
 
 def _compute_score(model: LightGBMModel, frame: Frame) -> Value:
-    """Build the raw scores, the sum of the trees, float64 (n, K)."""
+    """Build the raw scores, float64 (n, K): the sums of the trees."""
     boosters.check_width(frame, model.features, "LightGBM")
     categories = _assign_categories(model)
     forest = build_forest(model.nodes, model.features, model.outputs, frozenset(categories))
@@ -209,7 +209,7 @@ def _add_linear_leaves(
 ) -> Value:
     """Build the sum of the linear models in the leaves that a row reaches, tree by tree.
 
-    `exit_leaves` has the index of the leaf of each tree. The models read |x| <= ZERO as 0.
+    `exit_leaves` has the index of the leaf in each tree. The linear models read |x| <= ZERO as 0.
     """
     b, used_features = frame.builder, np.unique(linear.feature)
     x = _read_columns(frame, used_features.tolist() or [0], categories)
@@ -236,11 +236,11 @@ def _read_columns(frame: Frame, features: list[int], categories: dict[int, Array
 
 
 def _assign_categories(model: LightGBMModel) -> dict[int, Array]:
-    """Map each feature that was a pandas category column to its categories.
+    """Map the index of each feature that was a pandas category column to its categories.
 
-    LightGBM stores the lists of categories in the order of these columns, but not the columns. They
-    are the categorical features, and features with ordered categories, which LightGBM treats as
-    numbers.
+    LightGBM stores the lists of categories in the order of these columns, but not which columns
+    they are. The columns are the categorical features, and features with ordered categories, which
+    LightGBM treats as numbers.
     """
     category_lists, features = model.categories, list(model.categorical)
     if len(category_lists) > len(features):
@@ -261,7 +261,7 @@ def _assign_categories(model: LightGBMModel) -> dict[int, Array]:
 
 
 def _could_be_codes(info: str, num_codes: int) -> bool:
-    """Return whether a feature with the range or categories `info` could be codes < `num_codes`."""
+    """Return whether a feature with the entry `info` may hold codes that are below `num_codes`."""
     if info == "none":
         return True
     try:

@@ -98,7 +98,7 @@ def read_onnx(content: bytes) -> OnnxModel:
 
 
 def read_proto(proto: Any, content: bytes | None = None) -> OnnxModel:
-    """Check an onnx.ModelProto, and convert it; `content` is its serialized form, if checked."""
+    """Check an onnx.ModelProto, and convert it; `content` is its bytes if they were checked."""
     try:
         if content is None:
             content = proto.SerializeToString()
@@ -136,9 +136,9 @@ def _convert_model(proto: Any, content: bytes) -> OnnxModel:
 
 
 def _find_fixed_rows(graph: Any) -> int | None:
-    """Return the number of rows that the inputs fix, or None if they leave it open or disagree.
+    """Return the number of rows that the inputs fix, or None if it is open or the inputs disagree.
 
-    A single axis may be the columns of one row, so it counts as the rows only if its length is 1.
+    An input with a single axis may be one row, so its length is the row count only if it is 1.
     """
     constants = {t.name for t in graph.initializer}
     shapes = [i.type.tensor_type.shape.dim for i in graph.input if i.name not in constants]
@@ -151,7 +151,7 @@ def _find_fixed_rows(graph: Any) -> int | None:
 
 
 def _open_row_axis(proto: Any, fixed_rows: int) -> Any:
-    """Return a copy of a ModelProto made for `fixed_rows` rows that accepts any number of rows."""
+    """Return a copy of `proto`, a model for `fixed_rows` rows, that accepts any number of rows."""
     copy = type(proto)()
     copy.CopyFrom(proto)
     del copy.graph.value_info[:]  # onnxruntime infers them again
@@ -205,7 +205,7 @@ def _check_order(model: OnnxModel) -> None:
 
 
 def _read_length(dim: Any) -> int | None:
-    """Return the length of an axis, or None if it is open; some converters write -1 for open."""
+    """Return the length of an axis, or None if it is open, which some converters write as -1."""
     return int(dim.dim_value) if dim.HasField("dim_value") and dim.dim_value != -1 else None
 
 

@@ -17,7 +17,7 @@ from sqlml.ir.builder import Value
 from sqlml.types import FLOATS, Array
 
 TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
-"""The values of post_transform; TreeEnsemble refers to them by index."""
+"""The values of post_transform; TreeEnsemble refers to a value by its index."""
 
 
 def read_post_transform(call: Call) -> str:
@@ -62,7 +62,7 @@ def _build_probit(call: Call, x: Value) -> Value:
 
 
 def _build_softmax_zero(call: Call, x: Value) -> Value:
-    """Build SOFTMAX_ZERO: a softmax in which scores up to 1e-7 count as 0 and stay close to 0."""
+    """Build SOFTMAX_ZERO, a softmax in which scores up to 1e-7 count as 0 and stay close to 0."""
     max_score = call.op("max", x, axis=1)
     is_nonzero = call.op("gt", call.op("abs", x), call.scalar(1e-7, x.type.dtype))
     exponential = call.op("exp", call.op("sub", x, max_score))
@@ -90,7 +90,7 @@ def expand_score(call: Call, score: Value, transform: str, may_be_negative: bool
 def build_argmax(call: Call, scores: Value, axis: int = 1) -> Value:
     """Build the index of the largest number along a column axis; the first of equal numbers wins.
 
-    As in onnxruntime, a NaN in the first column wins, and other NaN never do.
+    As in onnxruntime, a NaN wins if it is in the first column, and otherwise never.
     """
     dtype = scores.type.dtype
     if dtype not in FLOATS:
@@ -121,7 +121,7 @@ def _read_coefficients(call: Call, num_features: int, num_scores: int) -> tuple[
 
 
 def convert_linear_regressor(call: Call) -> Item:
-    """Convert LinearRegressor: x @ coefficients + intercepts, float32 (n, targets)."""
+    """Convert LinearRegressor to x @ coefficients + intercepts, float32 (n, targets)."""
     x = _read_float_table(call)
     num_targets = call.integer("targets", 1)
     weights, bias = _read_coefficients(call, x.type.width, num_targets)
@@ -146,7 +146,7 @@ def convert_linear_classifier(call: Call) -> tuple[Item, ...]:
 
 
 def convert_scaler(call: Call) -> Item:
-    """Convert Scaler: (x - offset) * scale, float32 (n, k)."""
+    """Convert Scaler to (x - offset) * scale, float32 (n, k)."""
     x = _read_float_table(call)
     for name, op in (("offset", "sub"), ("scale", "mul")):
         values = call.vector(name)
@@ -158,7 +158,7 @@ def convert_scaler(call: Call) -> Item:
 
 
 def convert_imputer(call: Call) -> Item:
-    """Convert Imputer: replace NaN, or another number that marks missing values, in each column."""
+    """Convert Imputer, which replaces NaN, or another number for missing values, in each column."""
     x = call.table(0)
     if x.dtype == "int64":
         fill_values = call.vector("imputed_value_int64s", "int64")
@@ -195,7 +195,7 @@ def convert_normalizer(call: Call) -> Item:
 
 
 def convert_binarizer(call: Call) -> Item:
-    """Convert Binarizer: 1 where x is above the threshold, otherwise 0, in the dtype of x."""
+    """Convert Binarizer, which returns 1 for x > threshold, otherwise 0, in the dtype of x."""
     x = call.rows(0)
     threshold = call.scalar(call.number("threshold", 0.0), x.dtype)
     return Rows(call.cast(call.op("gt", x.value, threshold), x.dtype), x.inner)

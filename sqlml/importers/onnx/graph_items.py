@@ -39,12 +39,12 @@ class Choice:
     values: Array
     inner: tuple[int, ...]
     cached_numbers: list[Value] = field(default_factory=list)
-    """The chosen numbers, as one Value, once `Call.numbers` has computed them."""
+    """The chosen numbers, if `Call.numbers` has already computed them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dims:
-    """The ONNX shape of a value that has rows, which has ROWS instead of the number of rows."""
+    """The ONNX shape of a value with rows; ROWS stands for the number of rows."""
 
     shape: tuple[int, ...]
 
@@ -73,7 +73,7 @@ class Call:
     column_names: Sequence[str]
     """The names of the model's columns, for messages."""
     fixed_rows: int | None = None
-    """The number of rows that the graph fixes; its constants may contain this number."""
+    """The number of rows that the graph fixes, or None; constants of the graph may contain it."""
 
     def item(self, i: int) -> Item:
         if i >= len(self.inputs) or (tensor := self.inputs[i]) is None:
@@ -90,7 +90,7 @@ class Call:
         return tensor.value
 
     def ints(self, i: int) -> list[int]:
-        """Return input `i`, which must be a constant tensor of integers, as a flat list."""
+        """Return input `i` as a flat list; it must be a constant tensor of integers."""
         value = self.const(i)
         if value.dtype.kind not in "iu" or value.size > 1 << 16:
             raise self.error(f"input {i} is {value.dtype}, not integers")
@@ -107,7 +107,7 @@ class Call:
         return x
 
     def numbers(self, tensor: Item) -> Rows:
-        """Convert `tensor` to numbers per row; a Choice of numbers is looked up in its table."""
+        """Convert `tensor` to numbers per row; if it is a Choice, look up the chosen numbers."""
         if isinstance(tensor, Choice):
             if tensor.values.dtype == object:
                 raise Uncovered("it computes with strings")
@@ -147,7 +147,7 @@ class Call:
         return np.asarray(value).astype(dtype)
 
     def vector_or_tensor(self, name: str) -> Array:
-        """Return attribute `name`_as_tensor as an array (k,), or `name` if there is no tensor."""
+        """Return attribute `name`_as_tensor, or if it is missing, `name`, as an array (k,)."""
         tensor = self.attr(f"{name}_as_tensor")
         return self.vector(name) if tensor is None else np.asarray(tensor).ravel()
 
@@ -165,12 +165,12 @@ class Call:
         return ArtifactError(f"operator {self.node.op}: {reason}")
 
     def axis(self, default: int, rank: int) -> int:
-        """Return attribute `axis` of a tensor with `rank` axes, as an index from the front."""
+        """Return attribute `axis` as an index from the front, for a tensor with `rank` axes."""
         axis = self.integer("axis", default)
         return axis + rank if axis < 0 else axis
 
     def axes(self, rank: int) -> list[int] | None:
-        """Return `axes`, an attribute or input 1, as indices from the front, or None if missing."""
+        """Return `axes`, an attribute or input 1, as indices from the front; None if missing."""
         axes: Any = self.attr("axes")
         if axes is None and self.optional_item(1) is not None:
             axes = self.ints(1)
@@ -189,7 +189,7 @@ class Call:
 def apply_to_grid(call: Call, tensor: Item, rearrange: Callable[[Array], Array]) -> Item:
     """Rearrange the elements of each row of `tensor` with the numpy function `rearrange`.
 
-    It maps an array (1, *inner) to an array (1, ...). A constant is passed to it as a whole.
+    `rearrange` maps an array (1, *inner) to an array (1, ...), but gets a constant as a whole.
     """
     if isinstance(tensor, Const):
         return Const(np.asarray(rearrange(tensor.value)))
@@ -206,13 +206,13 @@ def apply_to_grid(call: Call, tensor: Item, rearrange: Callable[[Array], Array])
 
 
 def apply_elementwise(call: Call, op: str, tensors: Sequence[Item] | None = None) -> Rows:
-    """Apply `op` to `tensors`, which are broadcast; they default to all inputs of the node."""
+    """Broadcast `tensors`, by default all inputs of the node, and apply `op` to them."""
     values, inner = align(call, tensors)
     return Rows(call.op(op, *values), inner)
 
 
 def align(call: Call, tensors: Sequence[Item] | None = None) -> tuple[list[Value], tuple[int, ...]]:
-    """Broadcast `tensors`, by default all inputs; also return their common shape after the rows."""
+    """Broadcast `tensors`, by default all inputs; also return their shape without the row axis."""
     tensors = [call.item(i) for i in range(len(call.inputs))] if tensors is None else tensors
     operands = [t.value if isinstance(t, Const) else call.numbers(t) for t in tensors]
     return row_tensors.broadcast_operands(call.builder, operands)

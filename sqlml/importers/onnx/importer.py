@@ -54,7 +54,7 @@ FUNCTIONS: Mapping[str, Function] = {
 
 
 def _fold_constants(call: Call) -> Item | None:
-    """Compute an operator on numeric constants; return None for other inputs or operators."""
+    """Compute an operator on numeric constants, or return None if that is not possible."""
     compute = NUMPY_FUNCTIONS.get(call.node.op)
     if compute is None or not call.inputs:
         return None
@@ -85,7 +85,7 @@ NUMPY_FUNCTIONS: Mapping[str, Callable[..., np.ndarray[Any, Any]]] = {
 def convert_graph(
     model: OnnxModel, builder: Builder, inputs: Mapping[str, Item], column_names: Sequence[str]
 ) -> dict[str, Item]:
-    """Convert the nodes of a graph in order; return the item of every named value of the graph.
+    """Convert the nodes of a graph in order; return the items of all its values by name.
 
     `inputs` maps the graph's inputs to their items. Messages use the names in `column_names`.
     Raises Uncovered if the IR cannot express an operator or its attributes.
@@ -118,8 +118,8 @@ MAX_FEATURES = 1 << 16
 def file_schema(model: OnnxModel) -> Schema:
     """Return the schema of an ONNX file, with a column for each number that it reads per row.
 
-    If the width of an input is open, the user may name any number of columns. The default names
-    cover the columns that the operators need, as far as these are known.
+    If the width of an input is open, the user may name any number of columns. By default, there are
+    names for the columns that the operators are known to need.
     """
     widened = probe.widen_inputs(model)
     open_ports = [p for p in model.inputs if probe.has_open_width(p)]
@@ -197,7 +197,7 @@ def _build_outputs(model: OnnxModel, items_by_name: Mapping[str, Item], b: Build
     if choice is None and scores and label is not None:
         class_keys = next((zipmap_keys[name] for name in scores if name in zipmap_keys), None)
         choice = _convert_to_choice(label, class_keys, b)
-        if choice is None:  # integers are numbers if the graph lists no labels
+        if choice is None:  # without a list of labels, integers are numbers
             score = next(iter(scores.values())).value
             numbers = {"label": label.value, "score": score}
             return Outputs({name: b.cast(value, "float64") for name, value in numbers.items()})

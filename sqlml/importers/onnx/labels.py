@@ -30,7 +30,7 @@ from sqlml.types import FLOATS, INTEGERS, Array, DType, Labels, dtype_of
 
 
 def read_class_values(call: Call, integer_name: str, string_name: str) -> Array:
-    """Return the distinct class labels: those of attribute `string_name`, else `integer_name`."""
+    """Return the distinct class labels from attribute `string_name`, or else `integer_name`."""
     names = call.texts(string_name)
     values = to_strings(names) if names else call.vector(integer_name, "int64")
     if len(set(values.tolist())) != values.size or not values.size:
@@ -39,7 +39,7 @@ def read_class_values(call: Call, integer_name: str, string_name: str) -> Array:
 
 
 def cast_labels(values: Array, dtype: DType) -> Array:
-    """Convert labels to `dtype` as Cast does; raise Uncovered if `dtype` cannot represent them."""
+    """Convert labels to `dtype` like ONNX's Cast; raise Uncovered if `dtype` cannot hold them."""
     if dtype == "string":
         if values.dtype != object and values.dtype.kind not in "iu":
             raise Uncovered(f"it converts {values.dtype} labels to strings")
@@ -60,7 +60,7 @@ _INTEGER = re.compile(r"-?[0-9]{1,18}")
 
 
 def find_class_list(node: GraphNode) -> Array | None:
-    """Return the class labels in the attributes of `node`, int64 or strings, or None."""
+    """Return the class labels in `node`'s attributes (int64 or strings), or None if missing."""
     for name in ("classlabels_strings", "classlabels_int64s", "classlabels_ints"):
         value = node.attrs.get(name)
         if isinstance(value, list) and value:
@@ -100,7 +100,7 @@ def index_labels(
 
 
 def _read_attribute(call: Call, prefix: str) -> Array | None:
-    """Return attribute `prefix`_int64s, _floats, _strings or _tensor, as an array (k,), or None."""
+    """Return the attribute `prefix`_int64s, _floats, _strings or _tensor (k,); None if missing."""
     for suffix, dtype in (("int64s", "int64"), ("floats", "float32")):
         if call.attr(f"{prefix}_{suffix}") is not None:
             return call.vector(f"{prefix}_{suffix}", dtype)
@@ -153,7 +153,7 @@ def _map_numbers_or_strings(call: Call, numbers: Array, strings: Array) -> Item:
 
 
 def _map_keys(call: Call, keys: Array, values: Array) -> Item:
-    """Map input 0 from `keys` to `values`, whose extra last entry is the default."""
+    """Map `keys` in input 0 to `values`, and other inputs to the extra last entry of `values`."""
     tensor = call.item(0)
     tensor = to_choice(call.builder, tensor) or tensor
     position_by_key: dict[object, int] = {}
@@ -198,7 +198,7 @@ def _split_columns(call: Call, tensor: Item, keys: Array) -> list[Value]:
 
 
 def _encode(call: Call, x: Value, categories: Array, count: int) -> Value:
-    """Build the index of `x` in `categories`, (n, 1): `count` for NaN, `count + 1` if unknown."""
+    """Build the index (n, 1) of `x` in `categories`: `count` for NaN, `count + 1` if unknown."""
     missing = call.builder.constant(np.array([count], np.int64))
     if not categories.size:
         if x.type.dtype not in FLOATS:
@@ -214,7 +214,7 @@ def _encode(call: Call, x: Value, categories: Array, count: int) -> Value:
 def convert_one_hot_encoder(call: Call) -> Item:
     """Convert OneHotEncoder to float32 (n, columns, categories).
 
-    An unknown category becomes zeros if attribute `zeros` is 1. Otherwise, scoring it fails.
+    An unknown category becomes zeros if attribute `zeros` is 1. Otherwise, it is an error.
     """
     tensor = call.item(0)
     strings = call.texts("cats_strings")
@@ -233,12 +233,12 @@ def convert_one_hot_encoder(call: Call) -> Item:
 
 
 def is_score_name(name: str) -> bool:
-    """Return whether an output is named like scores, as opposed to probabilities."""
+    """Return whether `name` is a name for an output of scores rather than probabilities."""
     return name.lower().startswith("score")
 
 
 def find_label_columns(names: Collection[str], labels: Sequence[Any]) -> list[str]:
-    """Return the output among `names` that skl2onnx named after each label ("s" or "i" + label).
+    """Return, for each label, the output in `names` that skl2onnx named "s" or "i" + label.
 
     Return [] unless every label has an output.
     """

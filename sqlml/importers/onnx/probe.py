@@ -33,7 +33,7 @@ def widen_inputs(model: OnnxModel, count: int | None = None) -> OnnxModel:
     """Return the model with the open widths of its inputs replaced by the widths that nodes need.
 
     `count` is the number of columns of all inputs together, if the user names them. If the width
-    of a single input remains unknown, this input gets the columns that are left over.
+    of a single input remains unknown, this input gets the remaining columns.
     """
     widths = {p.name: find_width_in_graph(model, p.name) for p in model.inputs if has_open_width(p)}
     if not widths:
@@ -135,7 +135,7 @@ def _find_width(node: GraphNode, position: int, constants: Mapping[str, Array]) 
 
 
 def _find_matrix_width(entries: Array | None, num_rows: int) -> Width:
-    """Return the number of columns of a matrix of `num_rows` rows, whose `entries` are one list."""
+    """Return the Width of a matrix with `num_rows` rows, whose `entries` are in a flat list."""
     if entries is None or num_rows < 1 or not len(entries) or len(entries) % num_rows:
         return Width(0, False)
     return Width(len(entries) // num_rows, True)
@@ -157,7 +157,7 @@ def count_features(port: Port) -> int:
 
 
 def split_frame(ports: Iterable[Port], frame: Frame) -> Iterator[tuple[Port, Frame]]:
-    """Yield each input with its columns, as the inputs divide the columns of `frame` in order."""
+    """Yield each input of `ports` with its columns: each takes the next columns of `frame`."""
     start = 0
     for port in ports:
         count = count_features(port)
@@ -177,7 +177,7 @@ def read_numbers(columns: Frame, port: Port) -> Value:
 
 
 def _require_exact(columns: Frame, port: Port, value: Value) -> Value:
-    """Add a check that `port.dtype` represents every number of `value`; return `value`."""
+    """Return `value` with a check that `port.dtype` can represent all its numbers."""
     b = columns.builder
     low, high = (0, 1) if port.dtype == "bool" else _INTEGER_RANGES[str(port.dtype)]
     clipped = b.op("minimum", value, b.constant(np.array([float(high)])))

@@ -35,7 +35,7 @@ def _make_unary(op: str, read_input: Callable[[Call, int], Rows] = Call.rows) ->
 
 
 def _read_floats(call: Call, i: int) -> Rows:
-    """Return input `i`; raise Uncovered unless it is floating-point numbers per row."""
+    """Return input `i`; raise Uncovered unless it has floating-point numbers for each row."""
     x = call.rows(i)
     if x.dtype not in FLOATS:
         raise Uncovered(f"it computes with {x.dtype}")
@@ -43,7 +43,7 @@ def _read_floats(call: Call, i: int) -> Rows:
 
 
 def _make_variadic(op: str) -> Function:
-    """Make a converter for Add, Sum, Max or Min, which combines the operands by `op` in order."""
+    """Make a converter for Add, Sum, Max or Min, which applies `op` to the operands in order."""
 
     def convert(call: Call) -> Item:
         operands, inner = align(call, [tensor for tensor in call.inputs if tensor is not None])
@@ -82,7 +82,7 @@ def _convert_pow(call: Call) -> Item:
 
 
 def _convert_power_of_constant(call: Call, base: Const) -> Item:
-    """Convert Pow with a constant base and an exponent per row, in the dtype of `base`."""
+    """Convert Pow with the constant `base` and an exponent per row, in the dtype of `base`."""
     operands, inner_shape = align(call)
     dtype = operands[0].type.dtype
     if dtype not in FLOATS:
@@ -193,7 +193,7 @@ def _make_reduction(reduce_axis: Callable[[Call, Value, int], Value]) -> Functio
 
 
 def _chain_operators(*ops: str) -> Callable[[Call, Value, int], Value]:
-    """Make a function that applies `ops` in order; those in `_REDUCTIONS` get the axis."""
+    """Make a function that applies `ops` in order; it passes the axis to those in `_REDUCTIONS`."""
 
     def apply(call: Call, x: Value, axis: int) -> Value:
         for op in ops:
@@ -215,7 +215,7 @@ def _build_mean(call: Call, x: Value, axis: int) -> Value:
 
 def _build_log_sum_exp(call: Call, x: Value, axis: int) -> Value:
     max_value = call.op("max", x, axis=axis)
-    # An infinite maximum would give NaN: inf - inf.
+    # With an infinite maximum, inf - inf would give NaN.
     is_finite = call.op("lt", call.op("abs", max_value), call.scalar(np.inf, x.type.dtype))
     shift = call.op("where", is_finite, max_value, call.scalar(0, x.type.dtype))
     exp_sum = call.op("sum", call.op("exp", call.op("sub", x, shift)), axis=axis)

@@ -78,7 +78,7 @@ def _convert_reshape(call: Call) -> Item:
         return Const(tensor.value.reshape(lengths))
     if not lengths or lengths[0] not in (ROWS, call.fixed_rows):
         raise Uncovered("it does not keep the rows")
-    # A -1 after the row axis stands for the length that is left over, so the row axis is 0.
+    # A -1 after the row axis stands for the remaining length, so the row axis is given as 0.
     inner = fill_shape(lengths[1:], math.prod(tensor.inner))
     return apply_to_grid(call, tensor, lambda grid: grid.reshape(1, *inner))
 
@@ -147,7 +147,7 @@ def _convert_gather(call: Call) -> Item:
 def look_up(call: Call, table: Array, indices: Item) -> Item:
     """Look up entries of a constant `table` (k, ...) by indices that are computed per row.
 
-    Return a Choice, which can become the label, if each row gets a single number or string.
+    If each row gets a single number or string, return a Choice, which can become the label.
     """
     choice = to_choice(call.builder, indices)
     size = len(table)
@@ -178,7 +178,7 @@ def look_up(call: Call, table: Array, indices: Item) -> Item:
 def to_choice(b: Builder, tensor: Item) -> Choice | None:
     """Convert `tensor` to a Choice, or return None if its possible values are unknown.
 
-    They are known for a Choice, and for a single argmax or comparison per row.
+    The values are known for a Choice, and for a single argmax or comparison per row.
     """
     if isinstance(tensor, Choice):
         return tensor
@@ -202,7 +202,7 @@ def _convert_gather_elements(call: Call) -> Item:
 
 
 def _normalize_index(call: Call, index: Value, size: int) -> Value:
-    """Convert indices into `size` entries to indices from the start; scoring rejects other ones."""
+    """Make negative indices count from the start; scoring rejects indices outside `size`."""
     if find_max_value(call.builder, index) < size:
         return index
     zero, size_value = call.scalar(0, "int64"), call.scalar(size, "int64")
@@ -215,7 +215,7 @@ def _normalize_index(call: Call, index: Value, size: int) -> Value:
 
 
 def find_max_value(b: Builder, index: Value) -> float:
-    """Return the largest possible value of an argmax or comparison, and infinity for others."""
+    """Return the largest possible `index` if it is an argmax or comparison, otherwise infinity."""
     while b.node(index).op in ("cast", "reshape", "select") and index.type.dtype in _EXACT_TYPES:
         index = b.value(b.node(index).inputs[0])
     node = b.node(index)
@@ -301,7 +301,7 @@ def _to_rows(call: Call, tensor: Item, like: Item) -> Rows:
         raise Uncovered("it joins a constant and labels")
     column = call.op("select", like.value, indices=np.zeros(1, np.int64))
     row = call.builder.constant(tensor.value.ravel().astype(like.dtype))
-    # Both branches are the constant: only the number of rows comes from `like`.
+    # Both branches are the constant, because only the number of rows comes from `like`.
     return Rows(call.op("where", call.op("eq", column, column), row, row), tensor.value.shape[1:])
 
 
@@ -323,7 +323,7 @@ def _convert_expand(call: Call) -> Item:
 
 
 def _expand_constant(call: Call, value: Array, shape: Dims) -> Item:
-    """Expand a constant to `shape`, whose first axis must be the rows; store one row, (1, ...)."""
+    """Expand a constant to `shape`, whose first axis must be the rows; return one row (1, ...)."""
     row_dim, *inner = shape.shape
     row = value.reshape((1,) * (len(shape.shape) - value.ndim) + value.shape)
     if row_dim != ROWS or ROWS in inner or row.shape[:1] != (1,):

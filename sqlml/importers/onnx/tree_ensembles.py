@@ -22,7 +22,7 @@ from sqlml.ir.trees import RawTrees, build_ensemble
 from sqlml.types import Array, DType
 
 LEQ, LT, GTE, GT, EQ, NEQ, MEMBER, LEAF = range(8)
-"""The modes of a node: a comparison, by its number in TreeEnsemble, or LEAF."""
+"""The modes of a node: a comparison, with the number that TreeEnsemble gives it, or LEAF."""
 _TESTS = ("LEQ", "LT", "GTE", "GT", "EQ", "NEQ", "MEMBER")
 _MODES = {"LEAF": LEAF, **{f"BRANCH_{test}": mode for mode, test in enumerate(_TESTS)}}
 
@@ -31,7 +31,7 @@ _MODES = {"LEAF": LEAF, **{f"BRANCH_{test}": mode for mode, test in enumerate(_T
 class Nodes:
     """The N nodes of all trees, inner nodes and leaves, as arrays (N,).
 
-    Node i of tree `tree[i]` compares feature `feature[i]` with `split[i]`, as `mode[i]` says.
+    Node i of tree `tree[i]` compares feature `feature[i]` with `split[i]`; `mode[i]` is the test.
     `true` and `false` are the indices of the children, -1 at a leaf. `roots` has the index of each
     tree's root. `sets` maps MEMBER nodes to the values that pass the test.
     """
@@ -48,7 +48,7 @@ class Nodes:
 
 
 def read_classic_nodes(call: Call, dtype: DType) -> tuple[Nodes, dict[tuple[int, int], int]]:
-    """Read the nodes of the older operators; also map each (tree id, node id) to its node index."""
+    """Read the nodes of an older operator; also map each (tree id, node id) to its node index."""
     tree = call.vector("nodes_treeids", "int64")
     node_count = tree.size
     modes = [_MODES.get(m, -1) for m in call.texts("nodes_modes")]
@@ -100,7 +100,7 @@ def _merge_chains(nodes: Nodes, split: Array) -> None:
 
     The nodes of a chain share their true branch. onnxmltools writes LightGBM's categorical splits
     this way. The first node becomes the MEMBER node, and the others are no longer reached. `split`
-    has the tested numbers in the dtype of the file.
+    has the numbers that nodes compare with, in the dtype of the file.
     """
     mode, feature, true, false = nodes.mode, nodes.feature, nodes.true, nodes.false
     is_equality = mode == EQ
@@ -183,7 +183,7 @@ def read_modern_nodes(call: Call, dtype: DType) -> tuple[Nodes, Leaves]:
     if roots.min() < 0 or roots.max() >= size:
         raise call.error("a root does not exist")
     has_single_child = children["true"] == children["false"]
-    if has_single_child.any():  # the form of a tree with a single leaf: copy the leaf
+    if has_single_child.any():  # a single leaf is stored in this form: copy it
         shared_leaf = children["false"][has_single_child]
         if (shared_leaf < size).any():
             raise call.error("both branches of a node lead to the same inner node")
@@ -207,7 +207,7 @@ def read_modern_nodes(call: Call, dtype: DType) -> tuple[Nodes, Leaves]:
 
 
 def _find_trees(call: Call, roots: Array, children: dict[str, Array], num_leaves: int) -> Array:
-    """Return the index of each node's tree; raise ArtifactError if a node is reached twice."""
+    """Return, for each node, the index of its tree; reject a node that is reached twice."""
     tree = np.zeros(num_leaves + children["true"].size, np.int64)
     tree[roots] = np.arange(roots.size)
     level = roots
@@ -224,7 +224,7 @@ def _find_trees(call: Call, roots: Array, children: dict[str, Array], num_leaves
 
 
 def _read_member_sets(call: Call, modes: Array) -> dict[int, Array]:
-    """Return the set of each BRANCH_MEMBER node; NaN ends each set in membership_values."""
+    """Map each BRANCH_MEMBER node to its set of values; NaN ends a set in membership_values."""
     member_nodes = np.flatnonzero(modes == MEMBER)
     if not member_nodes.size:
         return {}
@@ -244,7 +244,7 @@ MAX_CATEGORY = 1 << 16
 
 
 def _sum_leaves(call: Call, x: Value, nodes: Nodes, leaves: Leaves, num_outputs: int) -> Value:
-    """Build the sum of the weights of the leaves that a row reaches, (n, num_outputs)."""
+    """Build the sums (n, num_outputs) of the weights of the leaves that each row reaches."""
     x, raw_trees, compare = _build_tests(call, x, nodes)
     if ((leaves.column < 0) | (leaves.column >= num_outputs)).any():
         raise call.error("a leaf adds to an output that does not exist")
@@ -273,7 +273,7 @@ def _sum_leaves(call: Call, x: Value, nodes: Nodes, leaves: Leaves, num_outputs:
 
 
 def _build_tests(call: Call, x: Value, nodes: Nodes) -> tuple[Value, RawTrees, str]:
-    """Convert the tests of the nodes to those of an Ensemble, which has one comparison for all.
+    """Convert the nodes to trees of an Ensemble, whose numeric splits share one comparison.
 
     Returns (input, trees, compare): `x` prepared for tests of equality, the trees without leaf
     values, and the comparison of all numeric splits, "lt" or "le".
@@ -296,7 +296,7 @@ def _build_tests(call: Call, x: Value, nodes: Nodes) -> tuple[Value, RawTrees, s
         if np.isneginf(split[is_strict & is_inner]).any():
             raise Uncovered("a threshold is minus infinity")
         split = np.where(is_strict, np.nextafter(split, split.dtype.type(-np.inf)), split)
-    # x != t is true for NaN, whatever missing_value_tracks_true says.
+    # x != t is true for NaN, regardless of missing_value_tracks_true.
     default_left = (is_swapped ^ nodes.tracks_true) & (mode != NEQ)
     sets: dict[int, Array] = {}
     if is_exact.any():
@@ -328,7 +328,7 @@ def _find_reached_nodes(nodes: Nodes) -> Array:
 def _build_exact_columns(
     call: Call, x: Value, nodes: Nodes, is_exact: Array, is_ordered: Array
 ) -> tuple[Value, dict[int, Array]]:
-    """Prepare `x` for tests of equality with integers; also return the set of each such node.
+    """Prepare `x` for tests of equality with integers; also map each such node to its integers.
 
     In the columns with such tests, numbers that are not integers become -1, which fails all tests.
     `is_exact` and `is_ordered` are masks of the nodes that test for equality and for order.
@@ -355,7 +355,7 @@ def _read_input(call: Call) -> Value:
 
 
 def _aggregate(call: Call, x: Value, name: str, width: int, nodes: Nodes, leaves: Leaves) -> Value:
-    """Build the SUM, AVERAGE, MIN or MAX of the trees, as `name` says, without base_values."""
+    """Build the aggregate `name` (SUM, AVERAGE, MIN or MAX) of the trees, without base_values."""
     if name in ("SUM", "AVERAGE"):
         total = _sum_leaves(call, x, nodes, leaves, width)
         if name == "SUM":
@@ -384,7 +384,7 @@ def _add_base(call: Call, total: Value, base: Array) -> Value:
 
 
 def _transform_targets(call: Call, total: Value, name: str) -> Value:
-    """Apply the post_transform `name`; like onnxruntime, only PROBIT affects a single target."""
+    """Apply the post_transform `name`; as in onnxruntime, only PROBIT changes a single target."""
     return apply_transform(call, total, name) if total.type.width > 1 or name == "PROBIT" else total
 
 
@@ -430,7 +430,7 @@ def convert_classifier(call: Call) -> tuple[Item, ...]:
 def _has_weight_for_every_class(nodes: Nodes, leaves: Leaves, num_classes: int) -> bool:
     """Return whether every row gets a weight for every class, from at least one tree.
 
-    If it does not, the scores of onnxruntime are not the sums of the weights.
+    If some row does not, the scores of onnxruntime are not the sums of the weights.
     """
     has_weight = np.zeros((nodes.mode.size, num_classes), bool)
     has_weight[leaves.node, leaves.column] = True
@@ -443,7 +443,7 @@ def _has_weight_for_every_class(nodes: Nodes, leaves: Leaves, num_classes: int) 
 def _convert_binary(
     call: Call, x: Value, nodes: Nodes, leaves: Leaves, base: Array, class_values: Array
 ) -> tuple[Item, ...]:
-    """Convert a classifier whose leaves only have a score of the second of two classes.
+    """Convert a classifier of two classes whose leaves only have weights for the second one.
 
     onnxruntime predicts the second class above 0.5 if no weight is negative, otherwise above 0.
     """

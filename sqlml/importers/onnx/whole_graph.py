@@ -26,14 +26,14 @@ _PASS_THROUGH = frozenset({"Identity", "Cast", "Reshape", "Squeeze", "Flatten"})
 """Operators through which `_find_classes` traces a label back to the node that chooses it."""
 
 LABEL = "sqlml_label"
-"""The name of an added graph output: the labels (n,), or class indices if labels are strings."""
+"""The name of an added graph output: the labels (n,), or if they are strings, class indices."""
 SCORES = "sqlml_scores"
 """The name of an added graph output (n, classes), used if the graph has one output per class."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Endpoints:
-    """The graph outputs to read: the label, and one output of scores or one per class.
+    """The graph outputs to read: the label, and either one output of scores or one per class.
 
     `classes` are the possible labels, or None if they are unknown.
     """
@@ -54,7 +54,7 @@ class _Endpoints:
 
 
 def import_whole_graph(model: OnnxModel, frame: Frame, reason: str) -> Outputs:
-    """Import the model as one operator; errors quote `reason`, why nodes cannot be converted."""
+    """Import the model as one operator; errors quote `reason`, which says why that is necessary."""
     endpoints = _find_endpoints(model)
     content, output_names = _rewrite_endpoints(model, endpoints), endpoints.outputs
     ports = [column for port in model.inputs for column in _split_port(port)]
@@ -82,10 +82,10 @@ def import_whole_graph(model: OnnxModel, frame: Frame, reason: str) -> Outputs:
 
 
 def try_graphs(program: Program) -> None:
-    """Try the ONNX graphs of a Program that was read from a file, each in a child process.
+    """Try each ONNX graph of a Program that was read from a file, in a child process.
 
-    Reject a graph that crashes, whose result for a row depends on other rows, or whose output does
-    not have the dtype and width that the Program states.
+    A graph is rejected if it crashes, if its result for a row depends on other rows, or if its
+    output does not have the dtype and width that the Program states.
     """
     for node in program.nodes:
         if node.op != "onnx_graph":
@@ -128,7 +128,7 @@ def _read_operands(model: OnnxModel, frame: Frame) -> list[Value]:
 
 
 def _build_outputs(b: Builder, endpoints: _Endpoints, values: list[Value]) -> Outputs:
-    """Build the outputs of the model from `values`, which are the `endpoints.outputs` in order."""
+    """Build the outputs of the model from `values`, the values of `endpoints.outputs` in order."""
     scores = b.cast(values[-1], "float64") if endpoints.scores else None
     if endpoints.label is None:
         assert scores is not None
@@ -151,7 +151,7 @@ def _build_outputs(b: Builder, endpoints: _Endpoints, values: list[Value]) -> Ou
 
 
 def _find_endpoints(model: OnnxModel) -> _Endpoints:
-    """Find the graph outputs with the label and the scores, and the classes, if it lists them."""
+    """Find the graph outputs with the label and the scores; also find the classes, if listed."""
     producers = {name: node for node in model.nodes for name in node.outputs}
     zipmap_keys = find_probability_keys(model)
     label = next((p for p in model.outputs if p.dtype in _LABEL_DTYPES), None)
@@ -212,7 +212,7 @@ def _find_classes(
 
 
 def _check_labels(labels: Array | None, keys: Array) -> None:
-    """Check that every label is also a key of the probabilities; `labels` may be unknown (None)."""
+    """Check that the probabilities have a key for each label; `labels` is None if unknown."""
     key_set = set(keys.tolist())
     unlisted = [] if labels is None else [v for v in labels.tolist() if v not in key_set]
     if unlisted:
@@ -224,7 +224,7 @@ def _check_labels(labels: Array | None, keys: Array) -> None:
 
 
 def _rewrite_endpoints(model: OnnxModel, endpoints: _Endpoints) -> bytes:
-    """Serialize the model with the inputs of `_split_port` and the outputs of `endpoints.outputs`.
+    """Return the model, serialized, with the inputs of `_split_port` and `endpoints.outputs`.
 
     Every output is a tensor of numbers, and every input is a tensor of numbers or a string column.
     """
@@ -263,7 +263,7 @@ def _rewrite_endpoints(model: OnnxModel, endpoints: _Endpoints) -> bytes:
 
 
 def _split_string_inputs(onnx: Any, graph: Any, model: OnnxModel) -> None:
-    """Replace each input of several string columns by one input per column.
+    """Replace each input that has several string columns with one input per column.
 
     New nodes at the start of the graph concatenate the columns to the former input.
     """
@@ -288,14 +288,14 @@ def _split_string_inputs(onnx: Any, graph: Any, model: OnnxModel) -> None:
 
 
 def _append_reshape(onnx: Any, graph: Any, name: str, shape: tuple[int, ...], result: str) -> None:
-    """Append a node that reshapes the value `name` to `shape` and names the outcome `result`."""
+    """Append a node that reshapes the value `name` to `shape`; its output is named `result`."""
     shape_name = f"{result}_shape"
     graph.initializer.append(onnx.numpy_helper.from_array(np.array(shape, np.int64), shape_name))
     graph.node.append(onnx.helper.make_node("Reshape", [name, shape_name], [result]))
 
 
 def _require_ml_version_2(onnx: Any, proto: Any) -> None:
-    """Set the version of ai.onnx.ml in `proto` to at least 2, as a LabelEncoder with keys needs."""
+    """Set the version of ai.onnx.ml in `proto` to at least 2, which LabelEncoder's keys need."""
     for opset in proto.opset_import:
         if opset.domain == "ai.onnx.ml":
             opset.version = max(int(opset.version), 2)

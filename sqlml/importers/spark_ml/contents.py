@@ -56,7 +56,7 @@ class TreeNodes:
     num_trees: int
 
     def build_ensemble(self, values: Array, num_features: int) -> Ensemble:
-        """Build an Ensemble with base 0 whose leaves have their rows of `values` (N, V)."""
+        """Build an Ensemble with base 0; leaf i has the values in row i of `values` (N, V)."""
         raw_trees = replace(self._build_raw_trees(num_features), value=values)
         target, base = np.zeros(self.num_trees, np.int32), np.zeros(values.shape[1])
         try:
@@ -142,7 +142,7 @@ def _make_damage_error(reason: str) -> ArtifactError:
 ReadTable = Callable[[str], "pa.Table"]
 Metadata = Mapping[str, Any]
 Get = Callable[[str], Any]
-"""A function that returns the value of an attribute of a stage, or of the column with its name."""
+"""A function that returns a learned value by name: an attribute of a stage, or a saved column."""
 
 MAX_TREES = 1_000_000
 
@@ -178,7 +178,7 @@ def _expand_sparse(values: Array, indices: Array, size: int) -> Array:
 
 
 def _read_matrix(saved_matrix: Any) -> tuple[Array, bool]:
-    """Convert a pyspark matrix, or its saved struct, to an array; also return if it was sparse."""
+    """Convert a pyspark matrix, or its saved struct, to an array; also return if it is sparse."""
     if hasattr(saved_matrix, "toArray"):
         is_dense = type(saved_matrix).__name__ == "DenseMatrix"
         return np.ascontiguousarray(saved_matrix.toArray(), np.float64), not is_dense
@@ -237,11 +237,11 @@ LEARNED: Mapping[str, Callable[[Get], dict[str, Any]]] = {
     "StandardScalerModel": _read_vectors("std", "mean"),
     "StringIndexerModel": lambda get: {"labels": tuple(map(tuple, get("labelsArray")))},
 }
-"""Class of a stage -> reader of `Stage.data`, if its learned values are attributes or columns."""
+"""Class of a stage whose learned values are attributes or columns -> reader of `Stage.data`."""
 
 
 def read_saved_data(class_name: str, read_table: ReadTable, metadata: Metadata) -> dict[str, Any]:
-    """Read `Stage.data` of a saved stage of a class, from its tables and its metadata."""
+    """Read `Stage.data` of a saved stage of class `class_name` from its tables and metadata."""
     if class_name in SINGLE_TREES:
         nodes = read_tree_nodes(read_table("data"), 1)
         return {**_read_sizes(metadata), "nodes": nodes, "weights": np.ones(1)}
@@ -291,7 +291,7 @@ def _read_sizes(metadata: Metadata) -> dict[str, Any]:
 
 
 def _flatten_struct(table: pa.Table, struct_name: str) -> pa.Table:
-    """Replace the column `struct_name` of a table by one column per field of the struct."""
+    """Replace the column `struct_name` of a table with one column per field of the struct."""
     import pyarrow as pa
 
     column = table.column(struct_name).combine_chunks()
@@ -354,7 +354,7 @@ def _to_array(column: pa.Array, dtype: type = np.int64) -> Array:
 
 
 def _join_lists(column: pa.ListArray) -> tuple[Array, Array]:
-    """Return the offset of each list in a column, and the concatenated numbers of all lists."""
+    """Return the offset of each list of a column, and the concatenated numbers of all lists."""
     if column.null_count or column.flatten().null_count:
         raise ValueError("a list of a tree contains NULL")
     sizes = column.value_lengths().to_numpy(zero_copy_only=False).astype(np.int64)

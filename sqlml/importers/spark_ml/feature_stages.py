@@ -22,7 +22,7 @@ from sqlml.types import Array
 
 
 def import_vector_assembler(stage: Stage, columns: Columns) -> None:
-    """Concatenate columns to a vector; handleInvalid "keep" turns NULL into NaN, not an error."""
+    """Import VectorAssembler, which joins columns; with handleInvalid "keep", NULL becomes NaN."""
     keep = stage.get_handle_invalid("error", "keep") == "keep"
     blocks: list[Frame] = []
     raw_columns: list[Frame] = []  # adjacent columns that are not checked yet
@@ -50,7 +50,7 @@ def import_vector_assembler(stage: Stage, columns: Columns) -> None:
 
 
 def import_binarizer(stage: Stage, columns: Columns, needed: Collection[str]) -> None:
-    """Import Binarizer: 1 if x is above the threshold, otherwise 0; NULL and NaN become 0."""
+    """Import Binarizer, which returns 1 for x > threshold, otherwise 0, also for NULL and NaN."""
     column_pairs = stage.columns
     threshold = stage.number("threshold", 0.0)
     thresholds = stage.numbers("thresholds") if "inputCols" in stage.params else None
@@ -69,7 +69,7 @@ def import_binarizer(stage: Stage, columns: Columns, needed: Collection[str]) ->
 
 
 def import_bucketizer(stage: Stage, columns: Columns, needed: Collection[str]) -> None:
-    """Import Bucketizer: the index of the bucket; the last bucket includes its upper bound."""
+    """Import Bucketizer, which returns a bucket's index; the last bucket includes its end."""
     stage.get_handle_invalid("error")
     if "inputCols" in stage.params:
         reason = "several columns at once are not supported; use a Bucketizer for each column"
@@ -92,8 +92,8 @@ def import_bucketizer(stage: Stage, columns: Columns, needed: Collection[str]) -
 def import_string_indexer(stage: Stage, columns: Columns, needed: Collection[str]) -> None:
     """Import StringIndexer, which returns the index of a string in the list of labels.
 
-    With handleInvalid "keep", NULL and unknown strings get the index after the last label;
-    otherwise they are errors.
+    With handleInvalid "keep", NULL and unknown strings get the index after the last label.
+    Otherwise, they are errors.
     """
     keep = stage.get_handle_invalid("error", "keep") == "keep"
     labels = stage.data["labels"]
@@ -148,7 +148,7 @@ def import_one_hot_encoder(stage: Stage, columns: Columns, needed: Collection[st
 
 
 def _convert_to_codes(stage: Stage, b: Builder, column: Column, size: int, keep: bool) -> Value:
-    """Convert numbers to codes below `size`; `keep` turns others into `size`, not into errors."""
+    """Convert numbers to codes below `size`; others become `size` if `keep`, otherwise errors."""
     # Spark distinguishes NULL from NaN, which is an unknown category. SQL does not: reject both.
     x = check_array(column.frame, stage.kind) if column.raw else column.frame.matrix()
     is_nonnegative = b.op("ge", x, b.constant(np.zeros(1)))
@@ -162,7 +162,7 @@ def _convert_to_codes(stage: Stage, b: Builder, column: Column, size: int, keep:
 
 
 def import_imputer(stage: Stage, columns: Columns, needed: Collection[str]) -> None:
-    """Import ImputerModel, which replaces NULL and NaN by a constant for each column."""
+    """Import ImputerModel, which replaces NULL and NaN with a constant for each column."""
     missing = stage.params.get("missingValue", math.nan)
     if not (missing == "NaN" or isinstance(missing, float) and math.isnan(missing)):
         raise stage.unsupported(
@@ -190,7 +190,7 @@ def import_imputer(stage: Stage, columns: Columns, needed: Collection[str]) -> N
 
 
 def import_standard_scaler(stage: Stage, frame: Frame) -> Value:
-    """Build (x - mean) * (1 / std), without the parts that withMean and withStd switch off."""
+    """Build (x - mean) * (1 / std), each part only if withMean or withStd is set."""
     shift = stage.vector("mean") if stage.flag("withMean", False) else None
     scale = _invert_nonzero(stage.vector("std"), 0.0) if stage.flag("withStd", True) else None
     return _shift_and_scale(stage, frame, shift, scale)
@@ -228,7 +228,7 @@ def import_min_max_scaler(stage: Stage, frame: Frame) -> Value:
 
 
 def import_normalizer(stage: Stage, frame: Frame) -> Value:
-    """Divide each row by its norm, unless the norm is 0."""
+    """Import Normalizer, which divides each row by its norm, unless the norm is 0."""
     b, x = frame.builder, frame.matrix()
     norm = _compute_norm(stage, b, x, stage.number("p", 2.0))
     is_zero = b.op("eq", norm, b.constant(np.zeros(1)))

@@ -35,7 +35,7 @@ MAX_ROWS = MAX_CONSTANT_VALUES >> 4
 """The maximum number of rows of a table, for example of nodes."""
 
 Contents = Mapping[str, Sequence[bytes]]
-"""Folder -> the contents of its files, which together have the rows of one table."""
+"""Folder -> the contents of its files, whose rows together are one table."""
 
 
 def read_tables_in_child(folders: Contents) -> dict[str, pa.Table]:
@@ -69,7 +69,7 @@ def read_tables_in_child(folders: Contents) -> dict[str, pa.Table]:
 
 
 def read_tables(folders: Contents) -> dict[str, pa.Table]:
-    """Read one table per folder in this process; only safe for files that this process wrote."""
+    """Read one table per folder in this process; use it only for files that this process wrote."""
     return {folder: _join_table(files, folder) for folder, files in folders.items()}
 
 
@@ -109,7 +109,7 @@ def _join_table(contents: Sequence[bytes], folder: str) -> pa.Table:
 
 
 def _count_values(metadata: Any) -> int:
-    """Sum the numbers of values, also in lists, that the metadata of a Parquet file states."""
+    """Return the number of values, including those in lists, that Parquet metadata states."""
     row_groups = map(metadata.row_group, range(metadata.num_row_groups))
     columns = range(metadata.num_columns)
     return sum(group.column(i).num_values for group in row_groups for i in columns)
@@ -118,7 +118,7 @@ def _count_values(metadata: Any) -> int:
 MAX_FILES = 100_000
 MAX_METADATA = 1 << 26
 MAX_NAME = 200
-"""The maximum length of a class name or uid; the rest is cut off."""
+"""The maximum length of a class name or uid; longer ones are truncated."""
 
 _MAX_DEPTH = 10
 _VERSION = re.compile(r"[34]\.\d+[\w.+-]{0,40}", re.ASCII)

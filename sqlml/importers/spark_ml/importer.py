@@ -63,17 +63,17 @@ _WIDTHS: Mapping[str, str] = {
     "RobustScalerModel": "range",
     "StandardScalerModel": "std",
 }
-"""Class of a stage -> a learned value that has a number per feature."""
+"""Class of a stage -> the name of a learned value that has one number per feature."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The stages on which the outputs of a model depend, and the columns that they read.
 
-    `steps` pairs each stage, in order, with those of its output columns that are needed. `inputs`
-    are the columns that no stage computes, in the order of their use. If the only input is a
-    vector, `vector` is its name and `width` its width. `label_stage` is the IndexToString that
-    converts the predictions to labels, if any.
+    `steps` pairs each stage, in order, with its needed output columns. `inputs` are the columns
+    that no stage computes, in the order of their use. If the only input is a vector, `vector` is
+    its name and `width` its width. `label_stage` is the IndexToString that converts the predictions
+    to labels, if any.
     """
 
     steps: tuple[tuple[Stage, frozenset[str]], ...]
@@ -201,13 +201,13 @@ def _put_outputs(stage: Stage, columns: Columns, outputs: Outputs, needed: Colle
         if name in needed and output in outputs.values:
             value = columns.builder.cast(outputs.values[output], "float64")
             value_names = tuple(f"{name}_{i}" for i in range(value.type.width))
-            # A predicted number may be NaN, as a column of the table may be.
+            # Like a column of the table, a predicted number may be NaN.
             may_be_nan = output == "label" and not outputs.label_sets
             columns.put(name, value, value_names, vector=output != "label", raw=may_be_nan)
 
 
 def _check_columns(stage: Stage, outputs: Outputs) -> None:
-    """Check that the output columns have names: an empty name changes how Spark predicts."""
+    """Check that no output column has an empty name, which changes how Spark predicts."""
     for param in _PREDICTION_PARAMS if "proba" in outputs.values else ("predictionCol",):
         if not stage.text(param, param.removesuffix("Col")):
             raise stage.unsupported(
@@ -216,7 +216,7 @@ def _check_columns(stage: Stage, outputs: Outputs) -> None:
 
 
 def _replace_labels(outputs: Outputs, label_stage: Stage | None) -> Outputs:
-    """Return `outputs` with the labels of `label_stage`, an IndexToString, if there is one."""
+    """Return `outputs` with the labels of `label_stage`, an IndexToString; None changes nothing."""
     if label_stage is None:
         return outputs
     labels = outputs.labels

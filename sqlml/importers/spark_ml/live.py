@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def read_object(model: Any, *, trees: bool = True) -> SparkModel:
-    """Read a PipelineModel or a fitted stage; `trees=False` leaves out nodes, for a schema."""
+    """Read a PipelineModel or a fitted stage; for a schema, `trees=False` leaves out tree nodes."""
     from pyspark import __version__
 
     return SparkModel(tuple(_read_stages(model, trees)), f"pyspark {__version__}")

@@ -83,11 +83,11 @@ class Stage:
         return value
 
     def number(self, name: str, default: float) -> float:
-        """Return a parameter that is a number other than NaN."""
+        """Return the parameter `name`, which must be a number, or `default` if it is not set."""
         return self._number(name, self.params.get(name, default))
 
     def numbers(self, name: str) -> tuple[float, ...] | None:
-        """Return a parameter that is a list of numbers; None if it is not set."""
+        """Return the parameter `name`, a list of numbers, or None if it is not set."""
         value = self.params.get(name)
         if value is None:
             return None
@@ -103,14 +103,14 @@ class Stage:
         return float(value)
 
     def count(self, name: str, limit: int) -> int:
-        """Return a size in the learned data, which must be from 1 to `limit`."""
+        """Return the size `name` in the learned data; reject sizes outside 1 to `limit`."""
         value = self.data.get(name)
         if type(value) is not int or not 0 < value <= limit:
             raise self.damaged(f"its {name} is {value!r}, not from 1 to {limit}")
         return value
 
     def vector(self, name: str) -> Array:
-        """Return a vector in the learned data, (k,) float64, which must be finite."""
+        """Return the vector `name` in the learned data, (k,); reject infinities and NaN."""
         value: Array = self.data[name]
         if value.ndim != 1 or not np.isfinite(value).all():
             raise self.damaged(f"its {name} contains a number that is not finite")
@@ -118,7 +118,7 @@ class Stage:
 
     @property
     def columns(self) -> tuple[tuple[str, str], ...]:
-        """Pairs (input column, output column)."""
+        """The pairs (input column, output column) of the stage."""
         if "inputCols" not in self.params:
             return ((self.text("inputCol"), self.text("outputCol")),)
         inputs, outputs = self.texts("inputCols"), self.texts("outputCols")
@@ -127,7 +127,7 @@ class Stage:
         return tuple(zip(inputs, outputs, strict=True))
 
     def get_handle_invalid(self, *allowed: str) -> str:
-        """Return handleInvalid; raise UnsupportedModelError unless it is one of `allowed`."""
+        """Return parameter handleInvalid; raise UnsupportedModelError unless it is in `allowed`."""
         value = self.text("handleInvalid", "error")
         if value == "skip":
             raise self.unsupported(
@@ -187,7 +187,7 @@ class Columns:
     """The columns of Spark's table by name: inputs of the model, and results of stages."""
 
     def __init__(self, frame: Frame, vector: str | None) -> None:
-        """Start with `frame` as the vector named `vector`, or if this is None, as scalars."""
+        """Start with `frame` as the vector named `vector`, or if `vector` is None, as scalars."""
         self.builder: Builder = frame.builder
         self._by_name = {} if vector is None else {vector: Column(frame, True, True)}
         for i, name in enumerate(frame.names if vector is None else ()):
@@ -196,7 +196,7 @@ class Columns:
     def put(
         self, name: str, value: Value, names: tuple[str, ...], *, vector: bool, raw: bool = False
     ) -> None:
-        """Add the column `name`, whose numbers `value` (n, k) a stage has computed."""
+        """Add the column `name` with the numbers `value` (n, k), which a stage has computed."""
         self._by_name[name] = Column(Frame.from_value(self.builder, value, names), vector, raw)
 
     def put_codes(self, name: str, codes: Value, categories: int, source: str) -> None:
@@ -215,7 +215,7 @@ class Columns:
         return column
 
     def vector(self, name: str, stage: str, width: int | None = None) -> Frame:
-        """Return the vector `name`, whose infinities scoring rejects; check its width if given."""
+        """Return the vector `name`, which scoring checks for infinities; check `width` if set."""
         column = self._by_name[name]
         frame = column.frame
         if not column.vector:

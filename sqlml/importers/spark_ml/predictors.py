@@ -92,7 +92,7 @@ def import_forest_classifier(stage: Stage, columns: Columns) -> Outputs:
 
 
 def import_boosted_classifier(stage: Stage, columns: Columns) -> Outputs:
-    """Import boosted trees with margin m: scores are -m and m, probabilities sigmoid(-2m), ..."""
+    """Import boosted trees: with margin m, scores are -m and m, and P(class 1) is sigmoid(2m)."""
     b, margin = columns.builder, _sum_trees(stage, columns)
     score = b.op("concat", b.op("neg", margin), margin)
     doubled = b.op("mul", margin, b.constant(np.full(1, -2.0)))
@@ -187,7 +187,7 @@ def _prepare_tree_features(stage: Stage, columns: Columns) -> Value:
 
 
 def _find_integer_columns(b: Builder, x: Value) -> list[bool]:
-    """Return, for each column of `x`, whether it contains only integers, such as codes."""
+    """Return, for each column of `x`, whether all its numbers are integers, such as codes."""
     node = b.node(x)
     inputs = [b.value(i) for i in node.inputs]
     if node.op == "concat":
@@ -201,25 +201,25 @@ def _sum_leaf_values(b: Builder, x: Value, nodes: TreeNodes, values: Array) -> V
 
 
 def _divide_by_sum(b: Builder, score: Value) -> Value:
-    """Divide scores by their sum; if it is 0, all results are 0."""
+    """Divide scores by their sum; if the sum is 0, all results are 0."""
     total = b.op("sum", score, axis=1)
     is_zero = b.op("eq", total, b.constant(np.zeros(1)))
     return b.op("div", score, b.op("where", is_zero, b.constant(np.ones(1)), total))
 
 
 def _add_complement(b: Builder, first_proba: Value) -> Value:
-    """Build the probabilities (n, 2) of two classes from `first_proba`, that of class 0 (n, 1)."""
+    """Build the probabilities (n, 2) of two classes from `first_proba` (n, 1), for class 0."""
     return b.op("concat", first_proba, b.op("sub", b.constant(np.ones(1)), first_proba))
 
 
 def _build_outputs(stage: Stage, b: Builder, score: Value, proba: Value) -> Outputs:
-    """Build the outputs; the label has the largest score, or with thresholds, proba / threshold."""
+    """Build the outputs; the label maximizes the score, or with thresholds, proba / threshold."""
     num_classes, criterion = score.type.width, score
     thresholds = stage.numbers("thresholds")
     if thresholds is not None:
         _check_thresholds(stage, thresholds, num_classes)
         criterion = b.op("div", proba, b.constant(np.array(thresholds)))
-        if 0 in thresholds:  # 0 / 0 is NaN, which must never win
+        if 0 in thresholds:  # 0 / 0 is NaN, which must not win
             minus_infinity = b.constant(np.full(1, -math.inf))
             criterion = b.op("where", b.op("isnan", criterion), minus_infinity, criterion)
     label = argmax_label(b, criterion)

@@ -64,7 +64,7 @@ def _make_bitwise(op_name: str) -> Rule:
 
 
 def _to_bool(ops: Maker, x: Operand) -> Any:
-    """Convert numbers to booleans: false for 0, otherwise true."""
+    """Convert numbers to booleans: 0 becomes false, all others true."""
     if isinstance(x, Rows):
         return x if x.dtype == "bool" else ops.elementwise("ne", x, 0)
     return np.asarray(x).astype(bool)
@@ -100,7 +100,7 @@ def _convert_reciprocal(ops: Maker, args: Arguments) -> Rows:
 
 
 def _make_reduction(op_name: str, mean: bool = False) -> Rule:
-    """Make a rule for a reduction by `op_name` over column axes; `mean` divides by the length."""
+    """Make a rule that reduces column axes with `op_name`; `mean` divides by their length."""
 
     def rule(ops: Maker, args: Arguments) -> Rows:
         x = read_rows(args, "self")
@@ -149,7 +149,7 @@ _WITH_SCALARS: Mapping[str, Rule] = {
     "true_divide": _convert_division,
     "rsub": _convert_reverse_subtraction,
 }
-"""Operator -> rule for both of its overloads: the second operand is a tensor, or a number."""
+"""Operator -> rule for both overloads, whose second operand is a tensor or a number."""
 
 RULES: Mapping[str, Rule] = {
     **{f"aten.{name}.default": _make_unary(name) for name in _FLOAT_FUNCTIONS},
@@ -218,7 +218,7 @@ def convert_graph(graph: ExportedModule, frame: Frame) -> Value:
 
 
 def read_inputs(graph: ExportedModule, frame: Frame) -> Iterator[tuple[Input, Value]]:
-    """Yield each input of the module with its value: the next columns of `frame`, in its dtype."""
+    """Yield each input with its value: the next columns of `frame`, cast to the input's dtype."""
     start = 0
     for tensor in graph.inputs:
         columns = frame.select(range(start, start + tensor.width))
@@ -236,8 +236,8 @@ def _get_functional_name(call: Call, use_counts: Counter[str], producers: dict[s
     """Return the operator of `call`, without the final underscore if it works in place.
 
     An in-place operator has the same result as its functional form if no other operator reads the
-    overwritten memory. Raise Uncovered if one may: if the tensor, or a tensor of which it may be a
-    view, is used more than once or is an input or constant.
+    overwritten memory. Raise Uncovered if another operator may read it: if the tensor, or a tensor
+    of which it may be a view, is used more than once or is an input or constant.
     """
     if not _is_in_place(call):
         return call.target
@@ -254,7 +254,7 @@ def overwrites_dropout(graph: ExportedModule) -> bool:
     """Return whether an in-place operator may overwrite memory that a dropout shares.
 
     Such a module must not be decomposed: the decompositions of torch 2.13 copy the input of a
-    disabled dropout, so the in-place operator would no longer change it.
+    disabled dropout, so the in-place operator would no longer change that input.
     """
     representative_by_tensor: dict[
         str, str

@@ -1,6 +1,6 @@
 """Rules that convert aten operators: layout, activations, products, normalization, embeddings.
 
-A rule gets a Maker, `ops`, and the arguments of a call by name, and returns its result.
+A rule takes a Maker `ops` and the arguments of a call by name, and returns the call's result.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _convert_transpose(ops: Maker, args: Arguments) -> Tensor:
 
 
 def _require_rows(tensors: Any) -> list[Rows]:
-    """Return the operands of a concatenation; they must have rows, and equal dtypes and ranks."""
+    """Return the `tensors` to concatenate; all must have rows, and equal dtypes and ranks."""
     if not tensors or not all(isinstance(tensor, Rows) for tensor in tensors):
         raise Uncovered("a concatenation of rows and constants")
     if len({(tensor.dtype, tensor.rank) for tensor in tensors}) > 1:
@@ -92,7 +92,7 @@ def _convert_stack(ops: Maker, args: Arguments) -> Rows:
 
 
 def _select_columns(ops: Maker, x: Rows, axis: int, selection: Any) -> Rows:
-    """Apply `selection`, a slice, a list of indices or an index, to `axis`; an index drops it."""
+    """Select from `axis` by a slice, a list of indices or one index; one index drops the axis."""
     return apply_to_columns(ops.b, x, lambda grid: grid[(slice(None),) * axis + (selection,)])
 
 
@@ -151,7 +151,7 @@ def _convert_view(ops: Maker, args: Arguments) -> Tensor:
     inner = shape[1:]
     if any(type(length) is not int or length < -1 for length in inner):
         raise Uncovered("a view whose width depends on the rows")
-    # (n, ...) -> (-1, ...) keeps the rows if the other lengths fill one row.
+    # A view (-1, ...) keeps the rows if the other lengths multiply to the length of a row.
     if shape[0] not in ("rows", -1) or (shape[0] == -1 and -1 in inner):
         raise Uncovered("a view with a fixed number of rows")
     return Rows(x.value, fill_shape(inner, math.prod(x.inner)))
@@ -191,7 +191,7 @@ def _convert_size(ops: Maker, args: Arguments) -> Any:
 
 
 DROPOUTS = frozenset(f"aten.{op}.default" for op in ("dropout", "alpha_dropout", "feature_dropout"))
-"""The dropout operators. In eval mode, the result of each is its input itself, not a copy."""
+"""The dropout operators. In eval mode, each returns its input itself instead of a copy."""
 
 _COPIES = ("clone", "contiguous", "alias", "detach", "detach_", "lift_fresh_copy")
 _SPLITS = ("chunk.default", "split.Tensor", "split_with_sizes.default")
@@ -333,7 +333,7 @@ ACTIVATIONS: Mapping[str, Rule] = {
 
 
 def _read_softmax_input(ops: Maker, args: Arguments) -> Rows:
-    """Return the input of a softmax, in floating point; the softmax must be over the columns."""
+    """Return the input of a softmax over the columns, in floating point; reject other axes."""
     x = ops.to_floating(read_rows(args, "self"))
     if resolve_column_axis(args["dim"], x) != 1 or x.rank != 2:
         raise Uncovered("a softmax over more than one column axis")
@@ -355,7 +355,7 @@ def _convert_log_softmax(ops: Maker, args: Arguments) -> Rows:
 
 
 def _multiply_with_bias(ops: Maker, x: Rows, weights: Array, bias: Array | None) -> Rows:
-    """Build x @ weights + bias for x (n, k), weights (k, w) and a bias (w,), (1,) or None."""
+    """Build x @ weights + bias for x (n, k) and weights (k, w); `bias` is (w,), (1,) or None."""
     if bias is None:
         return apply_linear(ops.b, x, weights)
     if bias.size not in (1, weights.shape[-1]) or bias.dtype != weights.dtype:
@@ -371,7 +371,7 @@ def _convert_linear(ops: Maker, args: Arguments) -> Rows:
 
 
 def _make_matmul(rows_name: str, weights_name: str) -> Rule:
-    """Make the rule for a product of the arguments `rows_name` and `weights_name`, a constant."""
+    """Make a rule that multiplies argument `rows_name` by argument `weights_name`, a constant."""
 
     def rule(ops: Maker, args: Arguments) -> Rows:
         x, weights = read_rows(args, rows_name), cast(Array, read_constant(args, weights_name))
@@ -437,7 +437,7 @@ def _convert_embedding(ops: Maker, args: Arguments) -> Rows:
 
 
 def _require_codes(ops: Maker, x: Rows, codes: Value, size: int) -> Value:
-    """Add a check that no code (n, k) is -1; its error names the column from which `x` comes."""
+    """Return `codes` (n, k) with a check for -1, whose error names the input column of `x`."""
     step = f"{EMBEDDING} (0 to {size - 1})"
     names = _find_input_columns(ops.b, x.value)
     if len(names) < 2:
@@ -451,9 +451,10 @@ def _require_codes(ops: Maker, x: Rows, codes: Value, size: int) -> Value:
 
 
 def _find_input_columns(b: Builder, value: Value, depth: int = 20) -> list[str]:
-    """Return the name of the input column from which each column of `value` is computed.
+    """Return, for each column of `value`, the name of the input column that it depends on.
 
-    Return [] if a column depends on several input columns, or after `depth` operators.
+    Return [] if a column depends on several input columns, or if the search passes `depth`
+    operators without reaching an input.
     """
     node = b.node(value)
     inputs = [b.value(i) for i in node.inputs]

@@ -73,7 +73,7 @@ def check_rows_in_child(archive: bytes, attrs: Mapping[str, Any]) -> None:
 
 
 def run_check(request: bytes, archive: bytes) -> Generator[bytes, bytes, None]:
-    """Run `check_rows` in the child process; yield an empty answer if it succeeds."""
+    """Run `check_rows` in the child process; yield empty bytes if it succeeds."""
     check_rows(archive, json.loads(request))
     yield b""
 
@@ -86,7 +86,7 @@ WIDTH_ATTRIBUTES = {
 
 
 def module_schema(model: Any) -> Schema:
-    """Return the schema of a module: the width of its first layer with parameters, if known."""
+    """Return a module's schema; its width is that of the first layer with parameters, if known."""
     for layer in model.modules():
         if next(iter(layer.children()), None) is None and any(True for _ in layer.parameters()):
             path = f"{type(layer).__module__}.{type(layer).__qualname__}"
@@ -150,12 +150,12 @@ def import_program(model: Any, frame: Frame) -> Outputs:
     except Uncovered:
         if overwrites_dropout(archive):
             return _import_whole(archive, frame, check_rows)
-        # torch's decompositions replace many operators by combinations of a few basic ones.
+        # torch's decompositions replace many operators with combinations of a few basic ones.
         return _import_archive(_save_archive(model.run_decompositions()), frame, check_rows)
 
 
 def import_saved(model: ExportedModule, frame: Frame) -> Outputs:
-    """Import a .pt2 file, as operators of the IR if they can express it, or as a whole module."""
+    """Import a .pt2 file as operators of the IR; if the IR cannot express it, as a whole module."""
     _check_width(model, frame)
     return _import_archive(model, frame, check_rows_in_child)
 
@@ -168,7 +168,7 @@ def _import_archive(model: ExportedModule, frame: Frame, check: Check) -> Output
 
 
 def _read_first_line(error: Exception) -> str:
-    """Return the first line of an exception's message, which may go on for pages after tracing.
+    """Return the first line of the message of `error`, which may go on for pages after tracing.
 
     >>> _read_first_line(ValueError("no\\nway")), _read_first_line(ValueError())
     ('no', 'without a message')
@@ -196,7 +196,7 @@ def _check_width(model: ExportedModule, frame: Frame) -> None:
 
 
 def _build_label_output(frame: Frame, value: Value) -> Outputs:
-    """Return `value`, the result of a module, as the output `label`, in a floating-point dtype."""
+    """Return Outputs in which `label` is `value`, a module's result, in a floating-point dtype."""
     if not is_floating(value.type.dtype):
         value = frame.builder.cast(value, "float64")
     return Outputs({"label": value})
@@ -206,7 +206,7 @@ Check = Callable[[bytes, Mapping[str, Any]], None]
 
 
 def _import_whole(model: ExportedModule, frame: Frame, check: Check) -> Outputs:
-    """Import the module as one operator, `torch_module`, after `check` has tried it on rows."""
+    """Import the module as one operator, `torch_module`, after `check` has run it on a few rows."""
     if not model.width:
         raise UnsupportedModelError("the torch module returns no number for a row")
     dtype = model.dtype

@@ -25,7 +25,7 @@ Arguments = Mapping[str, Any]
 
 
 def _get_category(dtype: str) -> int:
-    """Return the category of a dtype: 0 for bool, 1 for integers, 2 for floating point."""
+    """Return torch's category of a dtype: 0 for bool, 1 for integers, 2 for floating point."""
     return {"b": 0, "i": 1, "u": 1, "f": 2}[np.dtype(dtype).kind]
 
 
@@ -44,7 +44,7 @@ def promote(operands: list[Operand]) -> DType:
             (tensor_dtypes if x.ndim else scalar_dtypes).append(x.dtype.name)
         else:
             number_category = max(number_category, [bool, int, float].index(type(x)))
-    # Take the largest dtype of the highest category. Scalars matter only if theirs is higher.
+    # Use the largest dtype of the highest category. Scalars matter only in a higher category.
     sorted_dtypes = sorted(tensor_dtypes, key=lambda dtype: np.dtype(dtype).itemsize, reverse=True)
     promoted = max(sorted_dtypes, key=_get_category, default="")
     for dtype in scalar_dtypes:
@@ -77,7 +77,7 @@ class Maker:
         return self._apply(op, [self._convert(x, dtype) for x in operands])
 
     def where(self, condition: Rows, yes: Operand, no: Operand) -> Rows:
-        """Choose `yes` where `condition` holds and `no` elsewhere; both may be constants."""
+        """Choose `yes` where `condition` holds, otherwise `no`; `yes` and `no` may be constants."""
         dtype = promote([yes, no])
         condition = self.cast(condition, "bool")
         choices = [self._convert(yes, dtype), self._convert(no, dtype)]
@@ -102,7 +102,7 @@ class Maker:
         return self.op(op, self.to_floating(x))
 
     def reduce(self, op: str, x: Rows, axes: list[int], keep: bool = True) -> Rows:
-        """Reduce column axes by `op`; keep them with length 1 if `keep`, otherwise drop them."""
+        """Reduce `axes` with `op`; if `keep` is true, keep them with length 1, else drop them."""
 
         def reduce_axis(value: Value, axis: int) -> Value:
             return self.b.op(op, value, axis=axis)
@@ -111,14 +111,14 @@ class Maker:
 
 
 def resolve_axis(dim: Any, rank: int) -> int:
-    """Return `dim`, which is negative if it counts from the end, as an axis from the front."""
+    """Convert `dim`, which counts from the end if it is negative, to an axis from the front."""
     if type(dim) is not int or not -rank <= dim < rank:
         raise Uncovered(f"dimension {dim!r} of a tensor with {rank} axes")
     return dim % rank
 
 
 def resolve_column_axis(dim: Any, x: Rows) -> int:
-    """Return `dim` as an axis of `x` from the front; raise Uncovered if it is the row axis."""
+    """Convert `dim` to an axis of `x` from the front; raise Uncovered if it is the row axis."""
     axis = resolve_axis(dim, x.rank)
     if axis == 0:
         raise Uncovered("an operator across the rows of the batch")
@@ -138,7 +138,7 @@ def read_rows(args: Arguments, name: str) -> Rows:
 
 
 def read_constant(args: Arguments, name: str) -> Array | None:
-    """Return argument `name`, a constant or None; raise Uncovered if it depends on the rows."""
+    """Return argument `name`, an array or None; raise Uncovered if it depends on the rows."""
     x = args.get(name)
     if isinstance(x, Rows):
         raise Uncovered(f"argument {name} that depends on the rows")

@@ -32,7 +32,7 @@ def build_sigmoid(b: Builder, x: Value) -> Value:
 
 
 def add_complement(b: Builder, proba: Value) -> Value:
-    """Build the probabilities (n, 2) of two classes from `proba`, that of the second (n, 1)."""
+    """Build the probabilities (n, 2) of two classes from `proba` (n, 1), for the second class."""
     return b.op("concat", b.op("sub", make_constant_like(b, 1, proba), proba), proba)
 
 
@@ -42,7 +42,7 @@ def make_constant_like(b: Builder, number: float, like: Value) -> Value:
 
 
 def import_dnn_classifier(model: Any, frame: Frame) -> Outputs:
-    """Import DNNClassifier, which predicts the most probable class, and the first one in a tie."""
+    """Import DNNClassifier, which predicts the most probable class; in a tie, the first one."""
     scores = import_module(_copy_module(model), frame).values["label"]
     proba = (build_sigmoid if scores.type.width == 1 else build_softmax)(frame.builder, scores)
     label = argmax_label(frame.builder, proba)
@@ -66,7 +66,7 @@ def import_classifier(model: Any, frame: Frame) -> Outputs:
 
 
 def import_binary_classifier(model: Any, frame: Frame) -> Outputs:
-    """Import skorch's NeuralNetBinaryClassifier: 1 if the probability is above `threshold`."""
+    """Import skorch's NeuralNetBinaryClassifier, which predicts 1 if proba > `threshold`."""
     proba = _apply_net(model, frame)
     if proba.type.width != 2:
         raise UnsupportedModelError(
@@ -99,7 +99,7 @@ def _copy_module(model: Any) -> Any:
 
 
 def _find_nonlinearity(model: Any) -> Callable[[Builder, Value], Value] | None:
-    """Return what skorch applies to the module's output to get probabilities, or None.
+    """Return the function that turns the module's output into probabilities; None for no change.
 
     Raises UnsupportedModelError if the user has set a function, which sqlml cannot read.
     """

@@ -39,7 +39,7 @@ class StoredNames:
         return len(self.offsets) - 1
 
     def sort_keys(self) -> list[bytes]:
-        """Return a key per name; the keys sort as XGBoost sorts names, by their signed bytes."""
+        """Return a key per name, with which names sort as in XGBoost: by their signed bytes."""
         signed = self.content.translate(bytes(byte ^ 0x80 for byte in range(256)))
         return [signed[start:end] for start, end in pairwise(self.offsets)]
 
@@ -68,7 +68,7 @@ class XGBoostModel:
         categories: for each feature, its categories (objects or float64), `StoredNames` if XGBoost
             may have split the names in the wrong places, or None if the feature is a number.
         base_score: float32 (K,) for K outputs (classes or `targets`), on the scale of predictions.
-        estimates_base_score: whether training was to estimate base_score in its first round.
+        estimates_base_score: whether training was meant to estimate base_score in its first round.
         attributes: strings that the user or an estimator attached to the Booster.
         forest: the trees; None for gblinear.
         weights: for gblinear, float32 (features + 1, K) with the biases last; otherwise None.
@@ -246,7 +246,7 @@ def _read_column_categories(encoding: Mapping[str, Any], column: str) -> Array |
 
 
 def _check_order(cats: Any, categories: Sequence[Array | StoredNames | None]) -> None:
-    """Check the offsets and the sort order of the categories, which XGBoost trusts unchecked."""
+    """Check the offsets and the order of the categories, which XGBoost itself does not check."""
     sizes = [0 if values is None else len(values) for values in categories]
     present_categories = [values for values in categories if values is not None]
     keys = [v.sort_keys() if isinstance(v, StoredNames) else v.tolist() for v in present_categories]

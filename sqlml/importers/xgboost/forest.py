@@ -34,7 +34,7 @@ _NO_NODE = np.iinfo(np.int32).max
 """The feature index of a node that pruning has removed. A root has this parent, or -1."""
 
 _STATISTICS = ("base_weights", "loss_changes", "sum_hessian")
-"""Keys of float arrays over the nodes that predictions ignore if each leaf has one value."""
+"""Keys of float arrays, one entry per node, that predictions ignore if leaves have one value."""
 
 _CATEGORY_KEYS = ("categories_nodes", "categories", "categories_segments", "categories_sizes")
 """Keys of the arrays with the categories that nodes test; they are empty in most trees."""
@@ -63,7 +63,7 @@ class Forest:
     features: int
 
     def count_trees(self, best_iteration: int | None) -> int:
-        """Count the trees up to `best_iteration`, inclusive; None or an unknown one means all."""
+        """Count the trees through `best_iteration`; if it is None or unknown, count all trees."""
         if best_iteration is None or not 0 <= best_iteration < self.iteration_starts.size - 1:
             return int(self.output_index.size)
         return int(self.iteration_starts[best_iteration + 1])
@@ -95,9 +95,10 @@ class Forest:
 
 
 def compact(tree: dict[str, Any]) -> dict[str, Any]:
-    """Replace the lists of a `tree` by arrays in place, to save memory.
+    """Convert the lists of `tree` to arrays in place, to save memory.
 
-    The parser calls this for each object. `read_forest` rejects the lists that remain.
+    The JSON parser calls this for each object. `read_forest` rejects lists that could not be
+    converted.
     """
     if "left_children" not in tree:
         return tree
@@ -147,7 +148,7 @@ def _check_statistic(tree: Mapping[str, Any], name: str, values_per_node: int) -
 
 
 def _to_array(values: Any, dtype: str) -> Array:
-    """Convert a list or array to `dtype`; reject non-numbers, and integers that do not fit."""
+    """Convert a list or array to `dtype`; reject non-numeric values, and integers that overflow."""
     if isinstance(values, np.ndarray) and values.dtype == dtype:
         return values
     array = np.asarray(values)
@@ -168,7 +169,7 @@ def _to_array(values: Any, dtype: str) -> Array:
 def read_forest(
     model: Mapping[str, Any], tree_weights: Any, num_features: int, num_outputs: int
 ) -> Forest:
-    """Read `model`, an entry of a gbtree document; remove its arrays meanwhile, to save memory."""
+    """Read `model`, an entry of a gbtree document, and remove its arrays to save memory."""
     trees = _read_trees(model)
     num_trees = len(trees)
     sizes = np.array([len(t["left_children"]) for t in trees], np.int64)
@@ -270,7 +271,7 @@ def _check_children(
 def _read_outputs_and_weights(
     model: Mapping[str, Any], weight_drop: Any, num_trees: int, leaf_width: int, num_outputs: int
 ) -> tuple[Array, Array | None]:
-    """Return the output to which each tree adds, and the weight of each tree, None for gbtree."""
+    """Return the output to which each tree adds, and the tree weights, or None for gbtree."""
     outputs = _to_array(model["tree_info"], "int32")
     if (
         outputs.shape != (num_trees,)
@@ -293,7 +294,7 @@ def _check_features(trees: Trees, nodes: RawTrees, num_features: int) -> None:
 
 
 def _read_common_width(trees: Trees) -> int:
-    """Return the number of values per leaf, the same in all trees; check the node statistics."""
+    """Return the number of values per leaf, which all trees share; check the node statistics."""
     widths = {_read_leaf_width(t) for t in trees} or {1}
     if len(widths) > 1:
         raise ArtifactError("trees of the XGBoost model have different numbers of values per leaf")
@@ -306,7 +307,7 @@ def _read_common_width(trees: Trees) -> int:
 def _read_leaf_values(
     trees: Trees, width: int, sizes: Array, is_leaf: Array, right: Array, threshold: Array
 ) -> Array:
-    """Return the values of all nodes, (nodes, width); only those of leaves matter.
+    """Return the values of all nodes, (nodes, width); only the rows of leaves are used.
 
     A scalar leaf stores its value in split_conditions. A vector leaf (multi_output_tree) stores its
     values in a row of leaf_weights, and the index of that row in right_children.

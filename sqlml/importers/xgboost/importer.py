@@ -60,7 +60,7 @@ def schema(model: Any) -> Schema:
 
 
 def import_classifier(model: Any, frame: Frame) -> Outputs:
-    """Import XGBClassifier or XGBRFClassifier: a label 0 ... k-1, or several labels, per row."""
+    """Import XGBClassifier or XGBRFClassifier, which predicts one label 0 ... k-1, or several."""
     return _import_classifier(_read_model(model), frame, float(model.missing))
 
 
@@ -70,7 +70,7 @@ def import_regressor(model: Any, frame: Frame) -> Outputs:
 
 
 def import_booster(model: Any, frame: Frame) -> Outputs:
-    """Import a Booster with all its trees; it is a classifier if its objective has classes."""
+    """Import a Booster with all its trees, as a classifier if its objective has classes."""
     return _import_raw(_read_model(model), frame)
 
 
@@ -136,7 +136,7 @@ def _import_classes(
     prediction = boosters.apply_link(b, objective.link, margin)
     if model.targets == 1 and model.outputs > 1:
         # Booster.predict compares margins for softmax and probabilities for softprob. Different
-        # margins may round to the same probability, and then the first of these classes wins.
+        # margins may round to the same probability, in which case the first such class wins.
         class_scores = margin if model.objective == "multi:softmax" else prediction
         labels = Labels("int64", tuple(range(model.outputs)))
         return boosters.import_multiclass(b, class_scores, prediction, margin, labels)
@@ -172,7 +172,7 @@ def _compute_margin(
 
 
 def compute_base_margin(objective: Objective, base_score: Array) -> Array:
-    """Convert `base_score`, float32 (K,), to a margin, with the float32 arithmetic of XGBoost."""
+    """Convert `base_score`, float32 (K,), to margins, with the float32 arithmetic of XGBoost."""
     base = base_score.astype(np.float32)
     with np.errstate(all="ignore"):
         if objective.base_link == "logit":
@@ -222,7 +222,7 @@ def _read_features(
 
 
 def _match_declared_enum(frame: Frame, i: int, stored_names: StoredNames) -> Array:
-    """Return the categories of column `i`, whose non-ASCII names the user must declare as ENUM."""
+    """Return the categories of column `i`, with the names that the user has declared as an ENUM."""
     name = frame.names[i]
     match = _ENUM.fullmatch(frame.declared.get(name, "").strip())
     if match is None:
@@ -246,7 +246,7 @@ _ENUM = re.compile(r"ENUM\s*\(\s*('(?:[^']|'')*'(?:\s*,\s*'(?:[^']|'')*')*)\s*\)
 
 
 def _add_linear_terms(weights: Array, x: Value, base_margin: Array, b: Builder) -> Value:
-    """Build the margins of gblinear: like XGBoost, sum feature by feature in float32."""
+    """Build the margins of gblinear, summed feature by feature in float32, as in XGBoost."""
     x = b.op("where", b.op("isnan", x), b.constant(np.zeros(1, np.float32)), x)
     margin = b.constant((weights[-1] + base_margin)[None, :])
     for feature, feature_weights in enumerate(weights[:-1]):

@@ -1,4 +1,4 @@
-"""Measure the costs of the backends, for which `backends.costs` has defaults.
+"""Measure the costs of the backends, whose defaults are in `backends.costs`.
 
 Every cost is the slope between two runs that differ in one thing: the depth of trees, the number of
 columns, or the values per leaf. Runs are short, and the fastest of several runs counts.
@@ -27,7 +27,7 @@ ROWS, COLUMNS, TREES = 4_096, 16, 64
 ROUNDS = 5
 
 PADDED = 1.2
-"""Cost of a node of a real tree relative to a full tree, because some nodes lack a child."""
+"""Cost of a node in a real tree, where some nodes lack a child, relative to one in a full tree."""
 
 
 def measure_backends() -> dict[str, float]:
@@ -80,7 +80,7 @@ def make_perfect_trees(
 
 
 class _TreeTimer:
-    """Measures native tree kernels, one per method, on perfect trees, in nanoseconds per row."""
+    """Measures native tree kernels on perfect trees; each method returns nanoseconds per row."""
 
     def __init__(self) -> None:
         self.tables = {n: _make_rows(ROWS, n).astype(np.float32) for n in (4, COLUMNS, WIDE)}
@@ -118,11 +118,11 @@ class _TreeTimer:
 DEEP_TREES, SHORT_TREES, WIDE_TREES = 16, 512, 1024
 
 BINS, WIDE_BINS = 100, 400
-"""Thresholds per column for which bins need one byte, or two bytes."""
+"""Numbers of thresholds per column whose bins need one byte, and two bytes."""
 
 
 def _measure_native() -> dict[str, float]:
-    # A full tree has 7 tests down to depth 3 and 63 down to depth 6, so the difference is 56.
+    # A full tree of depth 3 has 7 tests, and one of depth 6 has 63, so the difference is 56.
     timer = _TreeTimer()
     cursor, descent, lockstep = timer.time_cursor, timer.time_descent, timer.time_lockstep
     node_cost = PADDED * (cursor(6, BINS) - cursor(3, BINS)) / (TREES * 56)
@@ -142,7 +142,7 @@ def _measure_native() -> dict[str, float]:
     top_time, wide_top_time = (lockstep(4, n, ROWS, SHORT_TREES) for n in (COLUMNS, WIDE))
     transposed = (wide_top_time - top_time) / (WIDE - COLUMNS)
     wide_transposed_step = lockstep(8, WIDE, ROWS, SHORT_TREES) - wide_top_time
-    # This many trees test every column, at both depths.
+    # There are enough trees to test every column at both depths.
     far_time = cursor(6, BINS, WIDE, WIDE_TREES) - cursor(3, BINS, WIDE, WIDE_TREES)
     return {
         "native.node": node_cost,
@@ -181,7 +181,7 @@ def _measure_library(backend: str, device: str, owner: str) -> dict[str, float]:
 
 
 def _measure_numbers(backend: str, device: str, owner: str) -> dict[str, float]:
-    """Return the costs of an operator call, of an elementwise number, and of a multiplication."""
+    """Return the costs of one operator call, one elementwise number, and one multiplication."""
     strategy = "traverse" if backend != "torch" else "tt"
 
     def measure(width: int, outputs: int, rows: int, steps: int) -> float:

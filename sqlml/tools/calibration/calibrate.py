@@ -31,7 +31,7 @@ from sqlml.udfs.duckdb.native.extension import NativeConnection, Unavailable, op
 from sqlml.udfs.make_function import make_engine_function
 
 MAX_RATIO = 50.0
-"""A measured cost is ignored as noise if it differs from the default by more than this factor."""
+"""A cost is ignored as noise if it differs from its default by more than this factor."""
 
 
 def calibrate() -> dict[str, float]:
@@ -78,7 +78,7 @@ def _measure_engine() -> dict[str, float]:
         sums_sql = ", ".join(f"sum({name})" for name in names)
 
         def measure(value: str) -> float:
-            """Return the ns per row of summing the SQL expression `value` and all columns."""
+            """Return the time, in ns per row, of summing SQL expression `value` and all columns."""
             return _time_query(connection, f"SELECT sum({value}), {sums_sql} FROM t")
 
         def measure_packed(count: int) -> float:
@@ -123,7 +123,7 @@ def _measure_native_calls(
     names: Sequence[str],
     baseline: float,
 ) -> dict[str, float]:
-    """Measure the costs of native functions, whose arguments are columns; {} if unavailable."""
+    """Return the costs of native functions by name, or {} if the functions are unavailable."""
     try:
         native = open_native_connection(connection)
     except Unavailable:
@@ -143,7 +143,7 @@ def _name_categories(count: int) -> list[str]:
 
 
 def _build_category_code(count: int) -> str:
-    """Build the SQL of the index of column `c` among `count` categories, as `backends.sql` does."""
+    """Build SQL for the index of column `c` among `count` categories, as `backends.sql` does."""
     return DUCKDB.place_of("c", [DUCKDB.quote_string(name) for name in _name_categories(count)])
 
 
@@ -160,13 +160,13 @@ def _create_lookup(connection: duckdb.DuckDBPyConnection) -> str:
 
 
 def _build_weighted_sum(names: Sequence[str]) -> str:
-    """Build the SQL of a weighted sum of columns, as `backends.sql` does."""
+    """Build SQL for a weighted sum of columns, as `backends.sql` does."""
     terms = (f"CAST({name} AS DOUBLE) * '0.{k + 1}'::DOUBLE" for k, name in enumerate(names))
     return " + ".join(terms)
 
 
 def _build_full_tree(names: Sequence[str], leaf: int = 1) -> str:
-    """Build the SQL of a full tree that tests one column per level; all its leaves differ.
+    """Build SQL for a full tree that tests one column per level, and whose leaves all differ.
 
     >>> _build_full_tree(["a"])
     'CASE WHEN a <= 0.0 THEN 2.0 ELSE 3.0 END'
@@ -178,7 +178,7 @@ def _build_full_tree(names: Sequence[str], leaf: int = 1) -> str:
 
 
 def _build_chain(names: Sequence[str], tests: int) -> str:
-    """Build the SQL of a chain of tests, each of which matches half of the remaining rows.
+    """Build SQL for a chain of tests, in which each test matches half of the remaining rows.
 
     >>> _build_chain(["a"], 2)
     'CASE WHEN a <= 0.0 THEN 1.0 ELSE CASE WHEN a <= 0.5 THEN 2.0 ELSE 0.0 END END'

@@ -27,7 +27,7 @@ class Plugin(BasePlugin):
     session: Session
 
     def initialize(self, plugin_config: Mapping[str, Any]) -> None:
-        """Read the configuration; dbt-duckdb calls this."""
+        """Read `plugin_config`, and make dbt-duckdb use cursors of the plugin's Session."""
         self.allow_pickle: bool = plugin_config.get("allow_pickle", False) is True
         LocalEnvironment.initialize_cursor = classmethod(_initialize_cursor)
 

@@ -55,14 +55,14 @@ class SqlmlAdapter(DuckDbAdapter):
         self.allow_pickle: bool = str(allow_pickle).lower() == "true"
 
     def connect(self) -> SqlmlConnection:
-        """Open a Session; DuckDB's adapter opens the database and runs the init script."""
+        """Open a Session on the connection that DuckDB's adapter opens and initializes."""
         connection = super().connect()
         session = attach(connection.conn, allow_pickle=self.allow_pickle)
         return SqlmlConnection(session, connection.init_message)
 
 
 class SqlmlCursor(DuckDbCursor):
-    """The result of a query; errors of sqlml become errors of harlequin."""
+    """The result of a query, with errors of sqlml converted to errors of harlequin."""
 
     def fetchall(self) -> Any:
         with _harlequin_errors():
@@ -115,7 +115,7 @@ class SqlmlConnection(DuckDbConnection):
         ]
 
     def get_completions(self) -> list[HarlequinCompletion]:
-        """Return the completions of DuckDB, the keywords of sqlml, and the names of models."""
+        """Return DuckDB's completions, the keywords of sqlml, and the names of models."""
         return [
             *super().get_completions(),
             *(HarlequinCompletion(name, "model fn", name, 500, None) for name in FUNCTIONS),
@@ -140,7 +140,7 @@ class SqlmlConnection(DuckDbConnection):
 
 @contextmanager
 def _harlequin_errors() -> Iterator[None]:
-    """Raise sqlml's errors as harlequin's, which it shows instead of exiting."""
+    """Convert sqlml's errors to harlequin's, which harlequin shows instead of exiting."""
     try:
         yield
     except SqlmlError as error:
@@ -225,7 +225,7 @@ class DatabaseItem(DatabaseCatalogItem):
     """A database in the catalog."""
 
     def fetch_children(self) -> list[Any]:
-        """Return the schemas of the database, after an item with its models if it has any."""
+        """Return the schemas of the database; if it has models, an item with them comes first."""
         schemas = super().fetch_children()
         assert isinstance(self.connection, SqlmlConnection)
         models = self.connection.models(self.label)

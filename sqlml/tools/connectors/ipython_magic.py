@@ -36,7 +36,7 @@ class SqlmlMagics(Magics):
     @argument("-o", "--out", metavar="NAME", help="store the result in a variable; show nothing")
     @line_cell_magic
     def sqlml(self, line: str, cell: str | None = None) -> Any:
-        """Run a cell of SQL in a session of sqlml; the last result is shown.
+        """Run a cell of SQL in a session of sqlml, and show the last result.
 
         `%sqlml shop.duckdb` opens a database for the following cells, and `%sqlml` shows the
         session. Data frames are available as tables: `FROM my_frame`.

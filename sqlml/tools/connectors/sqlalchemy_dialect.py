@@ -28,7 +28,7 @@ _TYPES = {
     "timestamp with time zone": types.TIMESTAMP,
     "time with time zone": types.TIME,
 }
-"""DuckDB's name of a type -> SQLAlchemy's type, where duckdb_engine knows another name."""
+"""DuckDB's name for a type -> SQLAlchemy's type, for types that duckdb_engine names differently."""
 
 _CONSTRAINTS = """
     SELECT constraint_name, constraint_column_names, referenced_table, referenced_column_names,
@@ -41,8 +41,8 @@ _CONSTRAINTS = """
 class SqlmlDialect(Dialect):
     """duckdb_engine's dialect, with Sessions as connections.
 
-    `connect_args` are the arguments of `sqlml.connect`. The query part of the URL may have settings
-    of DuckDB and `allow_pickle`, which is false by default.
+    `connect_args` are the arguments of `sqlml.connect`. The query part of the URL may set DuckDB's
+    settings and `allow_pickle`, which is false by default.
     """
 
     supports_statement_cache = False  # as in duckdb_engine
@@ -170,8 +170,8 @@ class SqlmlDialect(Dialect):
     ) -> Sequence[Any]:
         """Run a catalog query about one table, or about all tables of a schema; return its rows.
 
-        `query` must end with a WHERE condition, to which others are added. `name` is the column
-        with the table's name. If `schema` is None, the schema is `main`.
+        `query` must end with a WHERE condition, to which this method adds conditions. `name` is the
+        column with the table's name. If `schema` is None, the schema is `main`.
         """
         database, schema_name = self.identifier_preparer._separate(schema)
         schema_name = schema_name or "main"

@@ -34,7 +34,7 @@ TABLES = ("flights", "weather", "planes", "airlines")
 
 
 def load_flights(con: Session, rows: int | None = None) -> int:
-    """Create the tables, with all flights or a sample of `rows`; return the number of flights."""
+    """Create the tables, with all flights or a sample of `rows` flights; return their number."""
     folder = _find_package_folder()
     with tempfile.TemporaryDirectory() as scratch_folder:
         for table in TABLES:
@@ -75,7 +75,7 @@ NUMBERS = tuple(
     "sched_dep_time sched_arr_time dep_delay distance temp dewp humid wind_dir wind_speed "
     "wind_gust precip pressure visib built engines seats".split()
 )
-"""Numeric features; those of the weather and the aircraft have missing values."""
+"""Numeric features; the columns about weather and aircraft have missing values."""
 
 FEW = ("carrier", "origin", "engine")
 MANY = ("dest", "manufacturer")
@@ -86,8 +86,9 @@ MANY = ("dest", "manufacturer")
 class Fitted:
     """A fitted classifier, its name in SQL, and its features in training order.
 
-    `late` is the class that means late: a string, or 1 if the library rejects strings. `as_floats`
-    converts the features of a model that rejects pandas' integers with missing values.
+    `late` is the class of late flights: a string, or 1 if the library rejects strings. If
+    `as_floats` is true, features are cast to float, because the library rejects pandas' integers
+    with missing values.
     """
 
     name: str
@@ -99,18 +100,18 @@ class Fitted:
 
     @property
     def description(self) -> str:
-        """The class names of the pipeline's steps, or of the model."""
+        """The class names of the pipeline's steps, or of a model that is not a pipeline."""
         model = getattr(self.model, "classifier_", self.model)
         steps = getattr(model, "steps", [("", model)])
         return " > ".join(type(step).__name__ for _, step in steps)
 
     def predict_late(self, frame: Any) -> Any:
-        """Return the library's own probability of late, (n,), for the rows of a pandas frame."""
+        """Return the library's probability, (n,), that each flight of a pandas frame is late."""
         column = list(self.model.classes_).index(self.late)
         return self.model.predict_proba(self._select_features(frame))[:, column]
 
     def predict(self, frame: Any) -> Any:
-        """Return the library's own labels, (n,), for the rows of a pandas frame."""
+        """Return the labels, (n,), that the library predicts for the rows of a pandas frame."""
         return self.model.predict(self._select_features(frame))
 
     def _select_features(self, frame: Any) -> Any:
@@ -119,7 +120,7 @@ class Fitted:
 
 
 def fit_models(frame: Any) -> tuple[Fitted, ...]:
-    """Fit two of the models on a pandas frame with the features and the boolean column `late`."""
+    """Fit the models of scikit-learn and XGBoost on a pandas frame that has a column `late`."""
     # By default, OpenMP's threads wait for each other in a busy loop: if another process also uses
     # the cores, fitting takes ten times as long. This has no effect once OpenMP is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -182,12 +183,12 @@ def _make_xgboost() -> Any:
 
 
 TOLERANCE = 1e-6
-"""The largest relative difference of scores that count as equal."""
+"""The largest relative difference at which two scores count as equal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How far the labels and scores of a model agree in SQL and in its library, over all rows."""
+    """How far the labels and scores of a model in SQL differ from those of its library."""
 
     name: str
     rows: int
@@ -196,7 +197,7 @@ class Agreement:
     largest_relative: float
 
     def check(self) -> None:
-        """Raise ScoringError if a label differs, or a score by more than `TOLERANCE`."""
+        """Raise ScoringError if labels differ, or if scores differ by more than `TOLERANCE`."""
         if self.wrong_labels or not self.largest_relative <= TOLERANCE:
             raise ScoringError(
                 f"{self.name}: {self.wrong_labels} of {self.rows} labels differ from the source "
@@ -294,7 +295,7 @@ def _score_by_frame(con: Session, fitted: Fitted) -> None:
 
 
 def run(database: str | Path | None = None, rows: int | None = None) -> None:
-    """Load, fit, register, score, compare and time; print each step on standard output.
+    """Run the demo: load flights, fit models, score, compare and time; print each step.
 
     The database is a new file, by default in a temporary folder that is removed afterwards. `rows`
     limits the flights, of which there are 336,776.
@@ -307,7 +308,7 @@ def run(database: str | Path | None = None, rows: int | None = None) -> None:
             [(version,)] = con.execute("SELECT version()").fetchall()
             print(f"sqlml demo: DuckDB {version}, {os.cpu_count()} cores, {path}", flush=True)
             models = _prepare_models(con, printer, rows)
-        # A new connection finds the models in the file, as any other process would.
+        # Like any other process, a new connection finds the models in the file.
         with connect(str(path)) as con:
             _score(con, printer)
             _check_scores(con, printer, models)

@@ -33,7 +33,7 @@ KEYWORDS = frozenset(
     "MODEL MODELS VERSION VERSIONS OPTIONS INPUT OUTPUT VERIFY EXPORT ALIAS TAGS CASCADE "
     "RETRAIN PROMOTE".split()
 )
-"""Keywords of statements about models that DuckDB's list of keywords lacks."""
+"""Keywords of statements about models that are missing from DuckDB's list of keywords."""
 
 
 _PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_]*")
@@ -83,11 +83,11 @@ Sources = Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True)
 class Names:
-    """The names that a session knew when they were last read.
+    """The names that existed in a session when they were last read from it.
 
     `tables` maps each table or view to its columns. `models` has the name of each model, followed
-    by its aliases (`churn@champion`). `keywords` are in upper case. `reserved` has the folded
-    keywords that must be quoted if they are used as names.
+    by its aliases (`churn@champion`). `keywords` are in upper case. `reserved` has the keywords, in
+    lower case, that must be quoted if they are used as names.
     """
 
     tables: Sources = field(default_factory=dict)
@@ -98,13 +98,13 @@ class Names:
     settings: Sequence[str] = ()
 
     def quote(self, name: str) -> str:
-        """Quote `name` if it is a reserved keyword or not a plain name; otherwise return it."""
+        """Return `name`, in quotes if it is a reserved keyword or not a plain identifier."""
         is_plain = _PLAIN_NAME.fullmatch(fold(name)) and fold(name) not in self.reserved
         return name if is_plain else DUCKDB.quote_name(name)
 
 
 def read_names(session: Any) -> Names:
-    """Read the names of a session; return empty Names if its transaction has failed."""
+    """Read the names in a session; return empty Names if the session's transaction has failed."""
     run_query = session.connection.sql
     try:
         tables: dict[str, list[str]] = {}
@@ -136,7 +136,7 @@ def _list_models(session: Any) -> Iterator[str]:
 
 
 def _list_versions(session: Any, model: str) -> list[str]:
-    """Return references to the versions of a model, such as `churn/3`, or [] for an unknown one."""
+    """Return references to the versions of a model, such as `churn/3`, or [] if it is unknown."""
     try:
         versions = session.sql(f"SHOW VERSIONS IN MODEL {DUCKDB.quote_name(model)}")
     except (duckdb.Error, SqlmlError):
@@ -152,7 +152,7 @@ class ModelCompleter(Completer):
         self._names: Names | None = None
 
     def forget(self) -> None:
-        """Forget the names, which a statement may have changed; the next completion reads them."""
+        """Forget the cached names, so that the next completion reads them from the session."""
         self._names = None
 
     def get_completions(self, document: Document, _: object) -> Iterable[Completion]:
@@ -225,7 +225,7 @@ def find_candidates(before: str, text: str, names: Names) -> tuple[str, list[Can
 
 
 def _list_names_in_scope(word: str, sources: Sources, names: Names) -> list[Candidate]:
-    """Return columns of `sources`, tables, functions and keywords, as in a query's SELECT list."""
+    """Return what may start with `word` in a query: columns, tables, functions and keywords."""
     in_scope = sources or names.tables  # before FROM is typed, any table may be meant
     keywords = sorted({*names.keywords, *KEYWORDS})
     return [
@@ -243,7 +243,7 @@ def _complete_option_name(prefix: str, text: str) -> list[Candidate] | None:
     if clause is None:
         return None
     if clause[1].strip() and not clause[1].rstrip().endswith(","):
-        return []  # the next option needs a comma
+        return []  # a comma must come before the next option
     candidates = [
         *((name, "option") for name in TRAINING_OPTIONS),
         *((name, "parameter") for name in _list_parameters(text)),
@@ -254,7 +254,7 @@ def _complete_option_name(prefix: str, text: str) -> list[Candidate] | None:
 
 
 def _list_parameters(text: str) -> list[str]:
-    """Return the parameters of the model type in `text`, or [] if it names none."""
+    """Return the parameters of the model type that `text` names, or [] if it names no type."""
     match = _MODEL_TYPE.search(text)
     model_type = None if match is None else MODEL_TYPES.get(match[1].lower())
     names: list[str] = []
@@ -282,7 +282,7 @@ def _complete_option_value(prefix: str, text: str, names: Names) -> list[Candida
 
 
 def _complete_setting(prefix: str, names: Names) -> list[Candidate] | None:
-    """Return the settings after SET or RESET, or the values after a setting; otherwise None."""
+    """Return settings after SET or RESET, and values after a setting's name; otherwise None."""
     match = _SETTING.search(prefix)
     if match is None:
         return None
@@ -296,7 +296,7 @@ def _complete_setting(prefix: str, names: Names) -> list[Candidate] | None:
 
 
 def _find_sources(text: str, names: Names) -> Sources:
-    """Map each table in the FROM clauses of `text`, and its alias, to the table's columns."""
+    """Map each table in the FROM clauses of `text`, and also its alias, to the table's columns."""
     tables = {fold(table): columns for table, columns in names.tables.items()}
     sources: dict[str, Sequence[str]] = {}
     for table, alias in _SOURCES.findall(text):

@@ -43,7 +43,7 @@ class Command:
 
 
 def run_command(shell: Shell, line: str) -> None:
-    """Run a dot command or a synonym of one, such as `\\d` or `quit`.
+    """Run a dot command, or a synonym for one, such as `\\d` or `quit`.
 
     Raises UsageError for a wrong command, and Leave for `.exit`.
     """
@@ -90,7 +90,7 @@ def _run_tables(shell: Shell, arguments: Arguments) -> None:
 
 
 def _build_name_condition(arguments: Arguments) -> str:
-    """Build the condition that `name` is LIKE the parameter, ignoring case, or true without one."""
+    """Build a condition: `name` is LIKE the argument, ignoring case; without arguments, true."""
     return f"{builtin('~~')}({fold_in_sql('name')}, {fold_in_sql('?')})" if arguments else "true"
 
 
@@ -136,7 +136,7 @@ def _run_mode(shell: Shell, arguments: Arguments) -> None:
 
 
 def _make_switch(setting: str, about: str, name: str = "") -> Command:
-    """Make a command `name` that sets a boolean of the Display, or toggles it without argument."""
+    """Make a command that sets a boolean `setting` of the Display; without argument, it toggles."""
     name = name or setting
 
     def run(shell: Shell, arguments: Arguments) -> None:

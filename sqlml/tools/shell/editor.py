@@ -57,7 +57,7 @@ def make_editor(shell: Shell, history: Path) -> Callable[[], str]:
 
 
 def _open_history(file: Path) -> History:
-    """Return the history in `file`, private to the user, or in memory if that cannot be created."""
+    """Return the history in `file`, private to the user; if that fails, a history in memory."""
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         file.touch(mode=0o600)
@@ -67,7 +67,7 @@ def _open_history(file: Path) -> History:
 
 
 def _bind_keys() -> KeyBindings:
-    """Bind Enter to run a complete statement or start a line, and Tab to complete or indent."""
+    """Bind Enter to run a complete statement or add a line, and Tab to complete or indent."""
     keys = KeyBindings()
 
     @keys.add("enter", filter=~completion_is_selected)

@@ -41,13 +41,13 @@ class Display:
 
 
 MAX_PAGER_ROWS, MAX_SCREEN_ROWS = 10_000, 40
-"""The maximum number of rows of a box: in a pager, where it is DuckDB's limit, and without one."""
+"""The maximum number of rows of a box: in a pager (DuckDB's limit), and without a pager."""
 
 _UNLIMITED_WIDTH = 1_000_000
 
 
 def draw_box(relation: Relation, use_pager: bool) -> str:
-    """Return a result as DuckDB's box: all columns for a pager, otherwise what fits the screen."""
+    """Return a result as DuckDB's box: for a pager all columns, otherwise those that fit."""
     max_rows, max_width = MAX_SCREEN_ROWS, shutil.get_terminal_size().columns
     if use_pager and find_pager() is not None:
         max_rows, max_width = MAX_PAGER_ROWS, _UNLIMITED_WIDTH
@@ -59,7 +59,7 @@ def draw_box(relation: Relation, use_pager: bool) -> str:
 
 def show_text(text: str, use_pager: bool, out: TextIO) -> None:
     """Write `text` to the terminal `out`, or show it in the pager if it does not fit."""
-    text = escape_controls(text)  # a pager writes to the terminal itself
+    text = escape_controls(text)  # a pager writes the text directly to the terminal
     columns, lines = shutil.get_terminal_size()
     text_lines = text.splitlines()
     fits_screen = len(text_lines) < lines and max(map(len, text_lines), default=0) <= columns
@@ -73,7 +73,7 @@ def show_text(text: str, use_pager: bool, out: TextIO) -> None:
 
 
 def find_pager() -> list[str] | None:
-    """Return the user's pager as words: SQLML_PAGER, PAGER or less; None if it is missing."""
+    """Return the words of the pager's command (SQLML_PAGER, PAGER or less), or None if missing."""
     words = shlex.split(os.environ.get("SQLML_PAGER") or os.environ.get("PAGER") or "less")
     return words if words and shutil.which(words[0]) else None
 
@@ -82,7 +82,7 @@ _PLAIN_EXPLAIN = re.compile(r"\s*EXPLAIN\s+(?!ANALYZE\b|\()", re.IGNORECASE)
 
 
 def build_json_explain_sql(sql: str) -> str | None:
-    """Convert a plain EXPLAIN to a statement that returns JSON; return None for all others."""
+    """Convert a plain EXPLAIN to one that returns JSON; return None for all other statements."""
     match = _PLAIN_EXPLAIN.match(sql)
     return None if match is None else "EXPLAIN (FORMAT json) " + sql[match.end() :]
 
@@ -93,7 +93,7 @@ def draw_plan(plan: str, width: int) -> str:
 
 
 def wrap_model_plan(text: str, width: int) -> str:
-    """Wrap the long lines of a model plan to `width`, aligned with the plan's column of values."""
+    """Wrap the long lines of a model plan to `width`; further lines align with the values."""
     wrap = partial(textwrap.wrap, width=max(width, 40), subsequent_indent=" " * 20)
     return "\n".join(wrapped for line in text.splitlines() for wrapped in wrap(line) or [""])
 
@@ -163,7 +163,7 @@ def _write_separated(
 
 
 def _quote_csv(text: str) -> str:
-    """Quote a CSV field if needed (RFC 4180), or if it is empty, to distinguish it from NULL."""
+    """Quote a CSV field if RFC 4180 requires it, or if it is empty, to distinguish it from NULL."""
     if text and not any(c in text for c in '",\r\n') and text == text.strip():
         return text
     return '"' + text.replace('"', '""') + '"'
@@ -185,7 +185,7 @@ def _write_json_lines(relation: Relation, display: Display, out: TextIO) -> None
 
 
 def _encode_objects(relation: Relation) -> Iterator[str]:
-    """Yield the rows as JSON objects, with DuckDB's digits; NaN and infinity become strings."""
+    """Yield the rows as JSON objects, with DuckDB's digits; NaN and infinities become strings."""
     keys = [json.dumps(name, ensure_ascii=False) + ":" for name in relation.columns]
     numeric_columns = _find_numeric_columns(relation)
     json_sql = f"CAST({builtin('to_json')}(COLUMNS(*)) AS VARCHAR)"
@@ -199,7 +199,7 @@ def _encode_objects(relation: Relation) -> Iterator[str]:
 
 
 def _encode_value(text: str | None, json_text: str, is_numeric: bool) -> str:
-    """Return the JSON of a value from DuckDB's text and JSON; nested NaN become strings."""
+    """Return the JSON of a value, given DuckDB's text and JSON; nested NaNs become strings."""
     if text is None:
         return "null"
     if is_numeric and text not in ("nan", "inf", "-inf"):
@@ -271,7 +271,7 @@ def _pad(row: Sequence[str], widths: Sequence[int], align_right: Sequence[bool])
 
 
 def _measure_width(text: str) -> int:
-    """Return how many columns of a terminal a text takes up."""
+    """Return how many columns a text occupies in a terminal."""
     if text.isascii():
         return len(text)
     return sum(0 if combining(c) else 1 + (east_asian_width(c) in "WF") for c in text)

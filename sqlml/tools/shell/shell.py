@@ -31,7 +31,7 @@ from sqlml.tools.shell.output_modes import MODES, Display
 
 
 def run_sql(session: Session, sql: str, run: Callable[[str], Any]) -> Any:
-    """Run `sql` with the function `run`; return its relation, or a message if it has no result."""
+    """Run `sql` with the function `run`; return the relation, or a message if it has no rows."""
     relation = run(sql)
     if relation is None or relation.columns == ["Success"]:
         rows = () if relation is None else relation.fetchall()
@@ -55,7 +55,7 @@ def _changes_rows(session: Session, sql: str) -> bool:
 
 
 def _describe_change(sql: str) -> str:
-    """Return a message such as "created model churn", or "" unless `sql` changes one model."""
+    """Return a message such as "created model churn" if `sql` changes one model, otherwise ""."""
     parsed = classify_text(sql).statements
     if len(parsed) != 1 or not isinstance(parsed[0], statements.OfModel):
         return ""
@@ -76,10 +76,10 @@ _VERBS = {
 
 FIRST, NEXT = "sqlml> ", "   ..> "
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
-"""Matches a line. Unlike `splitlines`, it does not split at characters such as form feed."""
+"""Matches a line. Unlike `splitlines`, this pattern does not split at form feeds, for example."""
 
 WORDS = frozenset({"exit", "quit", "help"})
-"""Words that users type to leave or to get help, and that are not SQL statements."""
+"""Words, other than SQL, that users type to leave the shell or to get help."""
 
 
 class Piece(NamedTuple):
@@ -266,7 +266,7 @@ class Shell:
         self._show_text(self._write_result(relation))
 
     def _write_result(self, relation: Any, sql: str = "") -> str:
-        """Write a result to its target; return boxes and plans for the terminal as text instead."""
+        """Write a result to its target, or return the text of a box or plan for the terminal."""
         out, self.once = self.once or self.out, None
         relation = Relation(unwrap(relation), self.session.connection.interrupt)
         is_shown = self.is_watched and out is self._standard_out
@@ -297,7 +297,7 @@ class Shell:
             output_modes.show_text(text, self.display.pager, self._standard_out)
 
     def _fit_plans(self, plans: Sequence[str], sql: str) -> str:
-        """Fit the plans of EXPLAIN to the terminal: wrap sqlml's plan, draw DuckDB's as a tree."""
+        """Fit EXPLAIN's plans to the terminal: wrap sqlml's plan, and draw DuckDB's as a tree."""
         width = shutil.get_terminal_size().columns
         json_query = output_modes.build_json_explain_sql(sql)
         fitted_plans = []
@@ -326,7 +326,7 @@ class Shell:
         self.out = out
 
     def open(self, database: str) -> None:
-        """Open another database, then close the current one, which stays open after an error."""
+        """Open another database, and close the current one unless an error occurs."""
         session = self._connect(database)
         self.session.close()
         self.session = session
