@@ -8,5 +8,5 @@ code. `sql` prints a Program as SQL, which then needs no function call. Read fir
 * `costs.py`: the measured costs by which the planner chooses among them.
 
 To add a backend, write a package with a class that satisfies `base.Backend`, and name it in
-`base.BACKENDS`. The contract tests then compare it with the reference.
+`base.BACKENDS`. The contract tests then compare it with the reference interpreter.
 """

@@ -22,7 +22,7 @@ from sqlml.types import Array
 
 
 class Compiled(Protocol):
-    """A Program that is ready to run. It is thread-safe, and picklable with its Program."""
+    """A Program that is ready to run. It is thread-safe and can be pickled."""
 
     @property
     def program(self) -> Program: ...
@@ -33,10 +33,10 @@ class Compiled(Protocol):
 
 
 class Filler(Protocol):
-    """A thread-safe writer of one output of a compiled Program into an array.
+    """An object that writes one output of a compiled Program into an array. Thread-safe.
 
     A Compiled may have a method `filler(output, columns, width)` that returns a Filler. The Filler
-    reads rows (n, width) of dtype `input`; their columns `columns` are the Program's only input.
+    reads rows (n, width) of dtype `input`, whose columns `columns` are the Program's only input.
     Integer results are at least 0 and less than `below`, unless `below` is None.
     """
 
@@ -46,20 +46,20 @@ class Filler(Protocol):
     below: int | None
 
     def fill(self, x: Array, out: Array) -> int:
-        """Write results (n, `width`) to `out`; return a number below 0 if no row is rejected."""
+        """Write results (n, `width`) to `out`; return a negative number if no row is rejected."""
         ...
 
 
 def find_filler(
     compiled: Compiled, output: str, columns: Sequence[int], width: int
 ) -> Filler | None:
-    """Return the Filler of `compiled` for `output`, or None if it does not have one."""
+    """Return the Filler of `compiled` for `output`, or None if `compiled` does not have one."""
     make_filler: Callable[..., Filler | None] | None = getattr(compiled, "filler", None)
     return None if make_filler is None else make_filler(output, columns, width)
 
 
 def find_text_filler(compiled: Compiled, output: str) -> Any:
-    """Return the filler of `output` for a matrix and string columns, or None if there is none."""
+    """Return a filler of `output` from a matrix and string columns, or None if unsupported."""
     make_filler = getattr(compiled, "text_filler", None)
     return None if make_filler is None else make_filler(output)
 
@@ -68,19 +68,19 @@ class Backend(Protocol):
     """An engine that runs Programs and never changes them."""
 
     def supports(self, program: Program) -> str | None:
-        """Return why the backend cannot run the (lowered) Program, or None if it can."""
+        """Return the reason why the backend cannot run the (lowered) Program, or None if it can."""
         ...
 
     def compile(
         self, program: Program, *, device: str = "cpu", strategy: str = "traverse"
     ) -> Compiled:
-        """Compile a (lowered) Program; trees that were not lowered run by `strategy`."""
+        """Compile a (lowered) Program; `strategy` selects how trees run that were not lowered."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class BackendEntry:
-    """The module of a backend, and the extra that must be installed for it.
+    """The module of a backend, and the extra of sqlml that must be installed for it.
 
     A backend of `level` "model" runs operators as imported; a backend of level "tensor" needs
     lowered operators. Each of the `strategies` for trees is a lowering in `passes` or a kernel.
@@ -159,7 +159,7 @@ def load_backend(name: str) -> Backend:
 
 
 def touches_sparse_rows(program: Program, i: int) -> bool:
-    """Return whether node i has sparse rows, so that tensor backends run it on the host."""
+    """Return True if node i reads or returns sparse rows; tensor backends run it on the host."""
     node = program.nodes[i]
     return node.type.sparse or any(program.nodes[j].type.sparse for j in node.inputs)
 
@@ -171,7 +171,7 @@ def require_support(backend: str, reason: str | None, hint: str = "") -> None:
 
 
 def explain_unsupported(program: Program, operators: frozenset[str] | set[str]) -> str | None:
-    """Return why a backend with the operators `operators` cannot run `program`; None if it can."""
+    """Return why a backend that has only `operators` cannot run `program`, or None if it can."""
     missing = sorted({node.op for node in program.nodes} - operators)
     if not missing:
         return None

@@ -21,13 +21,13 @@ ArrowEncoder = Callable[[Any], Array]
 
 
 def make_encoder(categories: Array, missing_code: int) -> Encoder:
-    """Return a fast version of the reference's `encode`; of equal categories, the last counts."""
+    """Return a fast `encode` function; for equal categories, it returns the index of the last."""
     make_for_dtype = _make_string_encoder if categories.dtype == object else _make_number_encoder
     return make_for_dtype(categories, missing_code)
 
 
 def _make_number_encoder(categories: Array, missing_code: int) -> Encoder:
-    # NaN is dropped. The order is reversed, because `unique` keeps the first of equal categories.
+    # NaN is dropped. The order is reversed because `unique` keeps the first of equal categories.
     indices = np.flatnonzero(categories == categories)[::-1]
     uniques, first_indices = np.unique(categories[indices], return_index=True)
     codes = indices[first_indices].astype(np.int64)
@@ -92,7 +92,7 @@ def make_arrow_encoder(categories: Array, missing_code: int) -> ArrowEncoder | N
 
 
 def make_arrow_encoders(program: Program) -> dict[str, tuple[str, ArrowEncoder]] | None:
-    """Map outputs to their input's name and encoder; None if an output is not encoded strings."""
+    """Map each output to its input and encoder; return None unless all outputs encode strings."""
     encoders: dict[str, tuple[str, ArrowEncoder]] = {}
     for output, i in program.outputs.items():
         node = program.nodes[i]

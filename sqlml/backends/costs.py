@@ -98,7 +98,7 @@ def costs_path() -> Path:
 
 @cache
 def current_costs() -> Costs:
-    """Return all costs by name: those measured on this machine, and defaults for the others."""
+    """Return all costs by name, as measured on this machine; costs not measured have defaults."""
     configured = os.environ.get("SQLML_COSTS")
     if configured == "default":
         return DEFAULT_COSTS
@@ -178,9 +178,9 @@ class TreeCosts:
     """Costs of scoring an Ensemble with each kernel, in nanoseconds per row on one thread.
 
     They are valid for large batches, and infinite if a kernel cannot run the ensemble. `turned` is
-    the cost of lockstep in transposed blocks. `batch` is the extra time of a batch in blocks of
-    rows. `paged` tells whether the cursor kernel reads its bins in pages. `cut`, int64 (T,), is the
-    depth at which the descent begins in each tree.
+    the cost of lockstep in transposed blocks. `batch` is the extra time of a batch, in nanoseconds,
+    if it runs in blocks of rows. `paged` tells whether the cursor kernel reads its bins in pages.
+    `cut`, int64 (T,), is the depth at which the descent begins in each tree.
     """
 
     cursor: float
@@ -197,7 +197,7 @@ class TreeCosts:
 
 
 def estimate_tree_costs(shape: TreeShape, costs: Costs) -> TreeCosts:
-    """Estimate the costs of all kernels for `shape`."""
+    """Estimate the costs of all kernels for trees of the given `shape`."""
     tree_count, _ = shape.nodes.shape
     value_count, slot_count = tree_count * shape.values, 2 * float(shape.nodes.sum())
     pair_step = _estimate_step_cost(costs, "pair_step", slot_count * BARE_NODE_BYTES)
@@ -253,7 +253,7 @@ def _estimate_turned_cost(shape: TreeShape, costs: Costs) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Cuts:
-    """Costs: `cursor` to walk trees to the leaves, `descent` to descend from the depths `cut`."""
+    """Costs: `cursor` to walk trees to the leaves, `descent` to walk to `cut` and then descend."""
 
     cursor: float
     descent: float
@@ -263,15 +263,16 @@ class _Cuts:
 def _find_best_cuts(
     shape: TreeShape, node_cost: float, entry_cost: float, step_cost: float, max_exits: int
 ) -> _Cuts:
-    """Find the cheapest depth at which each tree turns from walking its nodes to descending.
+    """Find the cheapest depth at which to turn from walking the nodes of each tree to descending.
 
-    A node of an upper part, which is walked, costs `node_cost`; the part may have at most
-    `max_exits` exits. Starting a descent costs `entry_cost`, and each step of it `step_cost`.
+    Each node above that depth costs `node_cost`, and at most `max_exits` exits may lead below it.
+    Starting a descent costs `entry_cost`, and each step of a descent costs `step_cost`.
     """
     tree_count, levels = shape.nodes.shape
     nodes_tested = np.where(shape.oblivious[:, None], 1, shape.nodes)
     zero_column = np.zeros((tree_count, 1))
-    # In column c, trees are cut at depth c: the levels above it are walked, the others descended.
+    # In column c, trees are cut at depth c: the levels above it are walked, and the levels from it
+    # on are descended.
     walk_costs = np.concatenate([zero_column, nodes_tested.cumsum(1) * node_cost], axis=1)
     exits = np.concatenate([zero_column, shape.nodes.cumsum(1)], axis=1) + 1
     walk_costs[exits > max_exits] = np.inf
@@ -284,25 +285,25 @@ def _find_best_cuts(
 
 
 def _estimate_bin_slowdown(shape: TreeShape) -> float:
-    """Return the relative time of a bin; 65,000 thresholds took up to 8.5 times as long as 100."""
+    """Return the relative time of a bin: with 65,000 thresholds, up to 8.5 times that with 100."""
     return float(1 + 2.6 * np.sqrt(shape.all_thresholds / max(1, shape.columns) / 10_000))
 
 
 def _estimate_far_node_cost(costs: Costs, columns: int) -> float:
-    """Return the extra time of a node, which grows as a block's bins exceed the caches."""
+    """Return the extra time per node, which grows as the bins of a block exceed the caches."""
     size = max(columns * BLOCK_ROWS, NEAR_BLOCK)
     share = np.log(size / NEAR_BLOCK) / np.log(FAR_BLOCK / NEAR_BLOCK)
     return float((costs["native.far_node"] - costs["native.node"]) * min(share, 1.0))
 
 
 def _estimate_width_slowdown(costs: Costs, name: str, columns: int, wide: str = "") -> float:
-    """Return the time of a step in tables of `columns` columns relative to narrow tables."""
+    """Return how many times as long a step takes with `columns` columns as in a narrow table."""
     max_slowdown = costs[f"native.{wide or f'wide_{name}'}"] / costs[f"native.{name}"]
     return float(1 + (max(max_slowdown, 1.0) - 1) * min(columns / WIDE, 1.0))
 
 
 def _estimate_step_cost(costs: Costs, name: str, size: float) -> float:
-    """Return the time of a step in trees of `size` bytes, which grows as they exceed the caches."""
+    """Return the time of a step in trees of `size` bytes; it grows as trees exceed the caches."""
     near_cost, far_cost = costs[f"native.{name}"], costs[f"native.far_{name}"]
     share = np.log(max(size, NEAR_BYTES) / NEAR_BYTES) / np.log(FAR_BYTES / NEAR_BYTES)
     return float(near_cost + (far_cost - near_cost) * min(share, 1.0))

@@ -13,7 +13,7 @@ from sqlml.errors import BackendError
 
 @cache
 def is_installed(library: str) -> bool:
-    """Return whether `library` can be imported; False if its finder fails."""
+    """Return True if `library` can be imported, and False if it is missing or its finder fails."""
     try:
         return find_spec(library) is not None
     except (ImportError, ValueError):
@@ -21,7 +21,7 @@ def is_installed(library: str) -> bool:
 
 
 def is_available(device: str) -> bool:
-    """Return whether torch can compute on `device`; torch is imported only if there is a driver."""
+    """Return True if torch can use `device`; import torch only if there is an NVIDIA driver."""
     if device == "cpu":
         return is_installed("torch")
     if not device.startswith("cuda") or os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
@@ -34,7 +34,7 @@ def is_available(device: str) -> bool:
 
 
 def parse_cuda_number(device: str) -> int | None:
-    """Return the number in "cuda:1", or None for "cuda"; raise BackendError for other devices."""
+    """Return the number in "cuda:1", or None for "cuda"; raise BackendError for other names."""
     device_type, _, number = device.partition(":")
     if device_type != "cuda" or (number and not number.isdecimal()):
         raise BackendError(f"unknown device {device!r}; devices: auto, cpu, cuda, cuda:0, ...")
@@ -43,7 +43,7 @@ def parse_cuda_number(device: str) -> int | None:
 
 @cache
 def _has_driver() -> bool:
-    """Return whether NVIDIA's driver can be loaded; starting it would break forked processes."""
+    """Return True if NVIDIA's driver can be loaded; starting it would break forked processes."""
     name = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
     try:
         ctypes.CDLL(name)

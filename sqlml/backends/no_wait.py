@@ -1,7 +1,8 @@
 """`no_wait`: score without waiting for kernels that are not compiled yet.
 
 A kernel takes seconds to compile, once on a machine. Within `no_wait`, a missing kernel raises
-`NotReady` while another process compiles it, and the caller falls back to the reference.
+`NotReady` while another process compiles it, and the caller falls back to the
+reference interpreter.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class no_wait:
 
 @contextmanager
 def wait_for_kernels() -> Iterator[None]:
-    """Make all threads wait for kernels in this context, so that timings exclude the reference."""
+    """Make all threads wait for kernels, so timings never include the reference interpreter."""
     global _waiting
     with _LOCK:
         _waiting += 1
@@ -46,7 +47,7 @@ def wait_for_kernels() -> Iterator[None]:
 
 
 def waits_for_kernels() -> bool:
-    """Return whether this thread waits until missing kernels are compiled."""
+    """Return True if this thread waits until missing kernels are compiled."""
     must_wait = _waiting > 0 or os.environ.get(WAIT, "0") not in ("", "0")
     return must_wait or not getattr(_THREAD, "no_wait", False)
 

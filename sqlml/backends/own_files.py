@@ -20,7 +20,7 @@ _MAX_LINKS = 40
 
 
 def is_private(folder: Path) -> bool:
-    """Return whether `folder` exists and is private."""
+    """Return True if `folder` exists and is private."""
     try:
         *ancestors, status = _iterate_path(folder)
     except OSError:
@@ -29,7 +29,7 @@ def is_private(folder: Path) -> bool:
 
 
 def try_make_private(folder: Path) -> bool:
-    """Create missing parts of `folder` if that is safe, and return whether it is private."""
+    """Create missing parts of `folder` if that is safe; return True if `folder` is private then."""
     with suppress(OSError):
         make_private(folder)
     return is_private(folder)
@@ -40,7 +40,7 @@ class SharedFolderError(OSError):
 
 
 def make_private(folder: Path) -> None:
-    """Create missing parts of `folder`; raise SharedFolderError if others can write to its path."""
+    """Create missing parts of `folder`; raise SharedFolderError if others can change it."""
     missing = [p for p in (folder, *folder.parents) if not os.path.lexists(p)]
     for path in reversed(missing):
         if not all(map(_is_safe, _iterate_path(path.parent))):
@@ -54,7 +54,7 @@ def make_private(folder: Path) -> None:
 
 
 def read(path: Path) -> bytes:
-    """Return the content of a file in a private folder; raise OSError if others may write to it."""
+    """Return the content of a file in a private folder; raise OSError if others can change it."""
     descriptor = os.open(path, os.O_RDONLY | _get_flag("O_NOFOLLOW") | _get_flag("O_NONBLOCK"))
     with open(descriptor, "rb") as file:
         status = os.fstat(descriptor)
@@ -64,7 +64,7 @@ def read(path: Path) -> bytes:
 
 
 def replace(path: Path, content: bytes) -> None:
-    """Write a file atomically: readers never see a part of it, and a failure leaves no trace."""
+    """Write a file atomically: readers see the old or the new content, even if writing fails."""
     descriptor, temporary = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)
     try:
         with open(descriptor, "wb") as file:
@@ -82,7 +82,7 @@ def _get_flag(name: str) -> int:
 
 
 def _iterate_path(path: Path) -> Iterator[os.stat_result]:
-    """Yield the status of each folder and link from the root to `path`, without following links."""
+    """Yield the `lstat` result of each folder and link that `path` passes through, link by link."""
     path = path.absolute()
     current, remaining, links = Path(path.anchor), list(path.parts[:0:-1]), 0
     yield os.lstat(current)
@@ -104,16 +104,16 @@ def _iterate_path(path: Path) -> Iterator[os.stat_result]:
 
 
 def _is_safe(status: os.stat_result) -> bool:
-    """Return whether other users cannot change where a folder or a link on a path leads."""
+    """Return True if no other user can change where a folder or link on a path leads."""
     is_protected = stat.S_ISLNK(status.st_mode) or status.st_mode & stat.S_ISVTX
     return _is_trusted(status) and bool(is_protected or not status.st_mode & _WRITABLE_BY_OTHERS)
 
 
 def _is_own(status: os.stat_result) -> bool:
-    """Return whether other users cannot change a file, or the content of a folder."""
+    """Return True if no other user can change a file, or the content of a folder."""
     return _is_trusted(status) and not status.st_mode & _WRITABLE_BY_OTHERS
 
 
 def _is_trusted(status: os.stat_result) -> bool:
-    """Return whether the owner is the user or root; always False on Windows."""
+    """Return True if the owner is the user or root; on Windows, always return False."""
     return hasattr(os, "geteuid") and status.st_uid in (0, os.geteuid())

@@ -25,7 +25,7 @@ ScoreBlock = Callable[[Batch], dict[str, Array]]
 
 
 def measure_row_bytes(program: Program) -> int:
-    """Return the peak bytes of the values of one row if each is freed after its last use."""
+    """Return the peak memory in bytes of one row, if each value is freed after its last use."""
     last_use = {j: i for i, node in enumerate(program.nodes) for j in node.inputs}
     last_use |= dict.fromkeys(program.outputs.values(), len(program.nodes))
     freed_after: Counter[int] = Counter()
@@ -55,7 +55,7 @@ def run_blocks(
     max_rows: int,
     score_block: ScoreBlock,
 ) -> dict[str, Array]:
-    """Score a batch in blocks of up to `max_rows` rows, which is exact: operators work by row."""
+    """Score a batch in blocks of up to `max_rows` rows; blocks do not change the results."""
     arrays, num_rows = collect_columns(inputs, needed)
     if num_rows <= max_rows:
         return score_block(arrays)
@@ -68,7 +68,7 @@ def run_blocks(
 
 
 def collect_columns(inputs: Batch, needed: Iterable[str]) -> tuple[dict[str, Any], int]:
-    """Return the inputs called `needed` as arrays or TextColumns, and their number of rows."""
+    """Return the inputs named in `needed` as arrays or TextColumns, and their number of rows."""
     arrays: dict[str, Any] = {}
     for name in needed:
         if name not in inputs:
@@ -98,14 +98,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Steps for some outputs; the values of the nodes `done[i]` are freed after the i-th step."""
+    """The steps that compute some outputs; the values of nodes `done[i]` are freed after step i."""
 
     steps: tuple[Step, ...]
     inputs: Mapping[str, int]
     done: tuple[tuple[int, ...], ...]
 
     def run(self, values: dict[int, Any]) -> None:
-        """Run all steps; `values` has the inputs and constants, and receives the results."""
+        """Run all steps; `values` maps nodes to inputs and constants, and receives the results."""
         for step, done in zip(self.steps, self.done, strict=True):
             values[step.node] = step.function(*[values[j] for j in step.inputs])
             for j in done:
@@ -113,7 +113,7 @@ class Schedule:
 
 
 class Schedules:
-    """The schedules of a Program; those of all outputs and of each single output are cached."""
+    """The schedules of a Program. Schedules of all outputs and of a single output are cached."""
 
     def __init__(self, program: Program, steps: Mapping[int, Step], constants: Collection[int]):
         self._program, self._steps, self._constants = program, steps, constants
@@ -130,7 +130,7 @@ class Schedules:
 def make_schedule(
     program: Program, steps: Mapping[int, Step], outputs: Sequence[str], constants: Collection[int]
 ) -> Schedule:
-    """Return the schedule for `outputs`; nodes that all steps bypass do not run."""
+    """Return the schedule for `outputs`; nodes that no step reads do not run."""
     output_nodes = {program.outputs[name] for name in outputs}
     needed = set(output_nodes)
     chosen_steps: list[Step] = []

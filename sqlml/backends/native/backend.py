@@ -32,11 +32,11 @@ REFERENCE_ROWS = 1024
 """Rows that the reference interpreter scores before kernels are requested again."""
 
 BACK_OFF_FACTOR = 10
-"""Length of the pause after a failed attempt to get kernels, as a multiple of that attempt."""
+"""Length of the pause after a failed attempt to get kernels, in multiples of the attempt's time."""
 
 
 class NativeCompiled:
-    """A Program compiled by the native backend. Thread-safe; it is pickled as its Program."""
+    """A Program compiled by the native backend. It is thread-safe, and pickled as its Program."""
 
     def __init__(self, program: Program, strategy: str = "traverse") -> None:
         self.program = program
@@ -46,7 +46,7 @@ class NativeCompiled:
         self._next_attempt = 0.0
 
     def run(self, inputs: Batch, outputs: Sequence[str] | None = None) -> dict[str, Array]:
-        """Score a batch: one kernel per output if each has one, otherwise step by step."""
+        """Score a batch with one kernel per output, or step by step if an output has no kernel."""
         names = tuple(self.program.outputs) if outputs is None else tuple(outputs)
         try:
             return self._get_kernels().run(inputs, names)
@@ -73,11 +73,11 @@ class NativeCompiled:
         return results
 
     def filler(self, output: str, columns: Sequence[int], width: int) -> Filler | None:
-        """Return a filler of `output` (`base.find_filler`), or None; may raise NotReady."""
+        """Return a Filler of `output`, or None if kernels cannot fill it; may raise NotReady."""
         return self._get_kernels().filler(output, columns, width)
 
     def text_filler(self, output: str) -> TextFiller | None:
-        """Return a filler of `output` for a matrix and strings; None if kernels do not suffice."""
+        """Return a filler of `output` from a matrix and strings; None if kernels cannot fill it."""
         return self._get_kernels().text_filler(output)
 
     def _get_kernels(self) -> _Kernels:
@@ -136,13 +136,13 @@ class _Kernels:
             failed_row = fused.fill(x, out)
             if failed_row >= 0:
                 block = {fused.name: x[failed_row:]}
-                reference.run(self.program, block, names)  # raises the error with its row
+                reference.run(self.program, block, names)  # This raises the row's error.
                 return self._get_stepwise().run(inputs, names)
             results[name] = out
         return results
 
     def _run_texts(self, inputs: Batch, output: str) -> Array | None:
-        """Score an output of string columns with kernel calls, and rejected rows step by step.
+        """Score an output of string columns with kernel calls; score rejected rows step by step.
 
         Returns None if kernel calls cannot score the output.
         """

@@ -51,7 +51,7 @@ class Rows:
         return replace(self, first=self.first + columns.start, width=width, stride=stride)
 
     def line(self, dtype: np.dtype[Any] | None = None) -> Rows:
-        """Return the rows as a flat array, viewed as `dtype`, whose numbers have the same size."""
+        """Return the rows as a flat array, viewed as `dtype`, which must have the same size."""
         assert self.is_contiguous
         return replace(self, dtype=dtype or self.dtype, flat=True)
 
@@ -70,7 +70,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowKernel:
-    """A kernel that maps x (n, k) to (n, width) of `dtype`, and its constants.
+    """A kernel that maps x (n, k) to (n, width) of `dtype`, with the constants that it reads.
 
     If `is_zeroed`, its output must be filled with zeros before the call.
     """
@@ -108,12 +108,12 @@ class RowKernel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KernelCalls:
-    """Calls in order. A call that returns 0 or more rejects rows, and ends the calls of a block."""
+    """Calls in order. If a call returns 0 or more, it rejects rows, and the block ends there."""
 
     calls: tuple[Call, ...]
 
     def measure_scratch(self) -> tuple[int, ...]:
-        """Return the bytes per row of the places from SCRATCH on."""
+        """Return the bytes per row of each scratch place, in the order of their numbers."""
         sizes: dict[int, int] = {}
         for call in self.calls:
             for argument in call.arguments:
@@ -151,7 +151,7 @@ _LARGEST = (1 << 63) - 1
 
 
 def _encode_arguments(call: Call) -> tuple[list[int], list[int]]:
-    """Return the words of a call's arguments, and those that change per block (`encode`)."""
+    """Return the words of a call's arguments, and the changes of words per block (`encode`)."""
     entry = find_entry(call.kernel)
     assert entry is not None
     words: list[int] = []
@@ -167,7 +167,7 @@ def _encode_arguments(call: Call) -> tuple[list[int], list[int]]:
 
 
 def _encode_rows(kind: Kind, rows: Rows, index: int, changes: list[int]) -> Iterator[int]:
-    """Yield the words of `rows`, from word `index` on; add those that change to `changes`."""
+    """Yield the words of `rows`, which begin at word `index`; extend `changes` (`encode`)."""
     assert isinstance(kind, ArrayKind) and kind.dtype == rows.dtype
     assert kind.ndim == (1 if rows.flat else 2) and (rows.is_contiguous or kind.layout == "A")
     itemsize = rows.dtype.itemsize

@@ -1,4 +1,4 @@
-"""Bind operators to the native backend's own kernels, for operators that have one."""
+"""Bind operators to kernels of the native backend, if it has a kernel for them."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ KERNEL_FLOATS = ("float32", "float64")
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A function that computes a node from the nodes `inputs`, which may lie before its inputs."""
+    """A function that computes a node from `inputs`: the node's inputs, or nodes before them."""
 
     inputs: tuple[int, ...]
     function: Callable[..., Array]
 
 
 Bind = Callable[[Program, int], Bound | None]
-"""Binds node i of a Program to a kernel; returns None if the reference's function should run."""
+"""Binds node i of a Program to a kernel; returns None if the reference interpreter must run it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Source:
 
 
 def find_source(program: Program, i: int, dtype: str) -> Source:
-    """Return the source of node i's columns, before select, concat and a cast to `dtype`.
+    """Return the source of node i's columns, found behind select, concat and a cast to `dtype`.
 
     A kernel that selects columns itself then reads the batch without intermediate values.
     """
@@ -92,7 +92,7 @@ MakeKernel = Callable[[Node, TensorType], Callable[..., Any] | None]
 
 
 def _bind_inputs(make_kernel: MakeKernel) -> Bind:
-    """Return a function that binds a node to its kernel, which reads the node's inputs."""
+    """Return a function that binds a node to the result of `make_kernel`, on the node's inputs."""
 
     def bind(program: Program, i: int) -> Bound | None:
         node = program.nodes[i]
@@ -103,7 +103,7 @@ def _bind_inputs(make_kernel: MakeKernel) -> Bind:
 
 
 def _bind_floats(make_kernel: MakeKernel) -> Bind:
-    """Return what `_bind_inputs` does, for nodes whose first input is float32 or float64."""
+    """Return a function that binds nodes to kernels if the first input is float32 or float64."""
     return _bind_inputs(lambda node, x: make_kernel(node, x) if x.dtype in KERNEL_FLOATS else None)
 
 

@@ -49,7 +49,7 @@ _MakeCalls = Callable[[Sequence[Rows], Rows, _Block], Iterable[Call]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Stage:
-    """Computes the value (n, width) of `node` by calls, from the values of the nodes `reads`."""
+    """Computes the value (n, width) of `node` with calls that read the values of nodes `reads`."""
 
     node: int
     reads: tuple[int, ...]
@@ -61,7 +61,7 @@ class _Stage:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stages:
-    """The stages of an output; `rows` is the matrix input, and `texts` are the string inputs."""
+    """The stages of an output; `rows` and `texts` are the nodes of the matrix and string inputs."""
 
     rows: int
     texts: tuple[int, ...]
@@ -69,7 +69,7 @@ class Stages:
 
     @classmethod
     def of(cls, steps: Stepwise, output: str) -> Stages | None:
-        """Return the stages of `output`; None if they do not suffice or the VM alone does."""
+        """Return the stages of `output`; None if they cannot compute it, or if the VM alone can."""
         program, output_node = steps.program, steps.program.outputs[output]
         dtypes = {i: program.nodes[i].type.dtype for i in program.inputs.values()}
         rows, *other_inputs = [i for i, dtype in dtypes.items() if dtype not in TEXTUAL] or [-1]
@@ -95,7 +95,7 @@ class Stages:
         return cls(rows, texts, tuple(stages)) if stages and compute(output_node) else None
 
     def turn(self) -> float:
-        """Return the row count below which `calls` returns other calls."""
+        """Return the row count below which `calls` returns the calls for small batches."""
         return min((s.forest.few_rows for s in self.stages if s.forest is not None), default=0)
 
     def calls(
@@ -108,7 +108,7 @@ class Stages:
     ) -> tuple[Call, ...]:
         """Return the calls that fill `out` from contiguous rows `x`, for a block of `rows` rows.
 
-        `texts` holds, per string column, the addresses where the strings begin and where they end.
+        For each string column, `texts` holds the addresses at which its strings begin and end.
         """
         block = _Block(places, rows, dict(zip(self.texts, texts, strict=True)))
         values, calls, result = {self.rows: x}, list[Call](), x
@@ -129,7 +129,7 @@ _KERNEL_OPERATORS = frozenset(
 
 
 def _make_stage(program: Program, step: Step) -> _Stage | None:
-    """Return the stage of a step that the VM cannot run; None if there are no kernels for it."""
+    """Return the stage of a step that the VM cannot run; None if no kernels can run the step."""
     i, forest = step.node, step.function
     if isinstance(forest, Forest):
         calls = _make_tree_calls(forest)
@@ -214,7 +214,7 @@ def _make_sparse_stage(
 
 
 def _make_vm_stage(program: Program, node: int, computed: Collection[int]) -> _Stage | None:
-    """Return a stage in which the VM computes `node` from `computed` nodes; None if it cannot."""
+    """Return a stage where the VM computes `node` from `computed` nodes; None if the VM cannot."""
     needed, reads, nodes_to_compute = {node}, set[int](), list[int]()
     for i in range(node, -1, -1):
         if i not in needed:
@@ -251,7 +251,7 @@ _NAME = "rows"
 
 
 def _make_inputs(input_types: Sequence[TensorType]) -> tuple[list[Node], list[int]]:
-    """Return the first nodes of a Program with these inputs, and the index of each input's node."""
+    """Return the nodes for inputs of `input_types`, and the index of the node of each input."""
 
     def make_input(input_type: TensorType) -> Node:
         attrs = {"name": _NAME, "dtype": input_type.dtype, "width": input_type.width}

@@ -43,7 +43,7 @@ from sqlml.types import Array, numpy_dtype
 ALIGN = 64
 
 MAX_BLOCK_ROWS = 512
-"""The most rows of a block; there are fewer if its scratch space would exceed BLOCK_BYTES."""
+"""The most rows of a block; a block has fewer if its scratch space would exceed BLOCK_BYTES."""
 
 
 class Follower:
@@ -84,9 +84,9 @@ def align_address(address: Any) -> Any:
 
 @inlined_helper
 def follow(table: Any, call_count: Any, rows: Any, places: Any, words: Any) -> Any:
-    """Make the calls of a table for a block of rows, until one does not return -1.
+    """Make the calls of `table` for a block of rows; stop if a call returns anything but -1.
 
-    Returns the result of this call, or -1. `places` holds the addresses of the places, and `words`
+    Returns the result of the last call. `places` holds the addresses of the places, and `words`
     is scratch space.
     """
     index = 0
@@ -165,7 +165,7 @@ class _MatrixFiller:
 
 
 class StepFiller(_MatrixFiller):
-    """Fills an output step by step; its input is `columns` of rows with `width` columns."""
+    """Fills an output step by step from the columns `columns` of rows with `width` columns."""
 
     def __init__(self, steps: Stepwise, output: str, columns: Sequence[int], width: int) -> None:
         super().__init__(steps.program, output)
@@ -197,8 +197,8 @@ class StepFiller(_MatrixFiller):
 class TextFiller:
     """Fills an output from a matrix and string columns, with kernel calls only. Thread-safe.
 
-    `rows` is the node of the matrix, which has `columns` columns of dtype `input`, and `texts` are
-    the nodes of the string columns. The output depends on the matrix only if `reads_rows`.
+    `rows` is the node of the matrix, which has `columns` columns of dtype `input`. `texts` are the
+    nodes of the string columns. The output depends on the matrix only if `reads_rows`.
     """
 
     def __init__(self, steps: Stepwise, output: str, stages: Stages) -> None:
@@ -269,14 +269,14 @@ class TreeFiller(_MatrixFiller):
         is_converted = forest.source != self.input
         self._convert = make_converter(self.input, forest.source) if is_converted else None
         self._rows = steps.rows
-        if self._convert is None and not isinstance(columns, np.ndarray):  # rows are not copied
+        if self._convert is None and not isinstance(columns, np.ndarray):  # The rows need no copy.
             self._rows = max(steps.rows, BLOCK_BYTES // (16 * max(self.width, forest.outputs)))
 
     @classmethod
     def of(
         cls, steps: Stepwise, output: str, columns: Sequence[int], width: int
     ) -> TreeFiller | None:
-        """Return a filler; None if the output needs more steps than a check, trees and a tail."""
+        """Return a filler of `output`; None if it needs steps besides a check, trees and a tail."""
         program, columns_read = steps.program, np.array(columns, np.int64)
         plan = steps.schedule_of((output,)).steps
         tree_steps = [(step, step.function) for step in plan if isinstance(step.function, Forest)]
@@ -332,7 +332,7 @@ class TreeFiller(_MatrixFiller):
         return -1 if tail is None else tail.fill(margins, out)
 
     def turn(self) -> float:
-        """Return the row count below which `calls` returns other calls."""
+        """Return the row count below which `calls` returns the calls for small batches."""
         return self._forest.few_rows
 
     def calls(self, x: Rows, out: Rows, places: Iterator[int], rows: int) -> tuple[Call, ...]:
@@ -351,7 +351,7 @@ class TreeFiller(_MatrixFiller):
 
 
 def _simplify_index(columns: Array, width: int) -> Any:
-    """Return `columns` as an index: None if they are all `width` columns, a slice if adjacent."""
+    """Return `columns` as an index: None for all `width` columns, a slice for adjacent columns."""
     if np.array_equal(columns, np.arange(width)):
         return None
     start = int(columns[0]) if columns.size else 0

@@ -24,10 +24,11 @@ FRESH = frozenset({*UFUNCS, "linear"})
 
 
 def find_in_place_operators(program: Program) -> dict[int, Callable[..., Array]]:
-    """Map nodes to functions that overwrite one of their inputs and return it.
+    """Map nodes to functions that write the node's value over one of its inputs.
 
-    If a value is read only once, by an operator whose result has the same type, the result reuses
-    its memory (Chen's thesis, section 3.2). So a chain of operators works in one cached buffer.
+    If only one operator reads a value, and its result has the type of the value, the result reuses
+    the memory of the value (T. Chen, "Scalable and Intelligent Learning Systems", section 3.2). So
+    a chain of operators works in one cached buffer.
     """
     use_counts = Counter(j for node in program.nodes for j in node.inputs)
     use_counts.update(program.outputs.values())
@@ -119,7 +120,7 @@ def _make_sampler(node: Node) -> Callable[..., Array]:
 
 
 def bind(program: Program, i: int, strategy: str = "traverse") -> Bound:
-    """Bind node i to a function of numpy arrays; `strategy` selects the kernel of trees."""
+    """Return a function of numpy arrays that computes node i; trees use the kernel `strategy`."""
     node = program.nodes[i]
     bind_kernel = KERNELS.get(node.op)
     if node.op == "tree_ensemble":

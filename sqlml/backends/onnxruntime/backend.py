@@ -30,7 +30,7 @@ from sqlml.types import Array
 
 
 def find_providers(device: str) -> list[Any]:
-    """Return onnxruntime's execution providers for `device`: "cpu", "cuda", "cuda:1" or "auto"."""
+    """Return onnxruntime's providers for `device`, which is "cpu", "cuda", "cuda:1" or "auto"."""
     if device == "cpu":
         return ["CPUExecutionProvider"]
     has_cuda = "CUDAExecutionProvider" in onnxruntime.get_available_providers()
@@ -71,7 +71,7 @@ Run = Callable[[Values], None]
 
 
 class _OutOfMemory(Exception):
-    """A block does not fit the memory of the device."""
+    """A block does not fit into the memory of the device."""
 
 
 class OnnxRuntimeCompiled:
@@ -111,7 +111,7 @@ class OnnxRuntimeCompiled:
                 block_rows = max(FEWEST_ROWS, block_rows // 2)
 
     def _plan(self, names: tuple[str, ...]) -> tuple[dict[str, int], tuple[Run, ...]]:
-        """Return the input nodes, by name, and the stages that compute the outputs `names`."""
+        """Return the input nodes by input name, and the stages that compute the outputs `names`."""
         plan = self._plans.get(names)
         if plan is None:  # Two threads may both build it, with equal results.
             program, device = self.program, self.device
@@ -128,7 +128,7 @@ class OnnxRuntimeCompiled:
 
 
 def _runs_on_host(program: Program, index: int) -> bool:
-    """Return whether node `index` runs in numpy, because ONNX or onnxruntime cannot compute it."""
+    """Return True if node `index` runs in numpy, because ONNX or onnxruntime cannot compute it."""
     node = program.nodes[index]
     types = [node.type, *(program.nodes[input_index].type for input_index in node.inputs)]
     if node.op in ("accumulate", "tree_ensemble") and node.type.dtype == "float16":
@@ -166,7 +166,7 @@ def _make_graph_stage(program: Program, stage: Stage, device: str) -> Run:
 
 
 def _convert_error(error: Exception, device: str) -> Exception:
-    """Return the error to raise for an exception of onnxruntime: out of memory, or BackendError."""
+    """Return the error to raise for an onnxruntime exception: `_OutOfMemory` or BackendError."""
     message = f"onnxruntime could not run the graph: {error}"
     if device != "cpu" and any(text in message for text in ("Failed to allocate", "out of memory")):
         return _OutOfMemory(f"device {device!r} has not enough memory ({message})")

@@ -23,7 +23,7 @@ from sqlml.types import FLOATS, NESTED, ROWS, DType, Labels, TensorType
 
 
 def _emit_finite_check(graph: Graph, node: Node, args: Args, types: Types) -> str:
-    """Emit x unchanged; a row with NaN, infinity or a number out of bounds stops the runtime."""
+    """Emit x unchanged; NaN, infinity or a number out of bounds in a row stops the runtime."""
     (x,), dtype = args, types[0].dtype
     fails = graph.add("Equal", graph.add("Abs", x), graph.scalar(np.inf, dtype))
     problem = "infinity"
@@ -47,7 +47,7 @@ def _emit_known_check(graph: Graph, node: Node, args: Args, types: Types) -> str
 
 
 def _emit_failing_zeros(graph: Graph, is_rejected: str, node_name: str, dtype: DType) -> str:
-    """Emit -0.0 or 0, which change no sum; where `is_rejected` holds, the runtime stops."""
+    """Emit zeros that change no sum when added, and stop the runtime where `is_rejected` holds."""
     zero = graph.constant(np.array([-0.0 if dtype in FLOATS else 0]).astype(dtype))
     return graph.add("Gather", zero, graph.cast(is_rejected, "int64"), name=node_name[:200])
 
@@ -65,7 +65,8 @@ _STRINGS = frozenset({"input", "select", "concat", "encode", "fill", "isnan", "c
 def export_onnx(program: Program, original_bytes: bytes = b"") -> bytes:
     """Return a lowered Program as a serialized ModelProto.
 
-    `original_bytes`, the Program before lowering, is embedded if given, so sqlml can read it.
+    If `original_bytes`, the Program before lowering, is given, the file contains it for sqlml to
+    read.
     """
     graph = Graph()
     values: dict[int, str] = {}
@@ -131,7 +132,7 @@ def _fill(graph: Graph, node: Node, args: Args, types: Types) -> str:
 
 
 def _encode(graph: Graph, node: Node, args: Args, types: Types) -> str:
-    """Emit the code of each value: the index of the last category that equals it, or else -1."""
+    """Emit the code of each value: the index of the last category that equals the value, or -1."""
     categories, dtype = node.attrs["categories"], types[0].dtype
     if dtype == "string":
         codes = {str(c): k for k, c in enumerate(categories)} or {"": -1}
@@ -186,10 +187,10 @@ def _cbrt(graph: Graph, x: str) -> str:
 def _decode_labels(
     graph: Graph, value: str, label_type: TensorType, label_sets: Sequence[Labels]
 ) -> tuple[str, TensorType]:
-    """Emit the labels of class indices, or the indices if `label_sets` is empty.
+    """Emit the labels of class indices, or the class indices if `label_sets` is empty.
 
-    Return the graph name of the result, and its type. (N, 1) becomes (N,); a wider value keeps its
-    shape.
+    Return the name of the result in the graph, and its type. The shape (N, 1) becomes (N,); wider
+    shapes are kept.
     """
     if len(label_sets) > 1:
         raise _make_unsupported_error("it has several targets")

@@ -36,7 +36,7 @@ its inputs, and returns the graph name of its result."""
 
 
 def accumulate(graph: Graph, node: Node, args: Args, types: Types) -> str:
-    """Emit sums that add the values of the trees to the base one by one, rounded after each."""
+    """Emit sums that add the trees' values to the base one by one, rounded after each addition."""
     trees, values_per_tree = types[0].shape[1:]
     width, base, target = trees * values_per_tree, node.attrs["base"], node.attrs["target"]
     leaf_values = graph.add("Reshape", args[0], graph.ints(-1, width)) if width else None
@@ -49,8 +49,8 @@ def emit_ordered_sum(
     """Emit the outputs (n, K) of T trees: the base (K,) plus leaf values, added in tree order.
 
     `leaf_values` (n, T * V) holds V = `values_per_tree` columns for each tree; it is None if T * V
-    is 0. Tree t adds its columns to outputs target[t] to target[t] + V - 1. `x` is any value with n
-    rows.
+    is 0. Tree t adds its columns to outputs target[t] to target[t] + V - 1. The number n of rows is
+    read from `x`.
     """
     if base.dtype == np.float16:
         raise BackendError("ONNX has no float16 sum that rounds after each term")
@@ -100,14 +100,14 @@ def tree_ensemble(graph: Graph, node: Node, args: Args, types: Types) -> str:
 
 
 def _emit_constant_sum(graph: Graph, node: Node, x: str, x_type: TensorType) -> str:
-    """Emit the constant output of trees without tests, for each row of `x` (n, F); F may be 0."""
+    """Emit the constant output of trees without tests once per row of `x` (n, F); F may be 0."""
     zeros = np.zeros((1, x_type.width), numpy_dtype(x_type.dtype))
     total: Array = reference.FUNCTIONS["tree_ensemble"]([zeros], node.attrs)[0]
     value = graph.constant(total)
     if not x_type.width:
         rows = graph.add("Shape", x, start=0, end=1)
         return graph.add("Expand", value, graph.add("Concat", rows, graph.ints(total.size), axis=0))
-    # A constant that depends on x, so sqlml's ONNX importer sees one value per row.
+    # The constant depends on x, so that sqlml's ONNX importer sees one value per row.
     first_column = graph.add("Gather", x, graph.ints(0), axis=1)
     return graph.add("Where", graph.add("IsNaN", first_column), value, value)
 
@@ -116,7 +116,7 @@ def _emit_exit_numbers(
     graph: Graph, ensemble: Ensemble, x: str, dtype: DType, tree_of_leaf: Array, leaf_numbers: Array
 ) -> str:
     """Emit the number of each row's exit leaf within each tree, (n, T), as `dtype`."""
-    # A tree that is a single leaf gets a node with that leaf on both sides.
+    # A tree that is a single leaf gets a node whose children are both that leaf.
     single_leaf_trees = np.flatnonzero(ensemble.roots < 0)
     added_nodes = ensemble.nodes + np.arange(single_leaf_trees.size)
     roots = ensemble.roots.astype(np.int64)
@@ -232,7 +232,7 @@ def _mod(graph: Graph, node: Node, args: Args, types: Types) -> str:
 
 
 def _search_sorted(graph: Graph, node: Node, args: Args, types: Types) -> str:
-    """Emit how many edges of its column lie below each number of x; NaN is above all edges."""
+    """Emit, for each number of x, how many of its column's edges are below it; NaN is above all."""
     (x,) = args
     columns = list(split_points(node.attrs["edges"], node.attrs["offsets"]))
     max_edges = max((edges.size for edges in columns), default=0)
@@ -325,7 +325,7 @@ def _gather(graph: Graph, node: Node, args: Args, types: Types) -> str:
 
 
 def _mark_nan(graph: Graph, x: str, axis: int) -> tuple[str, str]:
-    """Emit a float32 mask of the NaNs in `x`, and a bool: whether a line on `axis` has a NaN."""
+    """Emit a float32 mask of the NaNs in `x`, and bools: whether a line on `axis` has a NaN."""
     nan_mask = graph.cast(graph.add("IsNaN", x), "float32")
     max_of_mask = graph.add("ReduceMax", nan_mask, graph.ints(axis), keepdims=1)
     return nan_mask, graph.add("Greater", max_of_mask, graph.scalar(0, "float32"))
@@ -459,4 +459,4 @@ def _emit_fast_select(graph: Graph, node: Node, args: Args, types: Types) -> str
 
 
 EMIT: Mapping[str, Emit] = {**FUNCTIONS, "take": _emit_fast_take, "select": _emit_fast_select}
-"""Operator -> its emitter, as in `FUNCTIONS`, but with fast lookups, for sessions."""
+"""Operator -> its emitter, as in `FUNCTIONS`, but with faster look-ups; used for sessions."""

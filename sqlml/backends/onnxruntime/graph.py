@@ -42,7 +42,7 @@ class Graph:
         self._names: set[str] = set()
 
     def constant(self, value: Array) -> str:
-        """Add a constant, unless the graph has an equal one, and return its name."""
+        """Return the name of a constant; add it unless the graph already has an equal constant."""
         value = np.ascontiguousarray(value) if value.ndim else value
         if value.dtype == object:
             return self._store(helper.make_tensor("", TensorProto.STRING, value.shape, list(value)))
@@ -55,7 +55,7 @@ class Graph:
         return self.constant(np.array([value], dtype))
 
     def ints(self, *values: int) -> str:
-        """Return a constant int64 vector, such as a shape or axes."""
+        """Return the name of a constant int64 vector, such as a shape or axes."""
         return self.constant(np.array(values, np.int64))
 
     def add(self, op: str, *inputs: str, domain: str = "", name: str = "", **attrs: Any) -> str:
@@ -82,7 +82,7 @@ class Graph:
         description: str = "",
         original_bytes: bytes = b"",
     ) -> bytes:
-        """Return the serialized ModelProto; `original_bytes`, a Program, is embedded if given."""
+        """Return the serialized ModelProto, which embeds the Program `original_bytes` if given."""
         reads, gives = ([_describe_value(*v) for v in types.items()] for types in (inputs, outputs))
         graph = helper.make_graph(self._nodes, "sqlml", reads, gives, self._constants, description)
         opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("ai.onnx.ml", ML_OPSET)]

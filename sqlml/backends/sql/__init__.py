@@ -7,5 +7,5 @@ Read first:
 * `column_sql.py`, `elementwise_sql.py`, `tree_sql.py`: a printer per operator.
 
 To print another operator, add a function from `Printing` to its columns to `PRINTERS` in one of
-these. The contract tests compare it with the reference.
+these. The contract tests compare it with the reference interpreter.
 """

@@ -18,7 +18,7 @@ _MAX_LENGTH = 58
 
 
 def format_quoted_value(sql: str, dialect: Dialect) -> str:
-    """Return SQL that quotes the string `sql`, truncated if it is long; NULL gets no quotes."""
+    """Return SQL that quotes the string `sql` and truncates long strings; NULL gets no quotes."""
     beginning = dialect.call("left", sql, str(_MAX_LENGTH - 3))
     is_long = f"{dialect.call('length', sql)} > {_MAX_LENGTH}"
     quote = dialect.text("'")
@@ -29,7 +29,7 @@ def format_quoted_value(sql: str, dialect: Dialect) -> str:
 
 
 def format_number(number: str, nan: bool, dialect: Dialect) -> str:
-    """Return SQL for the shortest digits of `number`, or for NULL if it is NaN (only if `nan`)."""
+    """Return SQL that prints `number` in the fewest digits; if `nan`, it prints NULL for NaN."""
     digits = f"CAST({number} AS {dialect.type('VARCHAR')})"
     fraction, empty, null = map(dialect.text, ("[.]0$", "", "NULL"))
     without_fraction = dialect.call("regexp_replace", digits, fraction, empty)
@@ -39,7 +39,7 @@ def format_number(number: str, nan: bool, dialect: Dialect) -> str:
 
 
 def _linear_sql(context: Printing) -> Value:
-    """Return x @ weights + bias; each sum adds the columns in order, and then the bias."""
+    """Print x @ weights + bias; each sum adds the columns in order, and then the bias."""
     weights, bias = context.attrs["weights"], context.attrs["bias"]
     x = context.bind(context.values[0]) if weights.shape[1] > 1 else context.values[0]
     return tuple(
@@ -71,7 +71,7 @@ def _make_reduction_printer(name: str) -> Printer:
 
 
 def _extreme_sql(context: Printing, name: str, line: Value) -> Expression:
-    """Return the "greatest" or "least" number of `line`; if one is missing, so is the result."""
+    """Print the "greatest" or "least" number of `line`, which is missing if any number is."""
     sql = context.dialect.call(name, *(operand.sql for operand in line))
     nan = any(operand.nan for operand in line)
     # Without a CASE, NaN is the greatest number.
@@ -82,7 +82,7 @@ def _extreme_sql(context: Printing, name: str, line: Value) -> Expression:
 
 
 def _argmax_sql(context: Printing) -> Value:
-    """Return the index of the first greatest number in each line; NaN is greatest, as in numpy."""
+    """Print the index of the first greatest number in each line; NaN is greatest, as in numpy."""
     indices = (_first_greatest_sql(context, line) for line in context.lines())
     return tuple(Expression(sql, nan=False) for sql in indices)
 
@@ -134,7 +134,7 @@ def _softmax_sql(context: Printing) -> Value:
 
 
 def _encode_sql(context: Printing) -> Value:
-    """Return the code of a number: the index of the last category that equals it, or else -1."""
+    """Print the code of a number: the index of the last category that equals the number, or -1."""
     (operand,), dialect = context.bind(context.values[0]), context.dialect
     codes = {float(c): k for k, c in enumerate(context.attrs["categories"].tolist()) if c == c}
     code = context.number(-1, "int64")
@@ -174,7 +174,7 @@ def _one_hot_sql(context: Printing) -> Value:
 
 
 def _take_sql(context: Printing) -> Value:
-    """Return rows of a constant table, selected by indices that are never out of range."""
+    """Print a look-up of rows in a constant table, with indices that are never out of range."""
     (table, index), dialect = context.values, context.dialect
     columns = np.arange(len(table)).reshape(context.shapes[0][0], -1).T.tolist()
     nan = any(entry.nan for entry in table)
@@ -191,7 +191,7 @@ def _take_sql(context: Printing) -> Value:
 
 
 def _matmul_sql(context: Printing) -> Value:
-    """Multiply (i,) by a constant (i, l), or each row t of (t, i) by matrix t of (t, i, l)."""
+    """Print the product of (i,) and (i, l), or of row t of (t, i) and matrix t of (t, i, l)."""
     x, weights = context.bind(context.values[0]), context.values[1]
     *batch, inner, outer = context.shapes[1]
     products = []
@@ -232,7 +232,7 @@ _METRICS: Mapping[str, Callable[[Printing, str, str], str]] = {
 
 
 def _search_sorted_sql(context: Printing) -> Value:
-    """Return where each number belongs among its column's edges; NaN is above all, as in numpy."""
+    """Print the index of each number among its column's edges; NaN is above all, as in numpy."""
     edges = context.literals(context.attrs["edges"], context.operand)
     offsets = context.attrs["offsets"].tolist()
     symbol = "<=" if context.attrs["side"] == "right" else "<"

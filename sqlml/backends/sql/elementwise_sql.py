@@ -102,7 +102,7 @@ def _square_sql(context: Printing) -> Value:
 
 
 def _quotient_sql(context: Printing) -> Value:
-    """Return quotients; a CASE guards each divisor that may be 0 if the engine rejects x / 0."""
+    """Print quotients; if the engine rejects x / 0, a CASE guards each divisor that may be 0."""
     needs_case = context.dialect.missing_is_null
     quotients = []
     for a, b in context.broadcast_operands(bound=needs_case):
@@ -120,7 +120,7 @@ def _quotient_sql(context: Printing) -> Value:
 
 
 def _mod_sql(context: Printing) -> Value:
-    """Return remainders with the sign of the divisor, which must be a positive literal."""
+    """Print remainders, which are not negative, as the divisor must be a positive literal."""
     pairs = context.broadcast_operands(bound=True)
     if context.dialect.missing_is_null:
         return tuple(_remainder_sql(context, a, b) for a, b in pairs)
@@ -162,7 +162,7 @@ def _remainder_sql(context: Printing, a: Expression, b: Expression) -> Expressio
 
 
 def _parse_literal(operand: Expression) -> float | None:
-    """Return the number of a literal, or None for another expression."""
+    """Return the number if `operand` is a literal, or None if it is another expression."""
     match = re.fullmatch(r"'([^']*)'::(FLOAT|DOUBLE)", operand.sql)
     return None if match is None else float(match[1])
 
@@ -191,7 +191,7 @@ def _sign_sql(context: Printing) -> Value:
 
 
 def _make_extreme_printer(name: str) -> Printer:
-    """Return a printer of the greatest or least of two numbers, missing if either is missing."""
+    """Return a printer of the greater or lesser of two numbers; it is missing if either is."""
 
     def to_sql(context: Printing) -> Value:
         must_guard = name == "least" or context.dialect.missing_is_null
@@ -208,10 +208,10 @@ def _make_extreme_printer(name: str) -> Printer:
 
 
 def _make_comparison_printer(symbol: str, nan_sides: str) -> Printer:
-    """Return a printer of the comparison a `symbol` b, which never holds for NaN, except `<>`.
+    """Return a printer of the comparison a `symbol` b; for NaN, only the comparison `<>` holds.
 
     In DuckDB, NaN is the greatest number. So the sides named in `nan_sides`, "a" or "b", are also
-    tested for NaN; if missing values are NULL, both sides are.
+    tested for NaN. If missing values are NULL, both sides are tested.
     """
 
     def to_sql(context: Printing) -> Value:
@@ -270,7 +270,7 @@ def _cast_sql(context: Printing) -> Value:
 
 
 def _narrowed_sql(context: Printing, operand: Expression) -> Expression:
-    """Return a cast of a float64 to float32; numbers that are too large become infinite."""
+    """Print a cast of float64 `operand` to float32; numbers that are too large become infinite."""
     fits_test = f"{context.dialect.call('abs', operand.sql)} < {LARGEST}"
     fits_test += f" OR {context.missing(operand)}" if operand.nan else ""
     low, high = (context.number(np.inf * sign) for sign in (-1, 1))
@@ -280,7 +280,7 @@ def _narrowed_sql(context: Printing, operand: Expression) -> Expression:
 
 
 def _require_finite_sql(context: Printing) -> Value:
-    """Return the numbers, with errors for those that are missing, infinite or out of range."""
+    """Print the numbers, with errors for missing, infinite and out-of-range numbers."""
     checked = []
     step, allow_nan = context.attrs["step"], context.attrs["allow_nan"]
     x = context.bind(context.values[0])
@@ -300,7 +300,7 @@ def _require_finite_sql(context: Printing) -> Value:
 
 
 def _list_range_conditions(context: Printing, sql: str, low: float, high: float) -> list[str]:
-    """Return conditions, one of which holds if a number is infinite or outside `low` to `high`."""
+    """Return conditions, one of which holds if `sql` is infinite or outside `low` to `high`."""
     if math.isfinite(high) and low == -high:
         return [f"{context.dialect.call('abs', sql)} > {context.number(high)}"]
     is_bounded = math.isfinite(low) and math.isfinite(high)

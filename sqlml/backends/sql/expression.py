@@ -68,16 +68,17 @@ def string_literal(text: str, dialect: Dialect = DUCKDB) -> str:
 
 
 LONGEST_SUM = 400
-"""Maximum number of terms of one sum; the engine rejects expressions that are nested 1000 deep."""
+"""Maximum number of terms of one sum; the engine rejects expressions that are nested 1,000 deep."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expression:
     """One number of a row as SQL.
 
-    `cheap` SQL is so short that printers may repeat it. `nan` tells whether the number may be NaN.
-    `raw` is an even shorter form, which is NULL or NaN wherever the number is NaN. If the number is
-    the code of a category, `category` is SQL that shows the category in error messages.
+    If the SQL is `cheap`, it is so short that printers may repeat it. `nan` tells whether the
+    number may be NaN. `raw` is an even shorter form, which is NULL or NaN wherever the number is
+    NaN. If the number is the code of a category, `category` is SQL that shows the category in error
+    messages.
     """
 
     sql: str
@@ -115,10 +116,11 @@ SumTrees = Callable[[Ensemble, Value], str]
 class Bindings:
     """Expressions that are bound to the names v1, v2, ..., in this order.
 
-    `wrap` arranges them in stages, because engines take exponential time to bind nested lambdas.
-    Each stage is a lambda over a list with the struct of the previous stage, and `row` is the name
-    of the lambda's parameter. If the SQL cannot raise errors, `rejected` collects the conditions
-    under which the model rejects a row. `sum_trees`, if given, sums trees outside the expression.
+    `wrap` arranges the expressions in stages, because engines take exponential time to bind nested
+    lambdas. Each stage is a lambda over a list with the struct of the previous stage, and `row` is
+    the name of the lambda's parameter. If the SQL cannot raise errors, `rejected` collects the
+    conditions under which the model rejects a row. If `sum_trees` is given, it sums trees outside
+    the expression.
     """
 
     row: str = "sqlml"
@@ -128,7 +130,7 @@ class Bindings:
     sum_trees: SumTrees | None = None
 
     def bind(self, value: Sequence[Expression]) -> Value:
-        """Bind `value` to a name unless it is cheap, and return cheap expressions that read it."""
+        """Bind `value` to a name unless it is cheap; return cheap expressions of its numbers."""
         if all(operand.cheap for operand in value):
             return tuple(value)
         name = self.name(self.dialect.array([operand.sql for operand in value]))
@@ -146,7 +148,7 @@ class Bindings:
         return self._read(len(self.bound))
 
     def total(self, terms: Sequence[str], dtype: str) -> str:
-        """Return the sum of `terms` from left to right; more than LONGEST_SUM are added in groups.
+        """Return SQL that adds `terms` from left to right, or in groups if they exceed LONGEST_SUM.
 
         >>> from sqlml.dialects import SPARK
         >>> Bindings(dialect=SPARK).total(["a", "b", "c"], "float64")
@@ -277,7 +279,7 @@ class Printing:
         return self.dialect.rounded(sql) if self.dtype == "float32" else sql
 
     def total(self, terms: Sequence[str]) -> str:
-        """Return the sum of `terms`, of the node's dtype, from left to right; 0 without terms."""
+        """Return SQL that adds `terms`, of the node's dtype, in order; 0 if there are no terms."""
         return self.bindings.total(terms, self.dtype) if terms else self.number(0)
 
     def reject_when(
@@ -285,9 +287,9 @@ class Printing:
     ) -> Expression:
         """Return `operand`, guarded by the conditions under which the model rejects it.
 
-        `whens` lists pairs of a condition and SQL that raises its error. If missing values are
-        NULL, the conditions are added to `Bindings.rejected` instead. If `nan`, the result may be
-        NaN.
+        `whens` lists pairs of a condition and SQL that raises the error for this condition. If
+        missing values are NULL, the conditions are added to `Bindings.rejected` instead. If `nan`,
+        the result may be NaN.
         """
         if self.dialect.missing_is_null:
             self.bindings.rejected += [condition for condition, _ in whens]
@@ -296,7 +298,7 @@ class Printing:
         return Expression(f"CASE {cases} ELSE {operand.sql} END", nan=nan)
 
     def error(self, error: ScoringError, value: str | None = None) -> str:
-        """Return SQL that raises `error`; the SQL `value` replaces `VALUE` in its message."""
+        """Return SQL that raises `error`, with the result of SQL `value` in place of VALUE."""
         message = f"{type(error).__name__}: {error.message}"
         if "\0" in message:
             raise BackendError(f"{message!r} contains a NUL character, which SQL cannot represent")

@@ -25,14 +25,14 @@ MAX_CONDITIONS = 100
 """Maximum number of conditions in one expression."""
 
 ROUNDED_SUM = "sqlml_rounded_sum"
-"""Placeholder function for a sum that is rounded after each addition; as SQL it nests deeply."""
+"""Placeholder function for a sum that is rounded after each addition; its SQL is deeply nested."""
 
 _COLUMN = re.compile(r"'(?:[^']|'')*'|\bsqlml_v(\d+)\b")
 """A string literal, which contains no columns, or a column."""
 
 
 class Verbatim(str):
-    """SQL that is already in the dialect of the database, not in the portable form."""
+    """SQL that is already in the dialect of the database, not in sqlml's portable dialect."""
 
 
 class Layers(Bindings):
@@ -44,7 +44,7 @@ class Layers(Bindings):
         )
 
     def bind_conditions(self, value: Sequence[Expression]) -> Value:
-        """Bind conditions as numbers, because columns of some databases cannot be conditions."""
+        """Bind conditions as numbers, because some databases have no columns of conditions."""
         numbers = [Expression(f"CASE WHEN {e.sql} THEN 1 ELSE 0 END", nan=False) for e in value]
         return tuple(
             operand if operand.cheap else Expression(f"({number.sql} = 1)", cheap=True, nan=False)
@@ -52,7 +52,7 @@ class Layers(Bindings):
         )
 
     def total(self, terms: Sequence[str], dtype: str) -> str:
-        """Return the sum of `terms` from left to right; float32 is rounded after each addition."""
+        """Return SQL that adds `terms` in order; float32 is rounded after each addition."""
         group_size = max(LONGEST_SUM, SHORT_SUM // max(map(len, terms)))
         if dtype == "float32":
             group_size = self._portable.roundings + 1
@@ -64,7 +64,7 @@ class Layers(Bindings):
         return total
 
     def _add_few(self, terms: Sequence[str], dtype: str) -> str:
-        """Return the sum of so few terms that they fit into one expression."""
+        """Return SQL that adds `terms`, which must be few enough for one expression."""
         if dtype != "float32":
             return self.dialect.total(terms)
         if len(terms) == 2:
@@ -94,7 +94,7 @@ class PrintedLayers:
     rejected: str
 
     def inlined_size(self, sql: str) -> int:
-        """Return the length of `sql` once each column is replaced by its definition."""
+        """Return the length of `sql` after each column in it is replaced with its definition."""
         sizes: dict[str, int] = {}
 
         def measure(text: str) -> int:
@@ -116,8 +116,8 @@ def print_layers(
     """Print `outputs` of `program` as layers of queries, in which a missing value is NULL.
 
     `inputs` maps input names to the columns that the first query reads. `refused` lists conditions
-    under which a row is rejected, in addition to those of the model. `sum_trees`, if given, sums
-    the trees instead of nested CASEs.
+    under which a row is rejected, in addition to the conditions of the model. If `sum_trees` is
+    given, it sums the trees, which are nested CASEs otherwise.
     """
     bindings = Layers(dialect=dialect, sum_trees=sum_trees)
     columns = print_columns(program, [program.outputs[name] for name in outputs], inputs, bindings)
@@ -131,7 +131,7 @@ def print_layers(
 
 
 def _join_conditions(conditions: Sequence[str]) -> str:
-    """Join conditions with OR, in groups, because sqlglot and some databases limit long chains."""
+    """Join conditions with OR, in groups because sqlglot and some databases limit long chains."""
     while len(conditions) > MAX_CONDITIONS:
         groups = range(0, len(conditions), MAX_CONDITIONS)
         conditions = [f"({' OR '.join(conditions[g : g + MAX_CONDITIONS])})" for g in groups]

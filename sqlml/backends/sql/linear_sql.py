@@ -31,7 +31,7 @@ class Linear:
 
 
 def print_linear(program: Program, columns: Sequence[str]) -> Linear | None:
-    """Print a model that consists of one weighted sum; return None if it has another form.
+    """Print a model that consists of one weighted sum; return None if the model has another form.
 
     `columns` are short expressions of type DOUBLE for the columns of the model's only input.
     """
@@ -44,8 +44,8 @@ def print_linear(program: Program, columns: Sequence[str]) -> Linear | None:
     if program.nodes[output_node].type.width != 1:
         return None
     printed_values: list[list[str]] = []
-    # For each node: whether it depends on columns other than through the sum, and whether rows with
-    # missing values were rejected before it.
+    # These lists tell for each node whether it depends on columns other than through the sum, and
+    # whether rows with missing values were rejected before it.
     depends_on_columns: list[bool] = []
     is_checked: list[bool] = []
     for i, node in enumerate(program.nodes):

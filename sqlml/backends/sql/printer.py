@@ -98,7 +98,7 @@ PRINTERS: Mapping[str, Printer] = {
 
 
 def explain_unprintable(program: Program) -> str | None:
-    """Return the reason why operators of `program` cannot be printed, or None if all can."""
+    """Return why an operator of `program` cannot be printed, or None if all can be printed."""
     names = {"input", "constant", *PRINTERS, *TEXT_PRINTERS}
     missing = sorted({node.op for node in program.nodes} - names)
     return f"no SQL for operator {', '.join(missing)}" if missing else None
@@ -107,10 +107,10 @@ def explain_unprintable(program: Program) -> str | None:
 def print_sql(
     program: Program, output: str, inputs: Mapping[str, Sequence[str]], dialect: Dialect = DUCKDB
 ) -> str:
-    """Return an output of `program` as a SQL expression: a number, or a list if it is wider than 1.
+    """Return an output of `program` as SQL for a number, or for a list if it has several columns.
 
-    `inputs` maps input names to a short expression for each column, of any numeric type and maybe
-    NULL. Raise BackendError if an operator cannot be printed.
+    `inputs` maps input names to a short expression for each column, of any numeric type; NULL is
+    allowed. Raise BackendError if an operator cannot be printed.
     """
     used_names = " ".join(c.lower() for columns in inputs.values() for c in columns)
     row = next(name for k in count() if (name := f"sqlml{k or ''}") not in used_names)
@@ -129,7 +129,7 @@ def print_sql(
 def print_columns(
     program: Program, roots: Sequence[int], inputs: Mapping[str, Sequence[str]], bindings: Bindings
 ) -> dict[int, Value]:
-    """Print the nodes `roots` and all nodes that they need; return the columns of each node."""
+    """Print the nodes `roots` and all nodes that they need; map each node to its columns as SQL."""
     nodes = program.nodes
     needed = program.find_needed_nodes(roots)
     readers = Counter(j for i in needed for j in nodes[i].inputs)

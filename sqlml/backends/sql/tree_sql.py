@@ -24,7 +24,7 @@ MAX_LEVELS = 200
 
 
 def print_trees(context: Printing) -> Value:
-    """Return the sum of each output, added in the leaves' dtype from the first tree to the last."""
+    """Print the sum of each output, added from the first tree to the last in the leaves' dtype."""
     ensemble = Ensemble.of(context.attrs)
     if ensemble.has_categories:
         raise BackendError("trees that test category sets are not printed as SQL")
@@ -53,7 +53,7 @@ def print_trees(context: Printing) -> Value:
 def _list_literals(
     context: Printing, ensemble: Ensemble
 ) -> tuple[list[list[str]], list[list[str]]]:
-    """Return literals: for each output a list that holds its base, and for each leaf its values."""
+    """Return literals: for each output a list with its base, and for each leaf a list of values."""
     dtype, leaf_dtype = str(ensemble.base.dtype), str(ensemble.leaf_values.dtype)
     leaf_values = ensemble.leaf_values.tolist()
     return (
@@ -91,9 +91,9 @@ def print_node(
 
 
 def _right_test_sql(context: Printing, ensemble: Ensemble, index: int, x: Value) -> str | None:
-    """Return a test that holds for the rows that go right, or None to use `_left_test_sql`.
+    """Return a test that holds for rows that go right; None if `_left_test_sql` must be used.
 
-    If missing numbers are NULL and go left, this test is shorter, because it never holds for NULL.
+    If missing numbers are NULL and go left, a test for right is shorter: it never holds for NULL.
     """
     column, threshold = x[int(ensemble.feature[index])], float(ensemble.threshold[index])
     tests_set = ensemble.categorical is not None and ensemble.categorical[index]
@@ -128,7 +128,7 @@ def _left_test_sql(context: Printing, ensemble: Ensemble, index: int, x: Value) 
 
 
 def _member_test_sql(ensemble: Ensemble, index: int, number: str) -> str:
-    """Return the condition that `number`, without its fraction, is in the set of node `index`."""
+    """Return a condition that holds if trunc(`number`) is in the category set of node `index`."""
     codes = ensemble.set_members(index)
     if not codes.size:
         return "1 = 0"
@@ -136,7 +136,7 @@ def _member_test_sql(ensemble: Ensemble, index: int, number: str) -> str:
 
 
 def _compare_with_infinity(context: Printing, number: str, symbol: str, threshold: float) -> str:
-    """Compare `number` with an infinite threshold, without a literal for infinity."""
+    """Return a comparison of `number` with an infinite threshold, without a literal infinity."""
     largest = float(np.finfo("float64").max)
     match symbol, threshold > 0:
         case "<", True:
@@ -153,7 +153,7 @@ BRANCHES = 8
 
 
 def print_tree_columns(context: Printing) -> Value:
-    """Print trees as `print_trees` does, but with each tree bound to columns of queries."""
+    """Print trees as `print_trees` does, but compute each tree in columns of queries."""
     ensemble = Ensemble.of(context.attrs)
     x = context.bind(context.values[0])
     if context.bindings.sum_trees is not None:
@@ -178,7 +178,7 @@ def print_tree_columns(context: Printing) -> Value:
 def _bind_leaf_positions(
     context: Printing, ensemble: Ensemble, root: int, x: Value, leaves: Sequence[int]
 ) -> str | None:
-    """Bind the position in `leaves` of a row's leaf to columns, and return the last column.
+    """Bind the position of a row's leaf in `leaves` to columns; return the name of the last column.
 
     Return None if the tree is so low that one expression suffices. A column that has not reached a
     leaf holds `len(leaves)` plus the index of the subtree from which the next column continues.
@@ -210,7 +210,7 @@ def _bind_leaf_positions(
 
 
 def _select_by_number(column: str, expressions: Sequence[str], first: int) -> str:
-    """Return SQL that selects one of `expressions`, numbered from `first` on, by `column`."""
+    """Return CASEs that select the expression whose number, counted from `first`, is `column`."""
     if len(expressions) == 1:
         return expressions[0]
     size = 1

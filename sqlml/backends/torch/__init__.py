@@ -2,5 +2,5 @@
 
 Read first `backend.py`, which binds the nodes of a Program that `passes.lower` has lowered. To add
 an operator, add a function to `functions.FUNCTIONS`; the contract tests compare it with the
-reference. `fused_trees.py` runs a whole tree ensemble as one Triton kernel.
+reference interpreter. `fused_trees.py` runs a whole tree ensemble as one Triton kernel.
 """

@@ -134,7 +134,7 @@ class TorchCompiled:
         return run_blocks(self.program, inputs, schedule.inputs, names, self._block_rows, score)
 
     def run_tensors(self, inputs: Mapping[str, Tensor], output: str) -> Tensor:
-        """Score tensors on the device, in its current stream; return the tensor `output`."""
+        """Score tensors on the device, in torch's current stream; return the tensor `output`."""
         schedule = self._schedule_of((output,))
         values = {i: inputs[name] for name, i in schedule.inputs.items()} | self._constants
         with torch.inference_mode(), np.errstate(all="ignore"):

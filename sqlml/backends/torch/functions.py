@@ -1,7 +1,7 @@
 """Tensor operators in torch, with the results of the reference interpreter.
 
-Elementary functions are computed in float64 and rounded once, as in the reference; rounding to
-integers is exact in any dtype.
+Elementary functions are computed in float64 and rounded once, as in the reference interpreter;
+rounding to integers is exact in any dtype.
 """
 
 from __future__ import annotations
@@ -134,16 +134,17 @@ def _evaluate_basis(knots: Tensor, x: Tensor, span: Tensor, degree: int) -> Tens
 
 
 Terms = tuple["slice | Array | None", ...]
-"""For each output, the columns of (n, trees * values) to add to it in order; None if none."""
+"""For each output, the columns of (n, trees * values) to add in order, or None for no columns."""
 
 
 def bind_accumulate(node: Node, put: Any) -> Callable[[Tensor], Tensor]:
-    """Bind `accumulate`, which adds the values of the trees in the order of the source library.
+    """Return a function that adds the trees' values to the base in the source library's order.
 
-    torch's sums add in another order, and one addition per tree dominates small batches. On the
-    CPU, numpy's `add.reduce` over the outer axis of (trees, rows) adds the trees one by one in one
-    call. (Along the inner axis it adds pairwise, so a batch of one row uses `add.accumulate`.) With
-    100 trees, 1 row took 4 us instead of 241, and 3,000 rows took 205 us instead of 437.
+    torch's sums add in another order, and calling torch once per tree takes too long for a few
+    rows. On the CPU, numpy's `add.reduce` over the outer axis of (trees, rows) adds the trees one
+    by one in one call. (Along the inner axis it adds pairwise, so a batch of one row uses
+    `add.accumulate`.) With 100 trees, 1 row took 4 us instead of 241, and 3,000 rows took 205 us
+    instead of 437.
     """
     host_base, targets = node.attrs["base"], node.attrs["target"]
     base_values = put(host_base)
@@ -186,7 +187,7 @@ def bind_accumulate(node: Node, put: Any) -> Callable[[Tensor], Tensor]:
 
 
 def _find_runs(targets: Array, values_per_tree: int) -> list[tuple[int, int]]:
-    """Return ranges of trees with adjacent outputs; one addition can add all values of a range."""
+    """Return ranges of trees with adjacent outputs; the values of a range can be added at once."""
     edges = np.flatnonzero(np.diff(targets) != values_per_tree) + 1
     return list(zip([0, *edges], [*edges, targets.size], strict=True)) if targets.size else []
 
@@ -302,7 +303,7 @@ def _matmul(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _rounds_products() -> bool:
-    """Return whether this process allows TF32, which rounds factors to 10 bits."""
+    """Return True if this process allows TF32, which rounds factors to 10 bits."""
     options = torch.backends.cuda.matmul
     precision = getattr(options, "fp32_precision", None)  # It exists from torch 2.9 on.
     return bool(options.allow_tf32) if precision is None else precision not in ("none", "ieee")
@@ -327,7 +328,7 @@ def _pairwise(node: Node, put: Put) -> Function:
 
 
 def _bind_check(node: Node, find_rejected: Callable[..., Tensor]) -> Function:
-    """Return a function that returns x, or raises the reference's error if a row is rejected."""
+    """Return a function that returns x, or raises the node's error if a row is rejected."""
     attrs, raise_error = node.attrs, reference.FUNCTIONS[node.op]
 
     def check(x: Tensor, *other_inputs: Tensor) -> Tensor:
@@ -352,7 +353,8 @@ def _require_finite(node: Node, put: Put) -> Function:
     check = _bind_check(node, find_rejected)
 
     def require_finite(x: Tensor) -> Tensor:
-        # A finite sum implies finite numbers. Others may have overflowed, so they are checked.
+        # A finite sum implies finite numbers. Other sums may have overflowed, so their numbers are
+        # checked.
         if not has_bounds and x.is_floating_point() and math.isfinite(float(x.sum())):
             return x
         return check(x)

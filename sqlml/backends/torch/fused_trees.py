@@ -120,7 +120,7 @@ def collect_columns(ensemble: Ensemble) -> Columns:
 def _lay_out_sets(
     ensemble: Ensemble, column: Array, test: Array, num_numeric: int
 ) -> tuple[Array, Array, Array]:
-    """Fill in `column` and `test` of categorical nodes; return features, sizes and set words."""
+    """Set `column` and `test` of categorical nodes; return `feature`, `size` and `words`."""
     empty = np.zeros(0, np.int64)
     if ensemble.categorical is None or ensemble.set_offsets is None or ensemble.set_words is None:
         return empty, empty, np.zeros(1, np.uint32)
@@ -129,7 +129,7 @@ def _lay_out_sets(
     counts = np.diff(ensemble.set_offsets)[nodes].astype(np.int64)
     max_counts = np.zeros(features.size, np.int64)
     np.maximum.at(max_counts, feature_of_node, counts)
-    # The last word is for numbers that are not a category and for NaN.
+    # The last word is for NaN and for numbers that are not categories.
     begin = np.concatenate([[0], np.cumsum(max_counts[feature_of_node] + 1)])
     if begin[-1] > MAX_WORDS:
         raise BackendError(
@@ -206,7 +206,7 @@ def make_layout(ensemble: Ensemble, columns: Columns) -> Layout:
 
 
 def _pack_nodes(columns: Columns) -> Array:
-    """Return one integer per node, with the column in the high half and the test in the low half.
+    """Return one integer per node, with its column in the high half and its test in the low half.
 
     A half has 16 or 32 bits. Nodes that test a category set have ~column instead of the column.
     """
@@ -302,7 +302,7 @@ Put = Callable[[Array], Tensor]
 
 WARPS = 4
 _LAUNCH_LOCK = threading.Lock()
-"""Held while launching: the first launch compiles, which two threads must not do at once."""
+"""Held during launches: the first launch compiles a kernel, which only one thread may do."""
 
 COLUMNS = 32
 """Number of columns that one program ranks, so that it reads its rows from memory only once."""
@@ -315,12 +315,12 @@ more processors of the GPU; large batches should read the trees less often."""
 
 
 def is_interpreted() -> bool:
-    """Return whether Triton interprets its kernels on the CPU, which is slow, for tests."""
+    """Return True if Triton interprets its kernels on the CPU, which is slow, for tests."""
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
 def explain_unavailable() -> str | None:
-    """Return the reason why no fused kernel can run here and what to do, or None if one can."""
+    """Return why fused kernels cannot run here and what to do, or None if they can run."""
     if find_spec("triton") is None:
         return "strategy fused needs triton, which pip install 'sqlml[gpu]' brings on Linux"
     if not is_interpreted() and not torch.cuda.is_available():

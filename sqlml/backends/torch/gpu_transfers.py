@@ -23,7 +23,7 @@ _MEMORY_MESSAGES = ("out of memory", "ALLOC_FAILED")
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether `error` means that torch's allocator, CUDA or cuBLAS ran out of memory."""
+    """Return True if `error` means that torch's allocator, CUDA or cuBLAS ran out of memory."""
     return any(
         isinstance(e, torch.OutOfMemoryError) or any(text in str(e) for text in _MEMORY_MESSAGES)
         for e in _list_torch_errors(error)
@@ -31,7 +31,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def is_device_lost(error: BaseException) -> bool:
-    """Return whether `error` means that the device failed; later calls on it may also fail."""
+    """Return True if `error` means that the device failed, so later calls on it may fail, too."""
     accelerator: type[Exception] = getattr(torch, "AcceleratorError", torch.OutOfMemoryError)
     return any(
         isinstance(e, accelerator) or "CUDA" in str(e) or "NVIDIA driver" in str(e)
@@ -94,7 +94,7 @@ def run_in_blocks(
                     "memory on it (other processes show in nvidia-smi), choose strategy='tt', or "
                     "use device='cpu'"
                 ) from error
-            current = next_block = store = None  # The smaller block needs their memory.
+            current = next_block = store = None  # Smaller blocks need the memory of these.
             block_rows = max(min_rows, block_rows // 2)
         else:
             begin = end
@@ -123,7 +123,7 @@ Compute = Callable[[Values], Mapping[str, Any]]
 
 
 class Overlap:
-    """Scores batches of `program` on `device`; a row needs `row_bytes` bytes of its memory."""
+    """Scores batches of `program` on `device`; a row takes `row_bytes` bytes of device memory."""
 
     def __init__(self, program: Program, device: torch.device, row_bytes: int) -> None:
         self._program = program
@@ -171,7 +171,7 @@ class Overlap:
 
 
 class _Batch:
-    """The transfers and the work of one batch, on three streams: to the device, work, and back."""
+    """The work of one batch, on three streams: upload to the device, computation, download."""
 
     def __init__(
         self,
@@ -187,7 +187,7 @@ class _Batch:
         self._results, self._compute = results, compute
 
     def load(self, begin: int, end: int) -> tuple[Values, Any]:
-        """Start sending rows; return their values by node, and an event for their arrival."""
+        """Start sending rows; return the values by input node, and an event for their arrival."""
         block = {name: column[begin:end] for name, column in self._arrays.items()}
         values: Values = {}
         with torch.cuda.stream(self._upload):
@@ -197,7 +197,7 @@ class _Batch:
             return values, self._upload.record_event()
 
     def start(self, loaded: tuple[Values, Any], begin: int, end: int) -> Store:
-        """Start computing the loaded rows and fetching the results; return how to store these."""
+        """Start computing loaded rows and fetching results; return a function to store them."""
         values, sent_event = loaded
         with torch.cuda.stream(self._work), torch.inference_mode(), np.errstate(all="ignore"):
             self._work.wait_event(sent_event)
@@ -234,7 +234,7 @@ class _Batch:
 
 
 def _start_fetch(value: Any, stream: Any) -> Any:
-    """Start copying a tensor to pinned memory, and return the copy; return numpy arrays as is."""
+    """Start copying a tensor to pinned memory, and return the copy; return an array unchanged."""
     if not isinstance(value, Tensor):
         return value
     value.record_stream(stream)

@@ -29,7 +29,7 @@ def _rank_columns(
     EACH: tl.constexpr,
     ROWS: tl.constexpr,
 ) -> None:
-    """Write ranks of EACH columns of ROWS rows to `staged` (blocks, columns, ROWS) (`Columns`)."""
+    """Write the ranks of EACH columns and ROWS rows to `staged` (blocks, columns, ROWS)."""
     block = tl.program_id(0).to(tl.int64)
     lane = tl.arange(0, ROWS)
     row = block * ROWS + lane

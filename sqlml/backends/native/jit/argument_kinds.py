@@ -53,7 +53,7 @@ def writes(dtype: npt.DTypeLike, ndim: int) -> Kind:
 
 
 def kinds_of(*constants: Any) -> Signature:
-    """Return the kinds of a kernel's constants; their arrays are contiguous and only read.
+    """Return the kinds of a kernel's constants; arrays among them are contiguous and only read.
 
     >>> spell_kind(kinds_of(np.zeros((2, 1)), (3, True), None))
     "(['C2r', '<f8'], ('count', 'flag'), 'nothing')"
@@ -90,7 +90,7 @@ def parse_kind(text: str) -> Kind:
 
 
 def _to_literal(kind: Kind) -> Any:
-    """Return `kind` as a Python literal, in which an array is a list and a tuple is a tuple."""
+    """Return `kind` as a Python literal: the kind of an array as a list, and a tuple as a tuple."""
     if isinstance(kind, ArrayKind):
         layout = f"{kind.layout}{kind.ndim}{'r' if kind.readonly else 'w'}"
         return [layout, np.lib.format.dtype_to_descr(kind.dtype)]
@@ -105,7 +105,7 @@ def _from_literal(literal: Any) -> Kind:
 
 
 def to_numba_type(kind: Kind) -> Any:
-    from numba import from_dtype, types  # only to compile
+    from numba import from_dtype, types  # Importing numba takes long.
 
     if isinstance(kind, ArrayKind):
         dtype: Any = from_dtype(kind.dtype)
@@ -142,7 +142,7 @@ SWAPPED = ord(">" if sys.byteorder == "little" else "<")
 
 @cache
 def is_array_layout_known() -> bool:
-    """Check on a sample array that this process lays out arrays as described above."""
+    """Return True if a sample array has the layout that the constants of this module describe."""
     if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED"):
         return False
     if ctypes.sizeof(ctypes.c_void_p) != 8:

@@ -26,7 +26,7 @@ IDLE_SECONDS = 10.0
 
 @dataclass(slots=True)
 class _Job:
-    """A requested kernel. `code` is None until it is compiled, and if compiling fails."""
+    """A requested kernel. `code` is None until the kernel is compiled, and if compiling fails."""
 
     line: bytes
     name: str
@@ -37,10 +37,10 @@ class _Job:
 def compile_in_background(
     function: Callable[..., Any], signature: Signature, name: str
 ) -> ObjectCode | None:
-    """Return the machine code of a kernel, or raise NotReady until the other process has it.
+    """Return the machine code of a kernel; raise NotReady until the compiling process has it.
 
-    Returns None if this process must compile the kernel, because the other process failed or cannot
-    find the kernel.
+    Returns None if this process must compile the kernel, because the compiling process failed or
+    cannot find the kernel.
     """
     with _LOCK:
         job = _jobs.get(name)
@@ -65,7 +65,7 @@ def count_pending() -> int:
 
 
 def _describe_kernel(function: Callable[..., Any], signature: Signature) -> bytes | None:
-    """Return the kernel's line (`KnownKernel`); None if no module has it under its name."""
+    """Return the line of the kernel (`KnownKernel`); None if its module does not contain it."""
     from sqlml.backends.native.jit.compile_ahead import KnownKernel
 
     kernel = KnownKernel(function.__module__, function.__name__, signature)
@@ -83,7 +83,7 @@ def _start_thread() -> None:
 
 
 def _compile_all() -> None:
-    """Have the other process compile requested kernels until none are left."""
+    """Send requested kernels to the compiling process until no kernels are left."""
     global _thread
     while True:
         try:
@@ -118,9 +118,9 @@ def _finish_job(job: _Job, child: Child) -> None:
 
 
 def serve() -> Conversation:
-    """Receive file names with kernel lines, and answer with the content of each file.
+    """Receive file names with kernel lines, and reply with the content of each file.
 
-    The answer is empty if only numba can run the kernel.
+    The reply is empty if only numba can run the kernel.
     """
     from sqlml.backends.native.jit.compile_ahead import parse_line
 
@@ -140,7 +140,7 @@ _thread: threading.Thread | None = None
 
 
 def _reset_after_fork() -> None:
-    """Reset the state in a forked child, which has none of its parent's threads."""
+    """Reset the module's state in a forked child, which has no threads of its parent."""
     global _LOCK, _jobs, _queue, _thread
     _LOCK, _jobs, _queue, _thread = threading.Lock(), {}, queue.Queue(), None
 

@@ -37,7 +37,7 @@ def long(value: int) -> Any:
 
 
 def declare_function(module: Any, name: str, result_type: Any, *args: Any) -> Any:
-    """Declare the function `name` of the process, whose argument types are those of `args`."""
+    """Declare the function `name` of the process, with the types of `args` as argument types."""
     function_type = ir.FunctionType(result_type, [argument.type for argument in args])
     return module.globals.get(name) or ir.Function(module, function_type, name)
 
@@ -68,12 +68,12 @@ def _pack_integers(builder: Any, array_type: Any, values: list[Any]) -> Any:
 
 
 def array_data(context: Any, b: Any, signature: Any, arguments: Any, *indices: int) -> list[Any]:
-    """Return the data pointers of the arguments `indices`, which are arrays."""
+    """Return the data pointers of the array arguments at `indices`."""
     return [context.make_array(signature.args[i])(context, b, arguments[i]).data for i in indices]
 
 
 def item_data(context: Any, builder: Any, signature: Any, arguments: Any, i: int) -> list[Any]:
-    """Return the data pointers of the items of argument i, a tuple of arrays."""
+    """Return the data pointers of the arrays in argument i, which is a tuple of arrays."""
     arrays = (
         context.make_array(kind)(context, builder, builder.extract_value(arguments[i], item))
         for item, kind in enumerate(signature.args[i])
@@ -93,7 +93,7 @@ def vector_pointer(builder: Any, data: Any, index: Any, vector: Any) -> Any:
 
 
 def broadcast(builder: Any, value: Any, vector: Any) -> Any:
-    """Emit a vector with `value` in each lane."""
+    """Emit a vector of the type `vector` with `value` in each lane."""
     undefined = ir.Constant(vector, ir.Undefined)
     lane = builder.insert_element(undefined, value, ir.Constant(INT, 0))
     zeros = ir.Constant(ir.VectorType(INT, vector.count), [0] * vector.count)
@@ -121,7 +121,7 @@ NO_MEMORY = -(1 << 63)
 
 
 def to_words(kind: Kind, value: Any) -> Iterator[int]:
-    """Yield the words of the argument `value`; the caller must keep its arrays alive.
+    """Yield the 64-bit words that pass `value` to a kernel; the caller must keep its arrays alive.
 
     >>> list(to_words("count", 3)), list(to_words(("flag", "nothing"), (True, None)))
     ([3], [1])
@@ -140,7 +140,7 @@ def to_words(kind: Kind, value: Any) -> Iterator[int]:
 def emit_words_entry(
     module: Any, context: Any, kernel: Any, fndesc: Any, signature: Signature
 ) -> None:
-    """Add the entry for machine code to the module of a kernel's entries."""
+    """Add to `module` the entry through which machine code calls a kernel."""
     entry = ir.Function(module, ir.FunctionType(LONG, [LONG.as_pointer()]), WORDS_ENTRY)
     builder = ir.IRBuilder(entry.append_basic_block("entry"))
     index = itertools.count()
@@ -203,7 +203,7 @@ def emit_entries(result: Any, signature: Signature) -> str:
 
 
 class _PythonEntry:
-    """Emits the entry of a kernel for Python."""
+    """Emits the entry through which Python calls a kernel."""
 
     def __init__(self, module: Any, context: Any) -> None:
         self._module, self._context = module, context
@@ -225,7 +225,7 @@ class _PythonEntry:
             b, kernel, fndesc.restype, fndesc.argtypes, values, attrs=("noinline",)
         )
         self._call("PyEval_RestoreThread", ir.VoidType(), thread_state)
-        with b.if_then(status.is_error, likely=False):  # a kernel only fails to allocate memory
+        with b.if_then(status.is_error, likely=False):  # A kernel fails only without memory.
             b.ret(self._call("PyErr_NoMemory", POINTER))
         b.ret(self._box_result(str(fndesc.restype), kernel_result))
         b.position_at_end(self._fail_block)
@@ -329,7 +329,7 @@ class _PythonEntry:
 
 
 def list_type_numbers(dtype: np.dtype[Any]) -> tuple[int, ...]:
-    """Return all of numpy's type numbers for `dtype`; several C types may have the same bits.
+    """Return all numpy type numbers for `dtype`; several C types may have the same layout.
 
     >>> list_type_numbers(np.dtype(bool))
     (0,)
@@ -343,7 +343,7 @@ def list_type_numbers(dtype: np.dtype[Any]) -> tuple[int, ...]:
 def _emit_runtime(module: Any) -> None:
     """Add the functions of numba's runtime that kernels call, implemented with malloc and free.
 
-    A meminfo is {references, destructor, its argument, data, size, allocator}.
+    A meminfo is {references, destructor, destructor's argument, data, size, allocator}.
     """
     function_type = ir.FunctionType(POINTER, [LONG, INT])
     allocate = ir.Function(module, function_type, "NRT_MemInfo_alloc_aligned")

@@ -47,12 +47,12 @@ def folders() -> Iterator[Path]:
         yield Path(configured) / "sqlml"
         return
     yield _BACKEND / "__pycache__"
-    with suppress(RuntimeError):  # the home folder is unknown
+    with suppress(RuntimeError):  # The home folder may be unknown.
         yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sqlml"
 
 
 def read(name: str) -> ObjectCode | None:
-    """Return the code in the file `name`; None if it is missing, damaged or not the user's own."""
+    """Return the code in the file `name`; None if it is missing, damaged or writable by others."""
     for folder in filter(own_files.is_private, folders()):
         with suppress(OSError):
             code = unpack(name, own_files.read(folder / name))
@@ -76,13 +76,13 @@ def write(name: str, code: ObjectCode) -> None:
 
 
 def make_file_name(kernel: str, source: str, key_text: str) -> str:
-    """Return a file name: kernel, digest of its source, and digest of the rest of its key."""
+    """Return a file name: the kernel, a digest of `source`, and a digest of `key_text`."""
     key = hashlib.sha256(f"{source}\n{key_text}".encode()).hexdigest()
     return f"{kernel}-{source[:12]}-{key[:40]}{SUFFIX}"
 
 
 def _delete_outdated(folder: Path, name: str) -> None:
-    """Delete the kernel's files that older versions of sqlml or ended processes have left."""
+    """Delete files of the same kernel that older sqlml versions or ended processes have left."""
     kernel, source, _ = name.rsplit("-", 2)
     for path in folder.glob(f"{kernel}-*{SUFFIX}*"):
         with suppress(OSError):
@@ -98,7 +98,7 @@ def pack(name: str, code: ObjectCode) -> bytes:
 
 
 def unpack(name: str, content: bytes) -> ObjectCode | None:
-    """Return the code in a file with this name; None if it is damaged."""
+    """Return the code in `content`, read from the file `name`; None if `content` is damaged."""
     begin = len(_MAGIC) + hashlib.sha256().digest_size
     body = content[begin:]
     if content[:begin] != _digest(name, body) or len(body) < _SIZE.size:
@@ -114,7 +114,7 @@ def _digest(name: str, body: bytes) -> bytes:
 
 @cache
 def digest_sources(folder: Path | None = None) -> str:
-    """Return a digest of the source files of the backend's kernels, and of those in `folder`."""
+    """Return a digest of the backend's source files, and of the source files in `folder`."""
     source_folders = [_BACKEND] if folder is None else [_BACKEND, folder]
     digest = hashlib.sha256()
     for path in sorted(path for source in source_folders for path in source.rglob("*.py")):
@@ -137,7 +137,7 @@ def read_shipped(function: Callable[..., Any], signature: Signature) -> ObjectCo
 
 
 def name_shipped(function: Callable[..., Any], signature: Signature) -> str:
-    """Return the file name of a kernel that is shipped for the level of this process."""
+    """Return the file name of a shipped kernel, for the processor level of this process."""
     path, name = Path(function.__code__.co_filename), function.__name__
     source = digest_sources(None if path.is_relative_to(_BACKEND) else path.parent)
     key = (function.__module__, name, describe_constants(function), spell_kind(signature))

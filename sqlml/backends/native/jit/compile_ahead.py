@@ -28,7 +28,7 @@ _R = TypeVar("_R")
 
 
 def map_in_processes(function: Callable[[_T], _R], items: Sequence[_T]) -> Iterator[_R]:
-    """Yield the result of `work` for each item, from new processes, as compiling holds the GIL."""
+    """Yield `function(item)` for each item, run in new processes because numba holds the GIL."""
     if not items:
         return
     num_processes = min(len(items), os.cpu_count() or 1)
@@ -44,7 +44,7 @@ used. `tests/contract/test_known_kernels.py` reports missing lines."""
 
 @dataclass(frozen=True, slots=True)
 class KnownKernel:
-    """A kernel, as the name of a function in a module, and the signature to compile it for."""
+    """A kernel: the function `name` of a `module`, and the signature to compile it for."""
 
     module: str
     name: str
@@ -64,7 +64,7 @@ class KnownKernel:
         return object_code.compile_kernel(self.function, self.signature)
 
     def to_line(self) -> str:
-        """Return the line that describes the kernel in the file.
+        """Return the line that describes the kernel in `known_kernels.txt`.
 
         >>> KnownKernel("rows.column_kernels", "_take", ("count",)).to_line()
         "rows.column_kernels _take ('count',)"
@@ -77,7 +77,7 @@ def known_kernels() -> tuple[KnownKernel, ...]:
 
 
 def parse_line(line: str) -> KnownKernel:
-    """Parse a line of the file into a kernel.
+    """Parse a line of `known_kernels.txt` into a kernel.
 
     >>> parse_line("rows.column_kernels _take ('count',)").signature
     ('count',)
@@ -125,7 +125,7 @@ def _compile(kernel: KnownKernel) -> bool:
 
 
 def build_kernels(folder: Path, levels: Sequence[str], kernels: Sequence[KnownKernel]) -> None:
-    """Write the machine code of kernels to a folder, a file per kernel and level."""
+    """Write the machine code of `kernels` to `folder`, with one file per kernel and level."""
     folder.mkdir(parents=True, exist_ok=True)
     for level_name in levels:
         with _set_environment(settings_for_level(level_name)):
@@ -134,8 +134,8 @@ def build_kernels(folder: Path, levels: Sequence[str], kernels: Sequence[KnownKe
 
 
 def _build_kernel(folder: Path, kernel: KnownKernel) -> None:
-    """Compile one kernel, in a process whose environment sets the level."""
-    with suppress(object_code.NotLoadable):  # only numba can run it
+    """Compile one kernel for the level that this process's environment sets."""
+    with suppress(object_code.NotLoadable):  # Only numba can run some kernels.
         name = code_store.name_shipped(kernel.function, kernel.signature)
         (folder / name).write_bytes(code_store.pack(name, kernel.compile()))
 

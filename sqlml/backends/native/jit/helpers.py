@@ -33,12 +33,12 @@ class Deferred:
             return self._resolved
 
     def __call__(self, *args: Any) -> Any:
-        """Call the function decorated by numba; kernels do not call this."""
+        """Call the function decorated by numba from Python; kernels do not use this method."""
         return self.resolve()(*args)
 
 
 def resolve_helpers(function: Any) -> Any:
-    """Return `function` with each `Deferred` that it names replaced by numba's function."""
+    """Return `function` with each `Deferred` that it names replaced by the function numba made."""
     values = {name: function.__globals__.get(name) for name in _collect_names(function.__code__)}
     decorated = {n: value.resolve() for n, value in values.items() if isinstance(value, Deferred)}
     namespace = {**function.__globals__, **decorated}
@@ -49,14 +49,14 @@ def resolve_helpers(function: Any) -> Any:
 
 
 def describe_code(function: Any) -> str:
-    """Return the code of a function and of its helpers, with the plain constants that they name.
+    """Return the code of a function and its helpers, with the plain constants they use, as text.
 
     A kernel's key also depends on the source files, but they may have changed since the import.
     """
     code = _unwrap(function).__code__
     descriptions = [code.co_code.hex(), repr(code.co_varnames)]
     for constant in code.co_consts:
-        if isinstance(constant, frozenset):  # its order differs between processes
+        if isinstance(constant, frozenset):  # Its order differs between processes.
             descriptions.append(repr(sorted(map(repr, constant))))
         elif not isinstance(constant, CodeType):
             descriptions.append(repr(constant))
@@ -64,7 +64,7 @@ def describe_code(function: Any) -> str:
 
 
 def describe_constants(function: Any) -> str:
-    """Return the plain constants that a function and its helpers name, for any Python version."""
+    """Return the plain constants that a function and its helpers use, as text for any Python."""
     return "\n".join(_describe_globals(function, describe_constants))
 
 
@@ -89,12 +89,12 @@ def _collect_names(code: CodeType) -> set[str]:
 
 
 def inlined_helper(function: Callable[..., Any]) -> Any:
-    """Mark a function that only kernels call, inlined into their machine code."""
+    """Mark a function that only kernels call; numba inlines it into their machine code."""
     return Deferred(function, _njit(inline="always"))
 
 
 def compiled_helper(function: Callable[..., Any]) -> Any:
-    """Mark a function that kernels call, compiled separately: only LLVM may inline it."""
+    """Mark a function that kernels call; it is compiled separately, so only LLVM may inline it."""
     return Deferred(function, _njit(error_model="numpy"))
 
 

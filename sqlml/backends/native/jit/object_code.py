@@ -36,7 +36,7 @@ class DamagedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Symbols:
-    """The names that an object file defines, and those that it needs from elsewhere."""
+    """The names that an object file defines, and the names that it needs from elsewhere."""
 
     defined: frozenset[str]
     missing: frozenset[str]
@@ -198,9 +198,9 @@ def find_target() -> tuple[str, str]:
 
 @cache
 def find_level() -> str | None:
-    """Return the best level of this processor, or the level that numba is set to compile for.
+    """Return the best level in LEVELS for this processor, or the level that numba is set to.
 
-    Returns None if there is no such level, or if numba has other settings.
+    Returns None if the processor has none of these levels, or if numba has other settings.
     """
     numba_settings = read_numba_settings()
     if numba_settings:
@@ -213,7 +213,7 @@ def find_level() -> str | None:
 def has_feature(feature: str) -> bool:
     """Return True if kernels may use `feature`, such as "avx2", as LLVM spells it.
 
-    Returns False if NUMBA_CPU_NAME or NUMBA_CPU_FEATURES select something other than a level.
+    Returns False if NUMBA_CPU_NAME or NUMBA_CPU_FEATURES select anything but a key of LEVELS.
     """
     level = find_level()
     if level is not None:
@@ -270,7 +270,7 @@ _IMMORTAL: list[Any] = []
 
 
 def describe_processor() -> tuple[str, ...]:
-    """Return what machine code depends on besides the source: processor, libraries, settings."""
+    """Return what machine code depends on besides its source: processor, libraries, settings."""
     return (
         llvm.get_process_triple(),
         llvm.get_host_cpu_name(),
@@ -335,7 +335,7 @@ def load_kernel(code: ObjectCode, name: str) -> LoadedKernel:
 
 @contextmanager
 def _pause_garbage_collection() -> Iterator[None]:
-    """Pause the garbage collector, which would take a fifth of the time that numba compiles."""
+    """Pause the garbage collector, which would take a fifth of numba's compile time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -358,7 +358,7 @@ def _find_callees(code: ObjectCode) -> list[str]:
 
 
 def _make_target_machine() -> Any:
-    """Return an LLVM target machine with numba's settings; each engine needs its own."""
+    """Return a new LLVM target machine with numba's settings; engines cannot share one."""
     _initialise()
     cpu, features = find_target()
     return llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(

@@ -19,7 +19,7 @@ def _make_array_intrinsic(dtype: str) -> Any:
     """Return an intrinsic that views `count` numbers of `dtype` at an address as an array."""
 
     def array_at(typing: Any, address: Any, count: Any) -> Any:
-        from numba import types  # only to compile
+        from numba import types  # Importing numba takes long.
 
         kind = ArrayKind(np.dtype(dtype), 1, "C", False)
         return to_numba_type(kind)(types.int64, types.int64), _make_array_generator(kind, 0)
@@ -39,7 +39,7 @@ def _make_array_generator(kind: ArrayKind, i: int) -> Any:
 
 @intrinsic
 def array_like_at(typing: Any, like: Any, address: Any, count: Any) -> Any:
-    """Emit an array of `count` numbers at an address, with the dtype of the array `like`."""
+    """Emit an array of the `count` numbers at `address`, with the dtype of the array `like`."""
     from numba import types
 
     kind = ArrayKind(np.dtype(str(like.dtype)), 1, "C", False)
@@ -61,7 +61,7 @@ def integers(arguments: int) -> Any:
 
 
 def process_function_1(name: str) -> Any:
-    """Return an intrinsic that calls a function of one int64 by its name in the process."""
+    """Return an intrinsic that calls the function `name` of the process with one int64."""
 
     def call(typing: Any, argument: Any) -> Any:
         return integers(1), lambda _, b, __, arguments: _call_by_name(b, name, arguments)
@@ -70,7 +70,7 @@ def process_function_1(name: str) -> Any:
 
 
 def process_function_2(name: str) -> Any:
-    """Return an intrinsic that calls a function of two int64 by its name in the process."""
+    """Return an intrinsic that calls the function `name` of the process with two int64."""
 
     def call(typing: Any, first: Any, second: Any) -> Any:
         return integers(2), lambda _, b, __, arguments: _call_by_name(b, name, arguments)
@@ -84,7 +84,7 @@ def _call_by_name(builder: Any, name: str, arguments: Any) -> Any:
 
 @intrinsic
 def call_1(typing: Any, address: Any, argument: Any) -> Any:
-    """Emit a call of the function at an address, which takes and returns an int64."""
+    """Emit a call of the function at `address`, which takes and returns an int64."""
     return integers(2), _call
 
 

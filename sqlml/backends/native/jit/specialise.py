@@ -48,7 +48,7 @@ def _announce(has_folder: bool) -> None:
             "compiling kernels for this process only: no private cache folder is writable; "
             "set NUMBA_CACHE_DIR to one"
         )
-    with suppress(OSError, ValueError):  # the stream is closed
+    with suppress(OSError, ValueError):  # The stream may be closed.
         stream.write(f"sqlml: {message}\n")
         stream.flush()
 
@@ -66,7 +66,7 @@ _COMPILED: dict[tuple[Callable[..., Any], Signature], Callable[..., Any]] = {}
 _ENTRIES: dict[Callable[..., Any], Entry] = {}
 _LOCK = threading.Lock()
 
-if hasattr(os, "register_at_fork"):  # a child must not wait for a thread that it lacks
+if hasattr(os, "register_at_fork"):  # A child must not wait for a thread that it lacks.
     os.register_at_fork(
         before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release
     )
@@ -117,9 +117,9 @@ def find_entry(kernel: Callable[..., Any]) -> Entry | None:
 def _load_or_compile(
     function: Callable[..., Any], signature: Signature, must_wait: bool
 ) -> LoadedKernel | None:
-    """Load the kernel's machine code from disk, or compile it; None if it needs numba to run."""
+    """Load a kernel from disk, or compile it; return None if the kernel needs numba to run."""
     for code in _find_stored(function, signature):
-        with suppress(object_code.NotLoadable):  # this process lacks a function
+        with suppress(object_code.NotLoadable):  # This process may lack a function.
             return object_code.load_kernel(code, function.__name__)
     _announce(code_store.has_writable_folder())
     name = _name_file(function, signature)
@@ -134,7 +134,7 @@ def _load_or_compile(
 
 
 def _find_stored(function: Callable[..., Any], signature: Signature) -> Iterator[ObjectCode]:
-    """Yield the kernel's machine code: what the package ships, and what this machine compiled."""
+    """Yield the kernel's machine code that the package ships, and that this machine compiled."""
     shipped = code_store.read_shipped(function, signature)
     if shipped is not None:
         yield shipped

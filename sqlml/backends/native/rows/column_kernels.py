@@ -24,7 +24,7 @@ def make_converter(source: np.dtype[Any], target: np.dtype[Any]) -> Callable[[Ar
 
 
 def call_take(x: Rows, columns: Array, out: Rows) -> Call:
-    """Return the call that copies `columns`, int64, of `x` to `out`, and converts their dtype."""
+    """Return the call that copies columns `columns` (int64) of `x` to `out`, in its dtype."""
     columns = np.ascontiguousarray(columns, np.int64)
     out_kind = writes(out.dtype, 2) if out.is_contiguous else ArrayKind(out.dtype, 2, "A", False)
     argument_kinds = (reads(x.dtype, 2), *kinds_of(columns), out_kind)
@@ -32,7 +32,7 @@ def call_take(x: Rows, columns: Array, out: Rows) -> Call:
 
 
 def call_shift(x: Rows, offsets: Array, out: Rows) -> Call:
-    """Return the call that writes the columns of `x` plus `offsets`, int64 (k,), to `out`."""
+    """Return the call that adds `offsets`, int64 (k,), to the columns of `x` and writes `out`."""
     return RowKernel.of(_shift, x.dtype, (offsets,), out.width, out.dtype).call(x, out)
 
 
@@ -74,7 +74,7 @@ def _impute(x: Any, fill: Any, missing: Any, out: Any) -> None:
 
 
 def make_one_hot_kernel(width: int, code_dtype: np.dtype[Any], dtype: np.dtype[Any]) -> RowKernel:
-    """Return a kernel from codes (n, 1) to one-hot columns, all 0 for a code out of range."""
+    """Return a kernel from codes (n, 1) to one-hot columns; a code out of range gives zeros."""
     return RowKernel.of(_one_hot, code_dtype, (), width, dtype, is_zeroed=True)
 
 
@@ -111,7 +111,7 @@ def call_check(x: Rows, allow_nan: bool) -> Call:
 
 
 def make_finite_checker(dtype: np.dtype[Any], allow_nan: bool) -> Callable[[Array], bool]:
-    """Return a function that tells whether x (n, k) has an infinity, or NaN unless `allow_nan`."""
+    """Return a function that returns True if x (n, k) has infinity, or NaN unless `allow_nan`."""
     has_non_finite = specialise(_has_nan_times_zero, (reads(dtype, 2),))
     has_infinity = specialise(_has_infinity, (reads(dtype, 2),))
     return lambda x: bool(has_non_finite(x)) and (not allow_nan or bool(has_infinity(x)))
@@ -164,7 +164,7 @@ def _is_outside(x: Any, low: Any, high: Any, allow_nan: Any) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LineKernel:
-    """A kernel that reads contiguous rows as a line of numbers, with its constants. Thread-safe."""
+    """A kernel and its constants; it reads contiguous rows as one line of numbers. Thread-safe."""
 
     kernel: Callable[..., Any]
     constants: tuple[Any, ...]
@@ -185,7 +185,7 @@ class LineKernel:
 
 
 def find_line_kernel(program: Program, output: str) -> LineKernel | None:
-    """Return a kernel that computes `output`; None unless it is a `_MAPS` entry or row norms."""
+    """Return a kernel if `output` is a map of `_MAPS` or scales rows to norm 1; otherwise None."""
     return _match_column_map(program, output) or _match_row_norms(program, output)
 
 
@@ -198,7 +198,7 @@ _U = np.uint64
 
 
 def _match_row_norms(program: Program, output: str) -> LineKernel | None:
-    """Return a kernel if `output` scales each row to norm 1, as `Normalizer` does; else None."""
+    """Return a kernel if `output` scales rows to norm 1, as `Normalizer` does; otherwise None."""
     nodes = program.nodes
 
     def first_input(node: Node) -> Node:
@@ -236,7 +236,7 @@ def _match_row_norms(program: Program, output: str) -> LineKernel | None:
 
 
 def _normalise(x: Any, settings: Any, limits: Any, out: Any) -> Any:
-    """Divide each row by its norm, unless it is tiny; return True if a number is not finite."""
+    """Divide each row by its norm unless that is tiny; return True if a number is not finite."""
     width, norm_code, tiny_limit = _U(settings[0]), settings[1], limits[0]
     lanes = width - width % _U(8)
     sums = np.empty(8)
@@ -297,7 +297,7 @@ _MAPS: dict[tuple[str, ...], Callable[..., tuple[int, Any, Any]]] = {
 
 
 def _match_column_map(program: Program, output: str) -> LineKernel | None:
-    """Return a kernel if `output` applies a map of `_MAPS` to checked rows; else None."""
+    """Return a kernel if `output` applies a map of `_MAPS` to checked rows; otherwise None."""
     nodes, node = program.nodes, program.nodes[program.outputs[output]]
     if node.type.dtype != "float64":
         return None
@@ -330,7 +330,7 @@ def _match_column_map(program: Program, output: str) -> LineKernel | None:
 
 
 def _map(x: Any, a: Any, b: Any, map_code: Any, allow_nan: Any, out: Any) -> Any:
-    """Write the map of x to `out`, block by block; return True if a number is rejected."""
+    """Write the map `map_code` of x to `out` in blocks; return True if a number is rejected."""
     # With unsigned indices, numba omits the test for negative indices.
     size, end, start = _U(a.size), _U(x.size), _U(0)
     while start < end:

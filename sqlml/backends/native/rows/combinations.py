@@ -28,7 +28,7 @@ _WHOLE = float(MAX_EXACT_INTEGER)
 
 
 def make_combination_kernel(attrs: Attrs) -> RowKernel:
-    """Return a kernel that looks up the values of the combinations in float64 x (n, k)."""
+    """Return a kernel that looks up the values of column combinations in float64 x (n, k)."""
     width, dtype = int(attrs["widths"].sum()), attrs["values"].dtype
     arrays = (attrs["keys"], attrs["values"], attrs["columns"])
     tables = cache_by_arrays("combinations", arrays, lambda: _make_tables(attrs))
@@ -45,7 +45,7 @@ def _make_tables(attrs: Attrs) -> tuple[Any, ...]:
     values: the values by slot; for each combination, where they begin and how many a slot has.
 
     Empty slots hold the values of an absent combination, so a row whose key happens to equal the
-    key of empty slots also gets these values.
+    key of empty slots also gets the values of an absent combination.
     """
     combinations = list(unpack_combinations(attrs))
     bits = np.array([max(1, int(1.5 * c.keys.size).bit_length()) for c in combinations], np.int64)

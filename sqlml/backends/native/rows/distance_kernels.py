@@ -58,7 +58,7 @@ def make_expanded_search(points: Array) -> Search | None:
         return None
     point_count, width = points.shape
     panels = make_panels(points.T)
-    # Points after the last are infinitely far, so no heap takes them.
+    # Padding points are infinitely far away, so they never enter a heap.
     point_norms = np.full(panels.shape[0] * WIDTH, np.inf)
     point_norms[:point_count] = compute_square_norms(points)
     panels_per_pass = max(1, _CACHED_BYTES // max(1, panels[:1].nbytes))
@@ -73,7 +73,10 @@ def make_expanded_search(points: Array) -> Search | None:
 
 
 def _make_expanded_distances(points: Array, is_cosine: bool) -> Callable[[Array], Array] | None:
-    """Return a function from x (n, k) to squared or cosine distances (n, m); None unless FUSES."""
+    """Return a function from x (n, k) to squared or cosine distances (n, m).
+
+    Returns None if the processor lacks fused multiply-adds.
+    """
     if not FUSES:
         return None
     point_count = len(points)
@@ -117,7 +120,7 @@ def _search(
     distances: Any,
     indices: Any,
 ) -> None:
-    """Fill the heaps of the rows with their nearest points, one pass of panels after another."""
+    """Fill each row's heap with its nearest points; each pass reads `panels_per_pass` panels."""
     rows = distances.shape[0]
     tile, max_distances = np.empty(TILE_ROWS * WIDTH), np.empty(TILE_ROWS)
     for start in range(0, points.shape[0], panels_per_pass):
@@ -222,7 +225,7 @@ def make_nearest_function(attrs: Attrs) -> Callable[[Array], Array] | None:
 
 
 def _make_partitioned_search(attrs: Attrs) -> Callable[[Array], Array] | None:
-    """Return a search with `numpy.argpartition`, so that ties are broken as in numpy."""
+    """Return a search with the ties of `numpy.argpartition`, or None if numpy must search."""
     k = int(attrs["k"])
     compute_distances = make_pairwise_function(attrs)
     if compute_distances is None:
@@ -242,7 +245,7 @@ def _make_partitioned_search(attrs: Attrs) -> Callable[[Array], Array] | None:
 
 
 def _sorted(distances: Any, indices: Any) -> None:
-    """Sort each row by distance, and equal distances by index, with an insertion sort."""
+    """Sort each row by distance with an insertion sort; sort equal distances by index."""
     for r in range(distances.shape[0]):
         for i in range(1, distances.shape[1]):
             distance, point, position = distances[r, i], indices[r, i], i
@@ -302,7 +305,7 @@ def _pairwise(x: Any, points: Any, metric_code: Any, out: Any) -> None:
 
 @compiled_helper
 def _fused_multiply_add(a: Any, b: Any, c: Any) -> Any:
-    """Return a * b + c, rounded once, with the method of `ir/operators/distances.py`."""
+    """Return a * b + c, rounded once by the method of `ir/operators/distances.py`."""
     product = a * b
     high_a, high_b = a * SPLIT, b * SPLIT
     high_a, high_b = high_a - (high_a - a), high_b - (high_b - b)

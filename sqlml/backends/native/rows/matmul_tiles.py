@@ -74,7 +74,7 @@ def rounded_tile(
     a is left[row + r, c] and b is right[panel, c, w]; each difference, product and sum is rounded.
     left (n, k) and right (panels, k, WIDTH) are contiguous float64; out is (TILE_ROWS * WIDTH,).
     """
-    from numba import types  # only to compile
+    from numba import types  # Importing numba takes long.
 
     signature = types.void(left, types.int64, right, types.int64, gaps, out)
     summand_kind = _GAPS if gaps.literal_value else _ROUNDED
@@ -102,12 +102,12 @@ def distance_tile(
 ) -> Any:
     """Emit the distances max(0, row_norms[row + r] - 2 * s + point_norms[panel * WIDTH + w]).
 
-    They are written to out[r * WIDTH + w]; s is the sum of products of `rounded_tile`, fused. The
-    result is an int64, in which bit r is set if a distance of row r is less than
-    max_distances[r]; NaN is never less.
-    numba requires one parameter per argument of an intrinsic.
+    The distances are written to out[r * WIDTH + w]; s is the sum over c of left[row + r, c] *
+    right[panel, c, w], with fused multiply-adds. The result is an int64, in which bit r is set if a
+    distance of row r is less than max_distances[r]; NaN is never less.
+    numba requires that an intrinsic has one parameter per argument.
     """
-    from numba import types  # only to compile
+    from numba import types  # Importing numba takes long.
 
     integer = types.int64
     signature = integer(left, integer, right, integer, row_norms, point_norms, max_distances, out)
@@ -150,8 +150,8 @@ def distance_tile(
 def square_tile(
     typing: Any, left: Any, row: Any, count: Any, right: Any, panel: Any, out: Any
 ) -> Any:
-    """Emit out[w] += the squares of the tile's sums in rows r < `count`, added one by one."""
-    from numba import types  # only to compile
+    """Emit code that adds the squares of a tile's sums to out[w], for rows r < `count` in order."""
+    from numba import types  # Importing numba takes long.
 
     integer = types.int64
     signature = types.void(left, integer, integer, right, integer, out)
@@ -183,7 +183,7 @@ def _sum_products(
     argument_indices: tuple[int, int, int, int] = (0, 1, 2, 3),
     summand_kind: int = _FUSED,
 ) -> list[Any]:
-    """Emit the sums of a tile; return them as vectors, row by row.
+    """Emit the sums of a tile, and return the sums as vectors, row by row.
 
     `argument_indices` are the indices of left, row, right and panel in `arguments`. `summand_kind`
     is _FUSED, _ROUNDED or _GAPS.
@@ -257,7 +257,7 @@ def _vector_at(builder: Any, array: Any, index: Any, offset: int, vector: Any) -
 
 
 def find_quadratic(program: Program, i: int) -> tuple[int, Callable[[Array], Array]] | None:
-    """Return the node of the rows, and a kernel for node i, if it computes squared lengths.
+    """Return the node of the rows, and a kernel for node i, if node i computes squared lengths.
 
     The kernel maps x (n, k) to (n, classes, 1), both float64. Return None if the operators below
     node i differ from those of QuadraticDiscriminantAnalysis.
@@ -281,7 +281,7 @@ def find_quadratic(program: Program, i: int) -> tuple[int, Callable[[Array], Arr
     classes, width, rotated_width = rotations.type.shape
     if len(x.shape) != 2 or means.type.shape != (classes, width) or not width or not rotated_width:
         return None
-    # Rows after the last are not counted.
+    # The zero rows that pad each matrix are not counted.
     padded = np.zeros((classes, rotated_width + -rotated_width % TILE_ROWS, width))
     padded[:, :rotated_width] = rotations.attrs["value"].transpose(0, 2, 1)
     mean_rows, float64 = np.ascontiguousarray(means.attrs["value"]), np.dtype(np.float64)

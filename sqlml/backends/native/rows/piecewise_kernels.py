@@ -27,7 +27,7 @@ def make_search_kernel(
     """Return a kernel that searches the edges of each column, as `numpy.searchsorted` does.
 
     The edges of column c are edges[offsets[c]:offsets[c + 1]]. The kernel maps x (n, k) of the
-    edges' dtype to (n, k) of `dtype`.
+    edges' dtype to positions (n, k) of `dtype`.
     """
     constants = (*map(np.ascontiguousarray, (edges, offsets)), side != "left")
     return RowKernel.of(_search, edges.dtype, constants, offsets.size - 1, dtype)
@@ -102,7 +102,7 @@ def _interpolate(x: Any, points: Any, values: Any, slopes: Any, offsets: Any, ou
                         result = values[left]
                     else:
                         result = slopes[left] * (number - points[left]) + values[left]
-                        if result != result:  # an infinite point: from the other end, as numpy does
+                        if result != result:  # The left point is infinite, so start at the right.
                             right = left + _U(1)
                             result = slopes[left] * (number - points[right]) + values[right]
                             if result != result and values[left] == values[right]:
@@ -114,7 +114,7 @@ def _interpolate(x: Any, points: Any, values: Any, slopes: Any, offsets: Any, ou
 
 
 def make_bspline_function(knots: Array, degree: int) -> Callable[[Array], Array]:
-    """Return a function from float64 x (n, k) to the values of all B-splines (n, k * functions)."""
+    """Return a function from float64 x (n, k) to the values of all B-splines (n, k * splines)."""
     function_count = knots.shape[1] - degree - 1
     scratch = writes(np.float64, 1)
     signature = (reads(np.float64, 2), *kinds_of(knots), scratch, scratch, writes(np.float64, 3))
@@ -132,7 +132,7 @@ def make_bspline_function(knots: Array, degree: int) -> Callable[[Array], Array]
 def _bspline(x: Any, knots: Any, basis: Any, previous: Any, out: Any) -> None:
     """Write the values of the B-splines at x (n, k) to out (n, k, functions), which is 0 at first.
 
-    `basis` and `previous` (degree + 1,) are scratch space for the functions that are not 0 at a
+    `basis` and `previous` (degree + 1,) are scratch space for the B-splines that are not 0 at a
     value.
     """
     degree, function_count = basis.size - 1, out.shape[2]

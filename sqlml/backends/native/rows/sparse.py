@@ -44,7 +44,7 @@ def call_fill(row: Array, out: Rows) -> Call:
 
 
 def call_add_products(x: Rows, weights: Array, out: Rows) -> Call:
-    """Return the call that adds x @ weights (k, m) to `out`, skipping the zeros of x."""
+    """Return the call that adds x @ weights to `out`, skipping zeros in x; weights are (k, m)."""
     return RowKernel.of(_add_products, x.dtype, (weights,), out.width, out.dtype).call(x, out)
 
 

@@ -24,7 +24,7 @@ _DIGITS = 24
 
 
 def make_text_hasher() -> Callable[[Any], Array]:
-    """Return a function that hashes strings (n, 1) to float64 (n, 1); missing strings give NaN."""
+    """Return a function that hashes strings (n, 1) to float64 (n, 1), and NULL to NaN."""
     kernel = _compile_text_kernel()
 
     def hash_values(values: Any) -> Array:
@@ -38,7 +38,7 @@ def make_text_hasher() -> Callable[[Any], Array]:
 
 
 def make_number_hash_kernel() -> RowKernel:
-    """Return a kernel that hashes the digits of x (n, 1), float64; NaN for fractions."""
+    """Return a kernel that hashes the digits of float64 x (n, 1); for a fraction it writes NaN."""
     double = np.dtype(np.float64)
     return RowKernel.of(hash_numbers, double, (), 1, double)
 
@@ -189,7 +189,7 @@ def hash_texts(data: Any, start: Any, stop: Any, out: Any) -> None:
 
 
 def hash_numbers(x: Any, out: Any) -> None:
-    """Write to out (n, 1) the hash of the digits of each number in x (n, 1); NaN for fractions."""
+    """Write to out (n, 1) the hash of each number's digits in x (n, 1), and NaN for fractions."""
     digits = np.empty(_DIGITS, np.uint8)
     for r in range(out.shape[0]):
         value = x[r, 0]

@@ -96,7 +96,7 @@ def make_token_counter(attrs: Attrs, hashed: bool) -> Count:
 
 
 Table = tuple[Array, Array, Array, Array]
-"""A hash table of packed words: the words, their ends, the word or -1 and the hash of each slot."""
+"""A hash table: packed words, where each word ends, and each slot's word index (or -1) and hash."""
 
 Vocabulary = tuple[Table, int, bool, bool]
 """A table of words, the number of columns, whether hashes have signs, and whether a token's hash
@@ -113,7 +113,7 @@ def make_vocabulary(attrs: Attrs, hashed: bool) -> Vocabulary:
 
 
 def is_cut_by_table(analyzer: Analyzer) -> bool:
-    """Return True if kernels can find the tokens; patterns other than word runs need Python."""
+    """Return True if kernels can find the tokens of `analyzer`; if False, Python must find them."""
     return analyzer.kind != "word" or analyzer.pattern in WORD_RUN_PATTERNS
 
 
@@ -135,7 +135,7 @@ def _count_in_vocabulary(
 
 
 class _CutSettings:
-    """An analyzer's settings for the kernels that split texts, which may be `prepared`."""
+    """An analyzer's settings for kernels that split texts, which Python may have `prepared`."""
 
     def __init__(self, analyzer: Analyzer, prepared: bool) -> None:
         self.kind = analyzer.kind
@@ -149,7 +149,7 @@ class _CutSettings:
 
 
 def _split_chunks(texts: TextColumn) -> Iterator[TextColumn]:
-    """Yield consecutive groups of texts, each of up to CHUNK bytes or with one longer text."""
+    """Yield consecutive groups of texts: up to CHUNK bytes each, or one text that is longer."""
     total_bytes = np.cumsum(texts.stop - texts.start)
     start = 0
     while start < len(texts):
@@ -194,7 +194,7 @@ BLOCK_CHARACTERS = 64
 
 @cache
 def make_character_tables() -> tuple[Array, Array]:
-    """Return two arrays by code point: the lower case, int32, and the marks, uint8."""
+    """Return the lower case (int32) and the marks (uint8) of each code point, as two arrays."""
     lower = np.arange(CODE_POINTS, dtype=np.int32)
     all_characters = lower.astype("<u4").tobytes().decode("utf-32-le", "surrogatepass")
     marks = np.zeros(CODE_POINTS, np.uint8)
@@ -203,7 +203,7 @@ def make_character_tables() -> tuple[Array, Array]:
             marks[run.start() : run.end()] |= mark
     for start in range(0, CODE_POINTS, BLOCK_CHARACTERS):
         block = all_characters[start : start + BLOCK_CHARACTERS]
-        if block.lower() == block:  # most characters have no case
+        if block.lower() == block:  # Most characters have no case.
             continue
         for i, character in enumerate(block, start):
             lowered = character.lower()
@@ -211,7 +211,7 @@ def make_character_tables() -> tuple[Array, Array]:
                 marks[i] |= PYTHON_ONLY
             elif lowered != character:
                 lower[i] = ord(lowered)
-    marks[0x3A3] |= PYTHON_ONLY  # the Greek sigma has another lower case at the end of a word
+    marks[0x3A3] |= PYTHON_ONLY  # The Greek sigma has another lower case at word ends.
     return lower, marks
 
 
@@ -220,7 +220,7 @@ def _find_python_texts(texts: TextColumn, analyzer: Analyzer) -> Array:
     if not (analyzer.lowercase or analyzer.accents):
         return np.zeros(len(texts), bool)
     if texts.data.size == 0 or texts.data.max() < 0x80:
-        return np.zeros(len(texts), bool)  # without compiling the scanner
+        return np.zeros(len(texts), bool)  # This avoids compiling the scanner.
     scan_options = (PYTHON_ONLY if analyzer.lowercase else 0), bool(analyzer.accents)
     needs_python = np.zeros(len(texts), bool)
     _run(kernels.scan, _to_arrays(texts), make_character_tables()[1], *scan_options, needs_python)
@@ -235,7 +235,7 @@ def _prepare_texts(texts: TextColumn, is_chosen: Array, analyzer: Analyzer) -> T
 
 
 def _merge_rows(matrices: Sequence[Csr], rows_by_matrix: Sequence[Array], row_count: int) -> Csr:
-    """Merge matrices with entries in the rows `rows_by_matrix`; sum entries that share a cell."""
+    """Merge matrices whose entries are in the rows `rows_by_matrix`; sum entries of equal cells."""
     rows = np.concatenate(rows_by_matrix)
     columns = np.concatenate([matrix.indices for matrix in matrices])
     data = np.concatenate([matrix.data for matrix in matrices])
@@ -305,10 +305,10 @@ def _run(function: Callable[..., Any], *arguments: Any) -> None:
 
 
 def make_text_encoder(categories: Array, missing: int) -> Callable[[TextColumn], Array]:
-    """Return a function that encodes strings as codes (n, 1), with a hash table of categories."""
+    """Return a function that encodes strings as codes (n, 1), found in a hash table."""
     is_text = np.array([isinstance(category, str) for category in categories], bool)
     word_table = make_word_table(*pack_words(categories[is_text]))
-    codes = np.append(np.flatnonzero(is_text), -1)  # the last code is for unknown strings
+    codes = np.append(np.flatnonzero(is_text), -1)  # The last code is for unknown strings.
 
     def encode(x: TextColumn) -> Array:
         indices = np.empty(len(x), np.int64)
@@ -321,7 +321,7 @@ def make_text_encoder(categories: Array, missing: int) -> Callable[[TextColumn],
 
 
 def make_text_fill(attrs: Attrs) -> Callable[[TextColumn], TextColumn]:
-    """Return a function that fills a TextColumn as the reference's `fill` does."""
+    """Return a function that does for a TextColumn what the reference interpreter's `fill` does."""
     value = np.frombuffer(attrs["value"].encode("utf-8", CODEC), np.uint8)
     marker = attrs.get("missing")
 

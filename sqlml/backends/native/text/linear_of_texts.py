@@ -44,7 +44,7 @@ MAX_TOKENS = 1 << 24
 """Texts with fewer tokens have counts that float32 represents exactly."""
 
 LOG_TABLE_SIZE = 1024
-"""Logarithms of counts below this come from numpy; another library's may differ in the last bit."""
+"""Logarithms of counts below this come from numpy, because the last bits of others may differ."""
 
 _cut_words, _drop_words = compiled_helper(kernels.cut_words), compiled_helper(kernels.drop_words)
 _cut_characters = compiled_helper(kernels.cut_characters)
@@ -66,7 +66,7 @@ class TextSums:
 
     @classmethod
     def of(cls, program: Program, i: int, weights: Array | None = None) -> TextSums | None:
-        """Return the sums over the sparse rows of node `i`; None if no kernel can compute them."""
+        """Return the sums for node `i`, of sparse rows; None if no kernel can compute them."""
         stored: list[tuple[int, int, int, int]] = []
         factors: list[Array] = [np.empty(0)]
         node = program.nodes[i]
@@ -87,12 +87,12 @@ class TextSums:
             return None
         operators = [op for op, *_ in stored]
         if LOG in operators and not {*operators[: operators.index(LOG)]} <= {FINITE, SELECT}:
-            return None  # the table lacks logarithms of numbers that are no longer counts
+            return None  # The table only has logarithms of counts.
         table = np.array(stored, np.int64).reshape(-1, 4)
         return cls(node.inputs[0], node, table, np.concatenate(factors), weights)
 
     def calls(self, start: Rows, stop: Rows, out: Rows) -> Iterator[Call]:
-        """Yield the call that adds to `out` the sums over texts between the addresses."""
+        """Yield the call that adds to `out` the sums of texts at addresses `start` to `stop`."""
         attrs = self.counted.attrs
         analyzer = make_analyzer(attrs)
         min_length = WORD_RUN_PATTERNS[analyzer.pattern] if analyzer.kind == "word" else 1
@@ -112,7 +112,7 @@ class TextSums:
 
 
 def _describe_operator(node: Node, width: int) -> tuple[int | None, Array]:
-    """Return the code (None if unsupported) and the factors of an operator on `width` columns."""
+    """Return the code of an operator on `width` columns, None if unsupported, and its factors."""
     no_factors = np.empty(0)
     if node.op == "scale_stored":
         return SCALE, node.attrs["factors"].astype(np.float64)
@@ -129,7 +129,7 @@ def _describe_operator(node: Node, width: int) -> tuple[int | None, Array]:
 
 
 def _tabulate_logarithms(dtype: np.dtype[Any]) -> Array:
-    """Return log(x) + 1, computed in `dtype`, of counts below LOG_TABLE_SIZE, as float64."""
+    """Return a float64 table of log(count) + 1, computed in `dtype`, up to LOG_TABLE_SIZE - 1."""
     with np.errstate(divide="ignore"):
         values = np.log(np.arange(LOG_TABLE_SIZE, dtype=dtype)) + dtype.type(1)
     logs: Array = values.astype(np.float64)
@@ -138,7 +138,10 @@ def _tabulate_logarithms(dtype: np.dtype[Any]) -> Array:
 
 @compiled_helper
 def _cut_texts(texts: Any, tables: Any, options: Any, stop: Any, groups: Any, tokens: Any) -> None:
-    """Split texts into units (`tokens`), and write to `groups` where each text's groups begin."""
+    """Split texts into `tokens` (units); write to `groups` where the groups of each text begin.
+
+    An n-gram never extends beyond its group.
+    """
     kind, lowering, _, min_length = options
     for row in range(groups.size):
         groups[row] = row
@@ -202,10 +205,11 @@ def _apply_operators(operators: Any, columns: Any, values: Any, count: Any) -> A
 
 @compiled_helper
 def _find_chunk_end(memory: Any, start: Any, stop: Any, begin: Any, marks: Any, flags: Any) -> Any:
-    """Return the end of the chunk that begins at text `begin`, and its first text for Python or -1.
+    """Return the end of the chunk from text `begin` on, and the text that Python must score, or -1.
 
-    A chunk has up to CHUNK bytes, or one longer text. `flags` are the mark of such characters, and
-    whether all characters beyond ASCII count.
+    A chunk has up to CHUNK bytes, or one longer text. It ends before a text that Python must
+    prepare. `flags` are the mark of characters that need Python, and whether all characters beyond
+    ASCII do.
     """
     mark, accents = flags
     end, size = begin, 0
@@ -218,17 +222,20 @@ def _find_chunk_end(memory: Any, start: Any, stop: Any, begin: Any, marks: Any, 
 
 
 def add_text_sums(memory: Any, start: Any, stop: Any, layer: Any, out: Any) -> Any:
-    """Add each text's values times the weights to out (n, m), or without weights write the values.
+    """Add each text's values times the weights to out (n, m); without weights, write the values.
 
-    Returns -1, or the index of a text that Python must score (0 if memory runs out). This is one
-    long function, so that a chunk of texts passes all steps while it is in the cache.
+    Returns -1 on success, else the index of a text that Python must score (0 if memory runs out).
+    This is one long function, so that a chunk of texts passes all steps while it is in the cache.
 
     Args:
-        memory: the whole memory as uint8. start, stop: int64 (n,), addresses of the texts.
-        layer: the tables of `token_kernels`; how to split texts, whether to lower them, whether to
-            strip accents, and the fewest characters of a word; whether stop words are dropped, and
-            their table; grams and vocabulary of `token_kernels.count`; the operators, their factors
-            and a table of logarithms; whether there are weights, and the weights.
+        memory: the whole memory as uint8.
+        start, stop: int64 (n,), the addresses where each text begins and ends.
+        layer: seven tuples. The first holds the `tables` of `token_kernels`. The second tells how
+            to split texts, whether to lower them, whether to strip accents, and the fewest
+            characters of a word. The third tells whether to drop stop words, and holds their table.
+            The next two are `grams` and `vocabulary` of `token_kernels.count`. The sixth holds the
+            operators, their factors and a table of logarithms. The last tells whether there are
+            weights, and holds the weights.
     """
     tables, settings, stop_table, grams, vocabulary, operators, sums = layer
     is_weighted, weights = sums

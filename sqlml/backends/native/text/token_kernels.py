@@ -23,7 +23,7 @@ from sqlml.backends.native.jit.helpers import compiled_helper
 
 CODE_POINTS = sys.maxunicode + 1
 WORD, SPACE, PYTHON_ONLY = 1, 2, 4
-"""Marks of a character: a word character, a space, or one that only Python can lower."""
+"""Marks of characters: word characters, spaces, and those that only Python can lower."""
 
 _U = np.uint64
 _MASK, _C1, _C2 = _U(0xFFFFFFFF), _U(0xCC9E2D51), _U(0x1B873593)
@@ -65,7 +65,7 @@ def hash_bytes(data: Any, start: Any, stop: Any) -> Any:
 
 @compiled_helper
 def find_word(data: Any, start: Any, stop: Any, hash_value: Any, table: Any) -> Any:
-    """Find the word data[start:stop], given its hash; return its index or -1, and its slot."""
+    """Find the word data[start:stop], given its hash; return its index, or -1, and its slot."""
     words, ends, slots, hashes = table
     slot_mask = slots.size - 1
     slot = np.int64(hash_value) & slot_mask
@@ -92,7 +92,7 @@ def look_up(texts: Any, table: Any, words: Any) -> None:
 
 
 def build(keys: Any, table: Any) -> None:
-    """Fill the hash table of packed words; of equal words, it holds the last.
+    """Fill the hash table of packed words; if words are equal, it holds the last of them.
 
     `keys` is a copy of the words that has the type of `out` in `count`, so that `find_word` is
     compiled only once.
@@ -152,17 +152,17 @@ def _encode(code: Any, out: Any, index: Any) -> Any:
 
 
 def measure_capacity(size: Any, rows: Any) -> Any:
-    """Return the most units, and the most bytes of units, for `rows` texts of `size` bytes in all.
+    """Return the maximum number of units, and of their bytes, in `rows` texts of `size` bytes.
 
     A byte that is not a character becomes the three bytes of U+FFFD. Lower case makes a character
-    at most half as long again. `cut_within` puts a space before and after each word.
+    at most 1.5 times as long. `cut_within` puts a space before and after each word.
     """
     return 2 * size + 2 * rows + 8, 3 * size + 2 * rows + 8
 
 
 @compiled_helper
 def has_marked(data: Any, start: Any, stop: Any, marks: Any, mark: Any, accents: Any) -> Any:
-    """Return True if data[start:stop] has a marked character, or one beyond ASCII if `accents`."""
+    """Return True if data[start:stop] has a marked character or, if `accents`, one beyond ASCII."""
     position = start
     while position < stop:
         if data[position] < 0x80:
@@ -175,14 +175,14 @@ def has_marked(data: Any, start: Any, stop: Any, marks: Any, mark: Any, accents:
 
 
 def scan(texts: Any, marks: Any, mark: Any, accents: Any, is_marked: Any) -> None:
-    """Write to is_marked, bool (n,), which texts `has_marked` holds for."""
+    """Write to is_marked, bool (n,), for which texts `has_marked` returns True."""
     data, start, stop = texts
     for row in range(start.size):
         is_marked[row] = has_marked(data, start[row], stop[row], marks, mark, accents)
 
 
 def cut_words(texts: Any, tables: Any, lowering: Any, min_length: Any, tokens: Any) -> None:
-    """Write the words of at least `min_length` characters to `out`; the units are words."""
+    """Write the words of at least `min_length` characters to `tokens`; the units are words."""
     data, start, stop = texts
     lower, marks = tables
     out, unit_start, unit_stop, offsets = tokens
@@ -214,7 +214,7 @@ def cut_words(texts: Any, tables: Any, lowering: Any, min_length: Any, tokens: A
 
 
 def drop_words(tokens: Any, table: Any) -> None:
-    """Remove the stop words in `table` from the output of `cut_words`, and close the gaps."""
+    """Remove the stop words in `table` from `tokens`, as `cut_words` wrote them; close the gaps."""
     out, unit_start, unit_stop, offsets = tokens
     units, size = 0, 0
     for row in range(offsets.size - 1):
@@ -235,7 +235,7 @@ def drop_words(tokens: Any, table: Any) -> None:
 
 
 def cut_characters(texts: Any, tables: Any, lowering: Any, tokens: Any) -> None:
-    """Write the texts to `out` with runs of spaces merged; the units are characters."""
+    """Write the texts to `tokens` with runs of spaces merged; the units are characters."""
     data, start, stop = texts
     lower, marks = tables
     out, unit_start, unit_stop, offsets = tokens
@@ -263,7 +263,7 @@ def cut_characters(texts: Any, tables: Any, lowering: Any, tokens: Any) -> None:
 
 
 def cut_within(texts: Any, tables: Any, lowering: Any, tokens: Any, groups: Any) -> None:
-    """Write each word of the texts to `out`, enclosed in spaces; the units are characters.
+    """Write each word of the texts to `tokens`, enclosed in spaces; the units are characters.
 
     Each word is a group; text i has the groups from groups[i] up to groups[i + 1].
     """
@@ -319,7 +319,7 @@ def _sort(keys: Any, size: Any) -> None:
 
 @compiled_helper
 def find_keys(tokens: Any, begin: Any, end: Any, grams: Any, vocabulary: Any, keys: Any) -> Any:
-    """Write the sorted keys of the n-grams in groups `begin` to `end` - 1; return their number.
+    """Write the sorted keys of the n-grams in groups `begin` to `end` - 1; return how many.
 
     A key is 2 * column, plus 1 if the n-gram counts as -1. The other arguments are those of
     `count`.
@@ -358,7 +358,7 @@ def find_keys(tokens: Any, begin: Any, end: Any, grams: Any, vocabulary: Any, ke
 
 @compiled_helper
 def count_keys(keys: Any, key_count: Any, columns: Any, counts: Any) -> Any:
-    """Write each column of sorted `keys`, and the sum of its signs (low bits); return how many."""
+    """Write each column of sorted `keys`, and the sum of its signs; return the column count."""
     column_count = 0
     for k in range(key_count):
         column = keys[k] >> 1

@@ -40,7 +40,7 @@ class SetBins:
 
 
 def make_set_bins(ensemble: Ensemble) -> SetBins | None:
-    """Return the bins of an ensemble's sets; None if they take more than MAX_TABLE_BYTES bytes.
+    """Return the bins of an ensemble's sets; None if their tables exceed MAX_TABLE_BYTES bytes.
 
     An ensemble without set tests has 0 sets.
     """
@@ -131,7 +131,7 @@ MAX_CELLS = 16384
 """The most cells of a column: 64 KB. With 4,096, 10,000 thresholds took 1.5 times as long."""
 
 SPARE_STEPS = 2
-"""Halving steps that a table of cells must save to be worth the look-up in it."""
+"""Halving steps that a table of cells must save to be worth a look-up in the table."""
 
 FEW = 16
 """In columns with up to this many thresholds, each value is compared with all of them."""
@@ -192,7 +192,7 @@ def make_ranks(
         least: bool (C,), the columns with a second panel column, where NaN is the lowest number.
         shifted: bool (C,), the columns in whose second panel column the bins of numbers are one
             higher, so that a test can tell NaN from every number.
-        paged: make every bin a byte.
+        paged: whether every bin must fit into one byte.
     """
     counts = np.array([thresholds.size for thresholds in columns], np.int64)
     shift = shifted.astype(np.int64)
@@ -226,7 +226,7 @@ def make_ranks(
 
 
 def _find_starts(sizes: Sequence[int] | Array) -> Array:
-    """Return where each array begins if arrays of these sizes are concatenated."""
+    """Return where each array begins in the concatenation of arrays of the given `sizes`."""
     sizes = np.asarray(sizes, np.int64)
     return np.cumsum(sizes) - sizes
 
@@ -242,7 +242,7 @@ class _Grid:
 
 
 def _make_grid(thresholds: Array) -> _Grid:
-    """Return the grid that needs the fewest halving steps, or one cell if a grid saves too few."""
+    """Return the grid with the fewest halving steps, or one cell if a grid saves too few steps."""
     number_type = thresholds.dtype.type
     zero = number_type(0)
     single_cell = _Grid(zero, zero, np.zeros(1, np.int64), _count_halvings(thresholds.size))
@@ -347,7 +347,7 @@ def fill_bins(x: Any, start: Any, tables: Any, tile: Any, rank: Any, panel: Any)
 
 
 PanelArrays = tuple[tuple[Array, ...], tuple[Array, ...] | None]
-"""The arrays of `fill_bins`, and those of `fill_set_bins` or None."""
+"""The arrays for `fill_bins`, and those for `fill_set_bins` (None if there are no sets)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -365,7 +365,7 @@ class Binned:
         return self.tables.width + self.sets.begin.size
 
     def arrays(self, columns: Array | None) -> PanelArrays:
-        """Return the arrays for `fill_bins`, and those for `fill_set_bins` or None without sets.
+        """Return the arrays for `fill_bins`, and those for `fill_set_bins` (None without sets).
 
         Column j of the ensemble's input is column `columns[j]` of the batch (default: j).
         """
@@ -380,7 +380,7 @@ class Binned:
 
 
 def bin_tests(ensemble: Ensemble, paged: bool = False) -> Binned | None:
-    """Return the binned tests, with bins of one byte if `paged`; None if the bins are too large."""
+    """Return the node tests on bins, one byte each if `paged`; None if the bins are too large."""
     sets = make_set_bins(ensemble)
     if sets is None:
         return None
@@ -390,7 +390,7 @@ def bin_tests(ensemble: Ensemble, paged: bool = False) -> Binned | None:
     )
     used_columns = np.unique(ensemble.feature[numeric])
     column = np.searchsorted(used_columns, ensemble.feature)
-    is_nan_only = np.isnan(bounds)  # only NaN goes left there
+    is_nan_only = np.isnan(bounds)  # Only NaN goes left there.
     order = np.argsort(np.where(numeric, column, used_columns.size), kind="stable")
     ends = np.cumsum(np.bincount(column[numeric], minlength=used_columns.size))
     nodes_of = np.split(order, ends)[: used_columns.size]
@@ -422,7 +422,7 @@ def bin_tests(ensemble: Ensemble, paged: bool = False) -> Binned | None:
 
 
 def _find_nan_bin(rank: Array, goes_left: Array) -> int | None:
-    """Return a bin of numbers that each node sends the same way as NaN; None if there is none.
+    """Return a bin that each node sends the same way as NaN, or None if no bin has this property.
 
     Such a bin often exists: if a feature had no missing values in training, some libraries send NaN
     the same way as zero, or the way of most rows.

@@ -96,7 +96,7 @@ def _count_points(ensemble: Ensemble, owner: Array) -> Array:
 
 
 def _compute_expected(e: Ensemble, share: Array) -> Array:
-    """Return the expected sum of the trees for each output, (K,), if no column is known."""
+    """Return the expected sum of the trees for each output, (K,), when no column is known."""
     reach_share = np.zeros(e.nodes)
     leaf_share = np.zeros(e.leaf_values.shape[0])
     inner = e.roots >= 0
@@ -152,9 +152,10 @@ def _evaluate_test(tests: Any, sets: Any, node: Any, column: Any, size: Any, out
 def _extend_product(product: Any, edge: Any, factors: Any, out: Any) -> None:
     """Set `out` to the product of the path's factors and the factors of one more edge.
 
-    `edge` is a tuple: an array with 1 where a row passed the player's earlier tests; one with 1
-    where it also passes this test; whether this is the player's first edge on the path; whether the
-    edge leads to a left child; and the number of rows. `factors` come from `_compute_factors`.
+    `edge` is a tuple: an array with 1 where a row passed the player's earlier tests; an array with
+    1 where the row also passes this test; whether this is the player's first edge on the path;
+    whether the edge leads to a left child; and the number of rows. `factors` come from
+    `_compute_factors`.
     """
     before, passed, is_first, _, size = edge
     pass_factor, fail_factor, failed_factor = factors
@@ -172,7 +173,7 @@ def _add_edge(below: Any, edge: Any, weights: Any, out: Any, sums: Any) -> None:
     """Add an edge's contribution to `out`, and `below`, the sum of its leaves, to `sums`.
 
     If this is not the player's first edge on the path, the part that the edge above has added for
-    these leaves is subtracted. `edge` is that of `_extend_product`.
+    these leaves is subtracted. `edge` is the same tuple as in `_extend_product`.
     """
     before, passed, is_first, is_left, size = edge
     pass_weight, fail_weight = weights
@@ -198,7 +199,7 @@ def _add_edge(below: Any, edge: Any, weights: Any, out: Any, sums: Any) -> None:
 def _add_leaf(
     product: Any, value: Any, edge: Any, factors: Any, weights: Any, out: Any, sums: Any
 ) -> None:
-    """Do the work of `_extend_product` and `_add_edge` for an edge to a leaf of value `value`."""
+    """Do what `_extend_product` and `_add_edge` do, for an edge to a leaf with `value`."""
     before, passed, is_first, is_left, size = edge
     pass_factor, fail_factor, failed_factor = factors
     pass_weight, fail_weight = weights
@@ -240,7 +241,7 @@ def _transpose(x: Any, start: Any, rows: Any, size: Any, columns: Any) -> None:
 def _enter_node(
     tests: Any, sets: Any, owner: Any, level: Any, columns: Any, size: Any, path: Any
 ) -> None:
-    """Evaluate the test of the path's last node, and find the level above with the same player."""
+    """Evaluate the test of the path's last node; find the level of its player's previous test."""
     feature = tests[0]
     node_at, _, earlier, _, goes_left, _ = path
     node = node_at[level]
@@ -253,7 +254,7 @@ def _enter_node(
 
 @inlined_helper
 def _follow_child(share: Any, level: Any, size: Any, path: Any) -> None:
-    """Take the edge to the next child; update which rows pass, and the share that passes."""
+    """Descend to the next child; update which rows pass its player's tests, and their share."""
     node_at, stage, earlier, shares, goes_left, passed = path
     earlier_level, side = earlier[level], stage[level]
     passes, goes = passed[level], goes_left[level]
@@ -320,12 +321,12 @@ def contributions(
     product = np.empty(((depth + 1) * max_points, block))
     below = np.empty(((depth + 1) * values * max_points, block))
     path = (
-        np.empty(depth, np.int64),  # the node
-        np.empty(depth, np.int64),  # the state of the walk there
-        np.empty(depth, np.int64),  # the level above that tests the same player, or -1
-        np.empty(depth),  # the share of rows that pass all tests of the player so far
-        np.empty((depth, block)),  # 1 where a row goes left
-        np.empty((depth, block)),  # 1 where it passes all tests of the player so far
+        np.empty(depth, np.int64),  # The node.
+        np.empty(depth, np.int64),  # The state of the walk at the node.
+        np.empty(depth, np.int64),  # The level above that tests the same player, or -1.
+        np.empty(depth),  # The share of rows that pass all tests of the player so far.
+        np.empty((depth, block)),  # 1 where a row goes left, otherwise 0.
+        np.empty((depth, block)),  # 1 where a row passes all tests of the player.
     )
     node_at, stage, earlier, shares, _, passed = path
     always = np.ones(block)
@@ -345,7 +346,7 @@ def contributions(
             _enter_node(tests, sets, owner, 0, columns, size, path)
             while level >= 0:
                 is_leaf, child = False, np.int32(0)
-                if stage[level] == DONE:  # back to the edge that led here
+                if stage[level] == DONE:  # Return to the edge that led here.
                     level -= 1
                     if level < 0:
                         continue

@@ -147,7 +147,7 @@ def compile_cursor_forest(
 
 
 def _keep_first_of_levels(ensemble: Ensemble, exits: Exits, oblivious: Array) -> Exits:
-    """Return `leaves` with only the leftmost node of each level of oblivious trees."""
+    """Return `exits` with only the leftmost node of each level of the `oblivious` trees."""
     owner = ensemble.node_roots()
     is_kept = ~oblivious[owner] | (exits.lo == 0)
     starts = np.searchsorted(owner[is_kept], np.arange(ensemble.trees + 1))
@@ -156,7 +156,7 @@ def _keep_first_of_levels(ensemble: Ensemble, exits: Exits, oblivious: Array) ->
 
 
 def count_padded_values(ensemble: Ensemble) -> int:
-    """Return the padded number of values per leaf if they are added at once, otherwise 0."""
+    """Return the padded number of values per leaf; 0 if the values are not added all at once."""
     value_count = int(ensemble.leaf_values.shape[1])
     if value_count < TOGETHER or value_count != ensemble.outputs:
         return 0
@@ -164,7 +164,7 @@ def count_padded_values(ensemble: Ensemble) -> int:
 
 
 def choose_cursor_dtype(tests: Binned, exits: Exits) -> np.dtype[Any] | None:
-    """Return the dtype of bins and cursors: uint8, uint16, or None if a tree has too many exits."""
+    """Return the dtype of bins and cursors, uint8 or uint16; None if a tree has too many exits."""
     max_exits = int(np.diff(exits.first).max(initial=0))
     if max_exits > 1 << 16:
         return None
@@ -179,9 +179,9 @@ def make_upper_nodes(
     dtype: np.dtype[Any],
     counted: Array | None = None,
 ) -> tuple[Array, ...]:
-    """Return the arrays `nodes` of `walk`; `counted` trees get the steps for `count`."""
+    """Return the argument `nodes` of `walk`; trees marked in `counted` get the steps of `count`."""
     rows = BLOCK_BYTES // dtype.itemsize
-    positions = np.full(ensemble.nodes + 1, exits.node.size)  # the last is for no node
+    positions = np.full(ensemble.nodes + 1, exits.node.size)  # The last entry is for no node.
     positions[exits.node] = np.arange(exits.node.size)
     order, starts = order_triples(ensemble, exits, counted)
     node_positions = positions[order]

@@ -41,9 +41,9 @@ OFFSET_SHIFT, RANK_SHIFT, CHILD_BITS = 40, 24, 24
 
 @inlined_helper
 def descend(panel: Any, nodes: Any, cursor: Any, state: Any, row: Any, arrived: Any) -> None:
-    """Move row r from nodes[cursor[r] + 1] down to a leaf, and write its index to arrived[r].
+    """Move row r from nodes[cursor[r] + 1] down to a leaf; write the leaf's index to arrived[r].
 
-    `arrived`, `state` and `row` are uint32 (rows,); the latter two are scratch space.
+    `arrived`, `state` and `row` are uint32 (rows,); `state` and `row` are scratch space.
     """
     child = np.uint64((1 << CHILD_BITS) - 1)
     for r in range(cursor.size):
@@ -156,8 +156,8 @@ def compile_descent_forest(
 ) -> RowKernel | None:
     """Compile `ensemble`, cut at the depths `cuts`, int64 (T,), for input of dtype `source`.
 
-    Column j of the ensemble's input is column `columns[j]` of the input (default: j). Returns None
-    if a tree or the panel is too large for the 64 bits of a node.
+    Column j of the ensemble is column `columns[j]` of the input (default: j). Returns None if a
+    tree or the panel is too large for the 64 bits of a node.
     """
     exits = number_exits(ensemble, cuts)
     dtype = cursor_forest.choose_cursor_dtype(tests, exits)

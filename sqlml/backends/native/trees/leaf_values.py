@@ -26,7 +26,7 @@ TOGETHER = 3
 """If leaves have at least this many values, all values of a leaf are added at once."""
 
 PADDING = 256
-"""Entries after a table that may be loaded into registers, but are never selected."""
+"""Entries after the end of a table, which may be loaded into registers but are never selected."""
 
 _PERMUTES = has_feature("avx512f")
 SMALL = 64
@@ -43,7 +43,7 @@ def add_leaves(typing: Any, table: Any, row: Any, cursor: Any, sums: Any, size: 
     (rows,) is unsigned. `size` is a literal: 1 if all cursors are below SMALL, 2 if they are below
     1024 divided by the bytes of a number, otherwise 0.
     """
-    from numba import types  # only to compile
+    from numba import types  # Importing numba takes long.
 
     signature = types.void(table, types.int64, cursor, sums, size)
     bits = sums.dtype.bitwidth
@@ -91,7 +91,7 @@ def add_leaves(typing: Any, table: Any, row: Any, cursor: Any, sums: Any, size: 
 
 
 def _permute(builder: Any, registers: list[Any], indices: Any, bits: int, lanes: int) -> Any:
-    """Emit the entries `chosen` of a table in `registers`; one instruction reads two of them."""
+    """Emit the entries `indices` of a table in `registers`; an instruction reads two registers."""
     table_type, index_type = registers[0].type, indices.type
     name = f"llvm.x86.avx512.vpermi2var.{'ps' if bits == 32 else 'pd'}.512"
     candidates = []
@@ -110,7 +110,7 @@ def _permute(builder: Any, registers: list[Any], indices: Any, bits: int, lanes:
 
 
 def pad_count(value_count: int, itemsize: int) -> int:
-    """Return the size of a leaf with `values` numbers, padded for `add_rows`.
+    """Return `value_count`, the numbers of a leaf, rounded up to a size that `add_rows` supports.
 
     >>> pad_count(3, 8), pad_count(8, 8), pad_count(9, 4)
     (8, 8, 16)
@@ -126,7 +126,7 @@ def add_rows(typing: Any, table: Any, row: Any, cursor: Any, sums: Any, width: A
     table and sums have the same float dtype, `width` is a result of `pad_count`, and cursor (rows,)
     is unsigned.
     """
-    from numba import types  # only to compile
+    from numba import types  # Importing numba takes long.
 
     signature = types.void(table, types.int64, cursor, sums, types.int64)
     bits = sums.dtype.bitwidth

@@ -92,7 +92,7 @@ def transpose_rows(flat: Any, first_row: Any, stride: Any, rows: Any, transposed
 
 @inlined_helper
 def pass_top_levels(transposed: Any, tops: Any, tree: Any, scratch: Any, positions: Any) -> None:
-    """Write to `positions` (LANES,) where the rows of a transposed block leave the top of `tree`.
+    """Write to `positions` (LANES,) where each row of a transposed block leaves the top of `tree`.
 
     `tops` is the result of `make_top_levels`; `scratch` is uint64 (NODES,) and int32 (LANES,).
     """
@@ -115,14 +115,14 @@ def pass_top_levels(transposed: Any, tops: Any, tree: Any, scratch: Any, positio
 
 @inlined_helper
 def _select_bits(where: Any, left: Any, right: Any) -> Any:
-    """Return the bits of `right` where a bit of `where` is set, else those of `left`."""
+    """Return the bits of `right` where `where` has a 1, and the bits of `left` elsewhere."""
     return (where & right) | (~where & left)
 
 
 @intrinsic
 def _above(typing: Any, numbers: Any, begin: Any, threshold: Any) -> Any:
-    """Emit a word; bit r is set unless numbers[begin + r] <= threshold, for r < LANES."""
-    from numba import types  # only to compile
+    """Emit a word whose bit r is set unless numbers[begin + r] <= threshold, for r < LANES."""
+    from numba import types  # Importing numba takes long.
 
     return types.uint64(numbers, types.uint64, numbers.dtype), _generate_above
 
@@ -138,7 +138,7 @@ def _generate_above(context: Any, b: Any, signature: Any, arguments: Any) -> Any
 
 @intrinsic
 def _spread(typing: Any, a: Any, b: Any, c: Any, d: Any, target: Any) -> Any:
-    """Write LANES numbers of TOP bits to `target`; number r has bit r of each word, from `a` up."""
+    """Write LANES numbers of TOP bits to `target`; number r joins bit r of a (low), b, c and d."""
     from numba import types
 
     words = [types.uint64] * TOP
@@ -160,7 +160,7 @@ PAIRS = 256
 """Pairs of a row and a tree that descend together."""
 
 WINDOW, FEW_ROWS = 256, 64
-"""Trees of a window, which descend in order of depth, and the most rows for which this is done."""
+"""Trees of a window, which descend in order of depth, and the most rows that descend windows."""
 
 ROW_NUMBERS = 1 << 16
 """The most numbers in rows that descend together, so that they stay in the L1 or L2 cache."""
@@ -194,7 +194,7 @@ def _descend_level(
     """Move each of the first `count` positions in `state` to the child that its row goes to.
 
     begin[i] is the index in `rows` where the row of state[i] begins; the other arguments are those
-    of `score`. They are not tuples, because unpacking tuples makes one row 40% slower.
+    of `score`. The arguments are not tuples, because unpacking tuples makes one row 40% slower.
     """
     distance = nodes.link.dtype.type((1 << bits) - 1)
     shift = nodes.link.dtype.type(bits)
@@ -246,7 +246,7 @@ def _descend_to_leaves(
 ) -> None:
     """Move each of the first `count` positions in `state` down to a leaf.
 
-    Every LOOKS levels, pairs that have arrived at a leaf are dropped. `scratch` is three times as
+    Every LOOKS levels, positions that have reached a leaf are dropped. `scratch` is three times as
     long as `state`; the other arguments are those of `_descend_level`.
     """
     distance = nodes.link.dtype.type((1 << bits) - 1)
@@ -272,7 +272,7 @@ def _score_transposed(
 ) -> None:
     """Add the leaf values of rows without NaN to `out`, in transposed blocks of LANES rows.
 
-    NaN is also allowed if it goes left nowhere. `rows` is a tuple: `flat`, the first row, the
+    NaN is also allowed if no test sends it left. `rows` is a tuple: `flat`, the first row, the
     number of rows, the stride, and scratch space for transposed blocks. `leaves` is the tuple of
     `leaf`, `target` and `values`. The other arguments are those of `score`.
     """
@@ -310,7 +310,7 @@ def _score_transposed(
 
 @inlined_helper
 def _fetch_tree(trees: Any, t: Any, nodes: Any, block: Any, blocks: Any) -> None:
-    """Prefetch the nodes of tree t while `blocks` blocks are scored: the share of `block`."""
+    """Prefetch one of `blocks` equal parts of the nodes of tree t: the part numbered `block`."""
     line_nodes = LINE_BYTES // nodes.itemsize
     root, lines = trees[t - t % WINDOW + trees[t, 2], 0], trees[t, 4] // (blocks * line_nodes) + 1
     for line in range(block * lines, (block + 1) * lines):
@@ -357,9 +357,9 @@ def score(
 ) -> Any:
     """Write base plus the exit leaves' values to out (n, K), added tree by tree in out's dtype.
 
-    Returns -1, or, if a number is not `allowed`, a row at or before the first row with such a
-    number; then `out` is invalid. This is one long function with one argument per array, so that
-    rows pass all trees of a window while they are in the cache.
+    Returns -1 on success. If a number is not `allowed`, returns a row at or before the first row
+    with such a number; then `out` is invalid. This is one long function with one argument per
+    array, so that rows pass all trees of a window while they are in the cache.
 
     Args:
         flat: the rows, each `stride` numbers long.
@@ -373,7 +373,7 @@ def score(
         nodes: records (positions,), tree by tree; the last `bits` bits of a link are the distance
             to the right child.
         leaf: `nodes`, viewed as unsigned integers of a threshold's size.
-        left: uint8 (positions,), whether NaN goes left; empty if NaN goes left nowhere and `sets`
+        left: uint8 (positions,), whether NaN goes left; empty if no test sends NaN left and `sets`
             is None.
         sets: None, or the first word and the number of categories of each node's set, (positions,),
             and the words; then the lowest bit of a link's column marks a set test.

@@ -42,7 +42,7 @@ class Siblings:
 
 
 def number_siblings(starts: Array, counts: Array, left: Array, right: Array) -> Siblings:
-    """Number the nodes (or ~leaves) `starts`, in order of their trees, and all that is below them.
+    """Number the nodes (or ~leaves) `starts`, in tree order, and all nodes and leaves below them.
 
     counts[t] is the number of starts in tree t. `left` and `right` are the children of the inner
     nodes.
@@ -86,7 +86,7 @@ class LockstepForest:
         return out
 
     def fill(self, x: Array, out: Array, allowed: int) -> int:
-        """Write scores to `out`; return -1, or a row at or before one that is not `allowed`."""
+        """Write scores to `out`; return the result of `lockstep.score`, which is -1 on success."""
         flat = x.ravel()
         tested = flat if self.copied is None else self.copied
         failed: int = self.kernel(flat, tested, x.shape[1], allowed, *self.arguments, out)
@@ -102,7 +102,7 @@ class LockstepForest:
 def compile_lockstep_forest(
     ensemble: Ensemble, source: np.dtype[Any], columns: Array | None = None
 ) -> LockstepForest:
-    """Compile `ensemble` for input of dtype `source`, whose column `columns[j]` is its column j."""
+    """Compile `ensemble` for dtype `source`; its column j is the input's column `columns[j]`."""
     tested = np.unique(ensemble.feature)
     columns_read = np.ascontiguousarray(tested if columns is None else columns[tested], np.int64)
     copied = None if source == ensemble.threshold.dtype else np.empty(0, ensemble.threshold.dtype)
@@ -147,12 +147,12 @@ def _order_by_depth(ensemble: Ensemble, siblings: Siblings) -> tuple[Array, Arra
 
 
 def _count_leaves_before(siblings: Siblings) -> Array:
-    """Return how many leaves precede each position, int64 (P + 1,); the last is the total."""
+    """Count how many leaves precede each position, int64 (P + 1,); the last is their total."""
     return np.concatenate([[0], np.cumsum(~siblings.inner, dtype=np.int64)])
 
 
 def _make_nodes(ensemble: Ensemble, column: Array, siblings: Siblings) -> tuple[Array, int]:
-    """Return `nodes` and `bits` of `lockstep.score`; `column` is int64 (M,), by node."""
+    """Return the arguments `nodes` and `bits` of `lockstep.score`; node m tests `column[m]`."""
     is_inner, node = siblings.inner, siblings.reference[siblings.inner]
     threshold = (
         ensemble.threshold if ensemble.compare == "le" else find_largest_below(ensemble.threshold)

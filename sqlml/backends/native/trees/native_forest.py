@@ -28,7 +28,7 @@ from sqlml.types import Array
 
 
 class Forest:
-    """An Ensemble for input of dtype `source`; column `columns[j]` of the input is its column j.
+    """An Ensemble for input of dtype `source`; its column j is the input's column `columns[j]`.
 
     The first batch raises BackendError if the kernel named by `strategy` cannot run the trees.
     """
@@ -99,7 +99,7 @@ class Forest:
 
     @cached_property
     def few_rows(self) -> float:
-        """The row count below which the lockstep kernel is faster than a whole block."""
+        """The row count below which `lockstep` is faster than the kernel for whole blocks."""
         if self._strategy != "traverse":
             return np.inf if self._strategy == "lockstep" else 0
         costs = self._costs

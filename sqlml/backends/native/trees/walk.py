@@ -108,7 +108,7 @@ def number_exits(ensemble: Ensemble, cuts: Array | None = None) -> Exits:
 # triples. Nodes without inner children remain single, as do all nodes of a small tree.
 
 NONE = -1
-"""Marks a child that is an exit."""
+"""Marks a missing child: the child is an exit, not an upper node."""
 
 MAX_SINGLE_NODES = 4
 """Trees with up to this many nodes have no triples: a second loop would cost more than it saves."""
@@ -117,18 +117,20 @@ MAX_SINGLE_NODES = 4
 def order_triples(
     ensemble: Ensemble, exits: Exits, single_trees: Array | None = None
 ) -> tuple[Array, Array]:
-    """Return the upper nodes of `ensemble` in the order of `walk`, and `starts`; both are int64.
+    """Return the upper nodes of `ensemble` in the order of `walk`, and the offsets `starts`.
 
     For tree t, the nodes from starts[2t] up to starts[2t + 1] are triples: a node, its left child
-    and its right child, each child maybe NONE. The nodes up to starts[2t + 2] are single. Parents
-    come before children. `single_trees`, bool (T,), marks trees whose nodes are all single.
+    and its right child; a missing child is NONE. The nodes up to starts[2t + 2] are single. Parents
+    come before children. Both arrays are int64. `single_trees`, bool (T,), marks trees whose nodes
+    are all single.
     """
     node, sizes = exits.node, np.diff(exits.starts)
     tree = np.repeat(np.arange(ensemble.trees), sizes)
     is_single_tree = sizes <= MAX_SINGLE_NODES
     if single_trees is not None:
         is_single_tree |= single_trees
-    is_upper = np.zeros(ensemble.nodes + 1, bool)  # the entry after the last node serves all leaves
+    # The entry after the last node serves all leaves.
+    is_upper = np.zeros(ensemble.nodes + 1, bool)
     is_upper[node] = True
 
     def find_upper_children(children: Array) -> Array:
@@ -180,7 +182,7 @@ class _Block:
         return self.builder.load(self.vector_pointer(column, k), align=1)
 
     def select_below(self, column: Any, k: int, rank: Any, flipped: Any, step: Any) -> Any:
-        """Emit `step` where the bin is below `rank`, otherwise 0; `flipped` is ~rank."""
+        """Emit a vector: `step` where the bin is below `rank`, otherwise 0; `flipped` is ~rank."""
         builder, bins = self.builder, self.load_bins(column, k)
         if self.bits == 8 and _SHUFFLES:
             means = self._call("llvm.x86.avx512.pavg.b.512", bins, flipped)
@@ -216,7 +218,7 @@ class _Loop:
         builder.position_at_end(body)
 
     def close(self, moved_cursors: list[Any]) -> list[Any]:
-        """End the loop body with the cursors `moved`; return the cursors after the last node."""
+        """End the loop body with `moved_cursors`; return the cursors after the last node."""
         builder = self._builder
         next_node = builder.add(self.node, long(self._size))
         self.node.add_incoming(next_node, builder.block)
@@ -238,7 +240,7 @@ def walk(
     begins in the panel); rank, flipped (~rank), last (with one more entry) and step, of the panel's
     dtype; and starts, which is not read.
     """
-    from numba import types  # only to compile
+    from numba import types  # Importing numba takes long.
 
     counts = (types.int64, types.int64, types.int64)
     return types.void(panel, nodes, *counts, cursor), _generate_walk
@@ -289,11 +291,12 @@ def _generate_walk(context: Any, builder: Any, signature: Any, arguments: Any) -
 
 @intrinsic
 def count(typing: Any, panel: Any, nodes: Any, begin: Any, end: Any, cursor: Any) -> Any:
-    """Emit tests at the nodes `begin` to `end` - 1, for oblivious trees.
+    """Emit tests at the nodes `begin` to `end` - 1 of an oblivious tree.
 
-    A bin of `rank` or more sets the bits `step` of the row's cursor. See `walk` for the arguments.
+    If a row's bin is at least `rank`, the test sets the bits `step` in the row's cursor. See `walk`
+    for the arguments.
     """
-    from numba import types  # only to compile
+    from numba import types  # Importing numba takes long.
 
     return types.void(panel, nodes, types.int64, types.int64, cursor), _generate_count
 

@@ -61,8 +61,8 @@ class _UnsupportedError(Exception):
 def assemble(program: Program, output: str, single: bool = False) -> Code | None:
     """Return the bytecode that computes `output`; None if the VM cannot compute it.
 
-    The Program's only input must be a float matrix. `single` also allows operators that round to
-    float32, and an output of float32.
+    The Program's only input must be a float matrix. If `single`, operators may round to float32,
+    and the output may be float32.
     """
     output_node = program.outputs[output]
     needed = program.find_needed_nodes([output_node])
@@ -102,7 +102,7 @@ def assemble(program: Program, output: str, single: bool = False) -> Code | None
 
 
 def find_upper_bound(program: Program, i: int) -> int | None:
-    """Return a number that all values of node i, integers from 0 on, are below; None if unknown."""
+    """Return an exclusive upper bound of node i, whose values are >= 0; None if unknown."""
     node = program.nodes[i]
     if node.op == "argmax":
         return program.nodes[node.inputs[0]].type.width
@@ -206,7 +206,7 @@ def _require_finite(ctx: _RuleContext) -> Array:
 
 
 def _check_range(ctx: _RuleContext, checked: Array, low: float, high: float) -> Array:
-    """Make the VM stop if a `checked` register is out of range; return the node's first input."""
+    """Emit checks that `checked` registers are from low to high; return the node's first input."""
     limits = ctx.asm.store_numbers(low, high, 0.0)
     for register in checked.ravel().tolist():
         ctx.asm.emit("check", register, 0, limits)
@@ -219,7 +219,7 @@ def _one_hot(ctx: _RuleContext) -> Array:
 
 
 def _take(ctx: _RuleContext) -> Array:
-    """Take rows of a constant table; the VM stops at an index out of range."""
+    """Emit `take` from a constant table; the VM stops at an index out of range."""
     table = ctx.program.nodes[ctx.node.inputs[0]].attrs["value"].astype(np.float64)
     columns = table.reshape(len(table), -1).T.tolist()
     _check_range(ctx, ctx.args[1], 0.0, len(table) - 1.0)
@@ -229,7 +229,7 @@ def _take(ctx: _RuleContext) -> Array:
 
 
 def _find_tables(program: Program, needed: Sequence[int]) -> frozenset[int]:
-    """Return the nodes of the constants that are used only as tables of `take`."""
+    """Return the constant nodes that `take` reads as tables and that no other operator reads."""
     tables, other_uses = set[int](), set(program.outputs.values())
     for node in (program.nodes[i] for i in needed):
         table, *other_inputs = node.inputs if node.op == "take" else (-1, *node.inputs)
@@ -252,7 +252,7 @@ def _impute(ctx: _RuleContext) -> Array:
 
 
 def _list_reduced_registers(ctx: _RuleContext) -> list[list[int]]:
-    """Return the registers to reduce for each result; only the last axis can be reduced."""
+    """Return, for each result, the registers to reduce; only the last axis can be reduced."""
     (x,) = ctx.args
     if ctx.node.attrs.get("axis", x.ndim) != x.ndim or not x.shape[-1]:
         raise _UnsupportedError
@@ -285,7 +285,7 @@ def _softmax(ctx: _RuleContext) -> Array:
 
 
 def _multiply(ctx: _RuleContext, weights: Array, bias: Array) -> Array:
-    """Return weights (m, k) times the columns (k,), plus bias (m,)."""
+    """Emit weights (m, k) times the input columns (k,), plus bias (m,); return the registers."""
     columns = [ctx.asm.find_one_hot(r) for r in ctx.args[0].tolist()]
     if not any(columns) or not np.isfinite(weights).all():  # 0 * inf is NaN
         return _emit_lists(ctx, "linear", weights, ctx.asm.store(bias))
@@ -295,7 +295,7 @@ def _multiply(ctx: _RuleContext, weights: Array, bias: Array) -> Array:
 def _multiply_with_lookups(
     ctx: _RuleContext, weights: Array, bias: Array, columns: Sequence[OneHot | None]
 ) -> Array:
-    """Multiply as `_multiply`; the product of one-hot columns is a look-up of one weight."""
+    """Multiply as `_multiply` does, but look up one weight for each group of one-hot columns."""
     asm = ctx.asm
     is_plain = np.array([c is None for c in columns])
     groups: dict[int, list[int]] = {}
@@ -328,7 +328,7 @@ def _pairwise(ctx: _RuleContext) -> Array:
 
 
 def _emit_lists(ctx: _RuleContext, op: str, numbers: Array, biases: int) -> Array:
-    """Emit `op` over all k columns for each row of `numbers` (m, k); biases start at `biases`."""
+    """Emit `op` over the columns for each row of `numbers` (m, k); biases start at `biases`."""
     columns = ctx.args[0].tolist()
     columns += [ctx.asm.constant(0.0)] * (-len(columns) % LISTED)
     padded = np.zeros((len(numbers), len(columns)))

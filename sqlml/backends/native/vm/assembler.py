@@ -53,7 +53,7 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class OneHot:
-    """A column that is 1 where register `code`, with `count` codes, equals `place`; otherwise 0."""
+    """A column that is 1 where register `code` (0 to `count` - 1) equals `place`, otherwise 0."""
 
     code: int
     place: int
@@ -111,7 +111,7 @@ class Assembler:
         return list(range(first, first + count))
 
     def find_one_hot(self, register: int) -> OneHot | None:
-        """Return the one-hot column with this register number, or None if it has another origin."""
+        """Return the one-hot column with the number `register`, or None if it is not one-hot."""
         return self._one_hot_columns.get(register)
 
     def emit_take(self, code: int, values: Sequence[float]) -> int:
@@ -119,7 +119,7 @@ class Assembler:
         return self._write(OPS["take"], code, 0, self.store_numbers(float(len(values)), *values))
 
     def resolve(self, number: int) -> int:
-        """Return a register that instructions can read; a one-hot column is written first."""
+        """Return a register for `number` that instructions can read; write it if it is one-hot."""
         column = self._one_hot_columns.get(number)
         if column is None:
             return number
@@ -154,7 +154,7 @@ class Assembler:
         return register
 
     def finish(self, inputs: Sequence[int], results: Sequence[int], is_integer: bool) -> Code:
-        """Return the code that reads the columns `inputs` of the rows; `results` are registers."""
+        """Return code that reads the columns `inputs` of rows and returns registers `results`."""
         results = list(map(self.resolve, results))
         lists = list(self._lists)
         self._instructions = self._drop_unused(lists, results)
@@ -194,8 +194,8 @@ class Assembler:
     ) -> list[tuple[int, int, int, int, int]]:
         """Return the code without instructions whose results are never read.
 
-        `linear` and `sqeuclidean` write two results at once. If one of these were never read, its
-        register would be free for the other one.
+        `linear` and `sqeuclidean` write two results at once. If one result were never read, the
+        other result could get the same register.
         """
         registers_read = set(results)
         used_instructions = []
@@ -262,13 +262,14 @@ class Assembler:
         return self.negative(self.emit("maximum", self.negative(a), self.negative(b)))
 
     def negation(self, a: int) -> int:
-        """Return 1 - a, for a of 0 or 1."""
+        """Return 1 - a, where a is 0 or 1."""
         return self.add(self.constant(1.0), a, -1.0)
 
     def sum_registers(self, x: Sequence[int]) -> int:
         """Return the sum of registers, added in the order of `numpy.sum`.
 
-        Each of eight partial sums adds every eighth number; more than 128 numbers are first halved.
+        Each of eight partial sums adds every eighth number. A list of more than 128 is first
+        halved.
         """
         n = len(x)
         if n > 128:
@@ -305,7 +306,7 @@ class Assembler:
         return index
 
     def _is_maximum(self, x: int, best: int) -> int:
-        """Return 1 where x equals `best` or is NaN; if only `best` is NaN, return 0."""
+        """Return 1 where x equals `best` or x is NaN, otherwise 0, even if `best` is NaN."""
         is_equal = self.compare(x, best, 0.0, 1.0)
         is_number = self.compare(x, x, 0.0, 1.0)
         return self.emit("where", is_number, is_equal, self.constant(1.0))
@@ -367,7 +368,7 @@ def _merge_steps(rows: list[list[int]]) -> list[list[int]]:
 
 
 def _try_merge(previous: list[int], row: list[int]) -> bool:
-    """Extend the instruction `previous` if `row` is its next step; return whether it is."""
+    """Extend the instruction `previous` if `row` is its next step; return True if so."""
     if previous[0] != row[0]:
         return False
     count = previous[1]

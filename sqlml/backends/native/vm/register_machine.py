@@ -60,7 +60,7 @@ LINE_BYTES = 64
 @intrinsic
 def fetch(typing: Any, rows: Any, index: Any) -> Any:
     """Emit a prefetch of the cache line with `rows[index]`, which may lie after the end."""
-    from numba import types  # only to compile
+    from numba import types  # Importing numba takes long.
 
     return types.void(rows, types.uint64), _fetch
 
@@ -161,11 +161,11 @@ SIDE = 8
 def transpose(
     typing: Any, rows: Any, first: Any, width: Any, target: Any, start: Any, step: Any
 ) -> Any:
-    """Emit the transposition of a square that begins at rows[first]; a row has `width` numbers.
+    """Emit the transposition of a square of numbers from rows[first] on; rows are `width` long.
 
     The number in row r and column c goes to target[start + c * step + r], possibly widened.
     """
-    from numba import types  # only to compile
+    from numba import types  # Importing numba takes long.
 
     signature = types.void(rows, types.uint64, types.uint64, target, types.uint64, types.uint64)
     return signature, _generate
@@ -216,7 +216,7 @@ weights begin at number b, and their biases at number c.
 """
 
 LISTED = 3
-"""Columns that one loop adds; with more, LLVM would check too many addresses for overlap."""
+"""Columns that one loop adds; with more columns, LLVM would check too many address ranges."""
 
 AHEAD = 64
 """How many rows ahead to prefetch; at the end of a block, these are rows of the next block."""
@@ -280,7 +280,7 @@ def _run(
                     fetch(double, ahead + line)
                     fetch(double, ahead + line + _U(8))
             for k in range(0, inputs, SIDE):
-                column = _U(min(k, inputs - SIDE))  # the last square may overlap the one before
+                column = _U(min(k, inputs - SIDE))  # The last square may overlap the previous one.
                 square_start = position + row * _U(width) + first_column + column
                 if single.size:
                     transpose(single, square_start, _U(width), regs, column * step + row, step)

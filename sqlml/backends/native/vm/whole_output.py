@@ -49,7 +49,7 @@ class Fused:
 
     @classmethod
     def of(cls, program: Program, output: str, single: bool = False) -> Fused | None:
-        """Return `output` fused; None if the VM cannot compute it (see `assemble` for `single`)."""
+        """Return a filler of `output`; None if `assemble(program, output, single)` returns None."""
         code = assemble(program, output, single)
         if code is None:
             return None
@@ -60,7 +60,7 @@ class Fused:
         return fused
 
     def select_columns(self, columns: Sequence[int], width: int) -> Fused:
-        """Return a copy for rows with `width` columns; its input is their columns `columns`."""
+        """Return a copy for rows with `width` columns, of which it reads the columns `columns`."""
         if list(columns) == list(range(width)):
             return self
         narrowed = copy(self)
@@ -110,7 +110,7 @@ class Fused:
         for start in range(0, x.shape[0], COPIED_ROWS):
             stop = start + COPIED_ROWS
             block, reader = x[start:stop], self
-            if self._columns_read is not None:  # copy only the columns that are read
+            if self._columns_read is not None:  # Copy only the columns that are read.
                 columns, reader = self._columns_read
                 block = block[:, columns]
             failed_row = reader.fill(np.ascontiguousarray(block), out[start:stop])
@@ -133,7 +133,7 @@ class TreeTail:
 
     @classmethod
     def of(cls, program: Program, output: str) -> TreeTail | None:
-        """Return the tail of `output`; None if margins of one ensemble do not determine it."""
+        """Return the tail of `output`; None if it needs more than one ensemble's margins."""
         needed = program.find_needed_nodes([program.outputs[output]])
         ensembles = [i for i in needed if program.nodes[i].op == "tree_ensemble"]
         if len(ensembles) != 1 or ensembles[0] == needed[-1]:
@@ -146,7 +146,7 @@ class TreeTail:
 def _make_tail_program(
     program: Program, trees: int, needed: list[int], output: str
 ) -> Program | None:
-    """Return a Program from the margins to the output; None if the output also needs the rows."""
+    """Return a Program from margins to `output`; None if the output also depends on the rows."""
     margins_type = program.nodes[trees].type
     margins = {"name": "margins", "dtype": margins_type.dtype, "width": margins_type.width}
     nodes = [Node("input", (), freeze(margins), margins_type)]
