@@ -2,8 +2,8 @@
 
 `connect` opens a DuckDB file, and `attach` wraps an open connection of DuckDB or Spark. Both return
 a session on which models are statements and functions. `compile` scores without a database.
-docs/python.md describes all public names, and CONTRIBUTING.md the packages behind them. A public
-name is loaded at its first use, so that `import sqlml` costs next to nothing.
+docs/python.md describes all public names, and CONTRIBUTING.md describes the packages behind them. A
+public name is loaded at its first use, so that `import sqlml` takes almost no time.
 
 >>> import sqlml
 >>> with sqlml.connect() as con:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 try:
     __version__: str = version("sqlml")
-except PackageNotFoundError:  # run from a checkout
+except PackageNotFoundError:  # sqlml runs from a checkout that is not installed.
     __version__ = "0"
 
 __all__ = [
@@ -75,5 +75,5 @@ def _load(name: str) -> Any:
     return value
 
 
-if not TYPE_CHECKING:  # a misspelt name is an error for type checkers
+if not TYPE_CHECKING:  # Type checkers then report misspelt names.
     __getattr__ = _load

@@ -24,9 +24,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Recent(Generic[K, V]):
-    """A thread-safe least-recently-used cache of values with at most `max_bytes` in total.
+    """A thread-safe least-recently-used cache whose values have at most `max_bytes` in total.
 
-    The most recently used value is kept even if it is larger.
+    The most recently used value is kept even if it is larger than `max_bytes`.
     """
 
     def __init__(self, max_bytes: int = RECENT_BYTES) -> None:
@@ -45,7 +45,7 @@ class Recent(Generic[K, V]):
             return entry[0]
 
     def put(self, key: K, value: V, nbytes: int) -> None:
-        """Cache a value of `nbytes` bytes, and evict those that no longer fit."""
+        """Cache a value of `nbytes` bytes, and evict older values that no longer fit."""
         with self._lock:
             previous = self._entries.pop(key, None)
             self._bytes += nbytes - (0 if previous is None else previous[1])
@@ -55,7 +55,7 @@ class Recent(Generic[K, V]):
                 self._bytes -= freed_bytes
 
     def take(self, is_wanted: Callable[[K], bool]) -> list[tuple[K, V, int]]:
-        """Remove the entries whose keys satisfy `is_wanted`; return keys, values and sizes."""
+        """Remove entries whose keys satisfy `is_wanted`; return their (key, value, nbytes)."""
         with self._lock:
             taken = [(k, *entry) for k, entry in self._entries.items() if is_wanted(k)]
             for key, _, nbytes in taken:
@@ -71,10 +71,10 @@ _results_of_arrays: dict[tuple[str | int, ...], tuple[Any, list[weakref.ref[Arra
 
 
 def cache_by_arrays(kind: str, arrays: Sequence[Array], make: Callable[[], V]) -> V:
-    """Return `make()`, which is computed from `arrays`, and cache it while all of them are alive.
+    """Return `make()`, a result computed from `arrays`, and cache it while these are all alive.
 
-    `kind` distinguishes different results computed from the same arrays. Nothing is cached if one
-    of the arrays is writeable.
+    `kind` distinguishes different results that are computed from the same arrays. If any of the
+    arrays is writeable, nothing is cached.
     """
     if any(array.flags.writeable for array in arrays):
         return make()
@@ -93,17 +93,17 @@ def cache_by_arrays(kind: str, arrays: Sequence[Array], make: Callable[[], V]) -
 def cache_by_program(function: F) -> F:
     """Cache the results of a function whose first argument is a Program, while the Program lives.
 
-    Each Program has a cache bounded by `PREPARED_BYTES`. A result counts as the size of the Program
-    plus a thousand bytes. The function receives a copy of the Program: a result that refers to the
-    copy does not keep the Program itself, the key of the cache, alive.
+    Each Program has a cache bounded by `PREPARED_BYTES`, in which a result counts as the size of
+    the Program plus a thousand bytes. The function receives a copy of the Program, so that a result
+    that refers to its argument does not keep the Program, which is the key of the cache, alive.
     """
     return _cache_with_programs(function, replace)
 
 
 def cache_text_by_program(function: F) -> F:
-    """Cache as `cache_by_program` does, for a function whose results do not refer to the Program.
+    """Cache like `cache_by_program`, for a function whose results do not refer to the Program.
 
-    The function receives the Program itself, so that intermediate results are cached, too.
+    The function receives the Program itself, not a copy, so that intermediate results are cached.
     """
     return _cache_with_programs(function, lambda program: program)
 

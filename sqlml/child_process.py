@@ -1,10 +1,10 @@
 """Child processes that read a stranger's file with the library that wrote it.
 
-Such a library is native code: a hostile file may crash it, hang it or fill the memory. Then only
-the child ends, and the parent raises an error. `multiprocessing` would run the user's main module
-again. Parent and child exchange frames of bytes over the child's standard input and output. Nothing
-that a child sends is unpickled. Time and memory are bounded, and a child ends with its parent.
-Run as a script, this file is the child.
+Such a library is native code, and a hostile file may make it crash, hang or fill the memory. Then
+only the child ends, and the parent raises an error. `multiprocessing` is not used because it would
+run the user's main module again. Parent and child exchange frames of bytes over the child's
+standard input and output. Nothing that a child sends is unpickled. Time and memory are bounded, and
+a child ends with its parent. The child runs this file as a script.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _ANSWER, _ERROR = 0, 1
 
 
 class ChildEnded(Exception):
-    """A child ended, or was ended, without an answer; the message says how: "ends with ..."."""
+    """A child process ended or was killed before it answered; the message is "ends with ..."."""
 
 
 class ChildFailed(Exception):
-    """An exception in a child, with the name of its class."""
+    """An exception was raised in a child process; `name` is the name of its class."""
 
     def __init__(self, name: str, message: str) -> None:
         super().__init__(message)
@@ -56,8 +56,8 @@ class ChildFailed(Exception):
 class Child:
     """A context manager that runs a child process in a temporary folder.
 
-    `target` is "module:function", and the function makes a `Conversation` from `inputs`. `first`
-    is the child's first answer, and `seconds` the time limit for each answer.
+    `target` is "module:function", and that function makes a `Conversation` from `inputs`. `first`
+    is the child's first answer, and `seconds` is the time limit for each answer.
     """
 
     def __init__(self, target: str, *inputs: bytes, seconds: float = SECONDS) -> None:
@@ -80,7 +80,7 @@ class Child:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 cwd=self._folder.name,
-                env={**os.environ, **folders, "CUDA_VISIBLE_DEVICES": "-1"},  # the CPU suffices
+                env={**os.environ, **folders, "CUDA_VISIBLE_DEVICES": "-1"},  # Use only the CPU.
             )
         except OSError as error:
             raise ChildEnded(f"cannot be started ({error})") from None
@@ -95,14 +95,15 @@ class Child:
     def __exit__(self, *error: object) -> None:
         self._process.kill()
         for stream in (self._process.stdin, self._process.stdout):
-            with suppress(OSError):  # the last write did not arrive
+            with suppress(OSError):  # The last write did not arrive.
                 stream.close()  # type: ignore[union-attr]
         self._process.wait()
         self._folder.cleanup()
 
     def ask(self, question: bytes, seconds: float | None = None) -> bytes:
-        """Send a question and return the answer; `seconds` sets a new time limit for this and later
-        answers.
+        """Send a question to the child, and return the answer.
+
+        If `seconds` is given, it is the new time limit for this and later answers.
         """
         if seconds is not None:
             self._seconds = seconds
@@ -172,7 +173,7 @@ def _read_exactly(stream: BinaryIO | Any, size: int) -> bytes:
 
 
 def main() -> None:
-    """Run the child. Ctrl-C in a terminal is meant for the parent, which ends the child."""
+    """Run the child, which ignores Ctrl-C in a terminal, since the parent will end the child."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     questions, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     null_device = os.open(os.devnull, os.O_RDWR)
@@ -181,7 +182,7 @@ def main() -> None:
     try:
         _run_conversation(questions, answers)
     except (EOFError, BrokenPipeError):
-        return  # the parent needs no more answers
+        return  # The parent needs no more answers.
     except BaseException as error:
         report = {"error": type(error).__name__, "message": str(getattr(error, "message", error))}
         _send(answers, _ERROR, json.dumps(report).encode())
@@ -190,7 +191,7 @@ def main() -> None:
 def _run_conversation(questions: BinaryIO, answers: BinaryIO) -> None:
     def receive_question() -> bytes:
         seconds, max_bytes = _LIMITS.unpack(_receive(questions)[1])
-        _end_after(seconds + 5)  # the parent reports the end first, if it is still there
+        _end_after(seconds + 5)  # If the parent still runs, it ends the child before that.
         _limit_memory(max_bytes)
         return _receive(questions)[1]
 
@@ -214,7 +215,7 @@ def _run_conversation(questions: BinaryIO, answers: BinaryIO) -> None:
 
 
 def _end_after(seconds: float) -> None:
-    """Make the system end this process, even if native code hangs and the parent is gone."""
+    """Let the system kill this process after `seconds`, even if native code hangs in it."""
     if hasattr(signal, "setitimer"):
         signal.setitimer(signal.ITIMER_REAL, seconds)
 
@@ -225,7 +226,7 @@ def _end_with_parent(parent: int) -> None:
 
         pr_set_pdeathsig = 1
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
-        if os.getppid() != parent:  # the parent has ended already
+        if os.getppid() != parent:  # The parent has ended already.
             os._exit(1)
 
 
@@ -233,14 +234,14 @@ def _limit_memory(max_bytes: int) -> None:
     try:
         import resource
 
-        # Memory and not addresses: threads and GPU libraries reserve many that they never use.
+        # Limit memory and not addresses, since threads and GPU libraries reserve unused addresses.
         memory = resource.RLIMIT_DATA if sys.platform == "linux" else resource.RLIMIT_AS
         for resource_kind, limit in ((memory, max_bytes), (resource.RLIMIT_CORE, 0)):
             hard_limit = resource.getrlimit(resource_kind)[1]
             soft_limit = limit if hard_limit == resource.RLIM_INFINITY else min(limit, hard_limit)
             resource.setrlimit(resource_kind, (soft_limit, hard_limit))
     except (ImportError, ValueError, OSError):
-        pass  # the system has no such limits; the time limit remains
+        pass  # The system has no such limits, but the time limit remains.
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ _LONG_NAME = re.compile(r"'[^']{201,}'|\"[^\"]{201,}\"|\S{201,}")
 
 
 def _shorten(message: str) -> str:
-    """Shorten very long names in a message, then the middle of a message that is still too long."""
+    """Shorten very long names in a message; if it is still too long, shorten its middle, too."""
     if len(message) <= MAX_CHARACTERS:
         return message
     message = _LONG_NAME.sub(lambda match: f"{match[0][:120]}...{match[0][-40:]}", message)
@@ -54,13 +54,15 @@ def _shorten(message: str) -> str:
 
 
 class SqlmlError(Exception):
-    """Base of all errors of sqlml.
+    """The base class of all errors that sqlml raises.
+
+    If `sql` and `offset` are given, the error text ends with a line, a column and a caret, like the
+    errors of DuckDB.
 
     Args:
         message: what is wrong, and how to fix it.
-        sql: the text of the statement, if the error is about one.
-        offset: the 0-based character in `sql` at which the error starts. With both, the text of
-            the error ends with line, column and a caret, as DuckDB's errors do.
+        sql: the text of the statement, if the error is about a statement.
+        offset: the 0-based index of the character in `sql` at which the error starts.
     """
 
     def __init__(self, message: str, sql: str | None = None, offset: int | None = None) -> None:
@@ -73,7 +75,7 @@ class SqlmlError(Exception):
             super().__init__(f"{self.message}\n\n{excerpt(sql, offset)}")
 
     def at(self, sql: str, offset: int, before: str = "") -> SqlmlError:
-        """Return a copy that points to `offset` in `sql`, with `before` in front of its message."""
+        """Return a copy that points to `offset` in `sql`, with the message prefixed by `before`."""
         error = copy(self)
         SqlmlError.__init__(error, before + self.message, sql, offset)
         return error
@@ -88,15 +90,15 @@ class StatementError(SqlmlError):
 
 
 class ParseError(StatementError):
-    """A statement about models that breaks the grammar."""
+    """A statement about models does not follow the grammar."""
 
 
 class NotYetError(StatementError):
-    """A statement or function that is reserved for a later version."""
+    """A statement or function is reserved for a later version."""
 
 
 class BindError(StatementError):
-    """A model call that does not fit its model or its table."""
+    """A model call does not fit its model or its table."""
 
 
 class MissingColumnError(BindError):
@@ -108,7 +110,7 @@ class MissingOutputError(BindError):
 
 
 class AmbiguousColumnError(BindError):
-    """Two tables in scope have a column with the name of the same feature."""
+    """Two tables in scope have a column with the same feature's name."""
 
 
 class ArityError(BindError):
@@ -116,11 +118,11 @@ class ArityError(BindError):
 
 
 class ColumnOrderError(BindError):
-    """Positional arguments are the model's features, but in another order."""
+    """The positional arguments are the features of the model in a different order."""
 
 
 class ColumnTypeError(BindError):
-    """A column has a type that cannot feed its feature."""
+    """A column has a type that its feature does not accept."""
 
 
 class CatalogError(SqlmlError):
@@ -128,15 +130,15 @@ class CatalogError(SqlmlError):
 
 
 class UnknownModelError(CatalogError, StatementError):
-    """Unknown model or version."""
+    """The named model or version does not exist."""
 
 
 class ModelExistsError(CatalogError, StatementError):
-    """CREATE MODEL without OR REPLACE on a name that is taken."""
+    """CREATE MODEL without OR REPLACE names a model that already exists."""
 
 
 class ConflictError(CatalogError):
-    """Another transaction changes the same models at the same time: roll back and try again."""
+    """Another transaction changes the same models at the same time; roll back and try again."""
 
 
 class ModelError(SqlmlError):
@@ -144,15 +146,15 @@ class ModelError(SqlmlError):
 
 
 class UnsupportedModelError(ModelError):
-    """An estimator, parameter or operator that sqlml does not support; the message says why."""
+    """sqlml does not support an estimator, parameter or operator; the message says why."""
 
 
 class ArtifactError(ModelError):
-    """A file or catalog row that is damaged, hostile or of another format."""
+    """A file or catalog row is damaged, hostile or in an unknown format."""
 
 
 class VerificationError(ModelError):
-    """The predictions of a model differ from its source by more than docs/exactness.md allows."""
+    """A model's predictions differ from its source by more than docs/exactness.md allows."""
 
 
 class UntrustedArtifactError(ModelError):
@@ -160,7 +162,7 @@ class UntrustedArtifactError(ModelError):
 
 
 class ProgramError(SqlmlError):
-    """A Program that breaks the rules of the IR."""
+    """A Program violates the rules of the intermediate representation (a bug in sqlml)."""
 
 
 class BackendError(SqlmlError):
@@ -176,15 +178,15 @@ class ScoringError(SqlmlError):
 
 
 class InputTypeError(ScoringError):
-    """A batch has another type or shape than the model."""
+    """A batch of rows has a type or shape that the model does not accept."""
 
 
 class MissingValueError(ScoringError):
-    """NULL, NaN or infinity where the model accepts none."""
+    """A value is NULL, NaN or infinite, and the model does not accept that."""
 
 
 class UnknownCategoryError(ScoringError):
-    """A category that the model has never seen, if the model must reject it.
+    """A category is unknown to the model, and the model must reject it.
 
     Attributes:
         feature: the column, if it is known.
@@ -198,11 +200,11 @@ class UnknownCategoryError(ScoringError):
 
 
 class TrainingWarning(UserWarning):
-    """Something that may be unintended in the rows that a model was trained on."""
+    """A warning that the training rows of a model have a property that may be unintended."""
 
 
 def make_error(name: str, message: str) -> SqlmlError | None:
-    """Recreate an error that another process raised; None if `name` is not an sqlml error class."""
+    """Recreate an error of another process; None if `name` is not an error class of sqlml."""
     cls = globals().get(name)
     return cls(message) if isinstance(cls, type) and issubclass(cls, SqlmlError) else None
 

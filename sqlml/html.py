@@ -1,7 +1,7 @@
 """HTML for notebooks: tables, texts and flow charts, with all text escaped.
 
-Colours are inherited from the notebook, light or dark. Plans set a font of fixed width themselves,
-since a page that is exported from a notebook may not.
+Colours are inherited from the notebook, light or dark. Plans set a fixed-width font themselves,
+since a page that is exported from a notebook may not set one.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def table(
 ) -> str:
     """Return an HTML table; None is shown as NULL, and nested values are shortened.
 
-    `numbers` says for each column whether to align it to the right; () aligns none. `below` is a
-    caption under the table, and `types` are SQL types to show under the column names.
+    `numbers` has a flag for each column that aligns it to the right; () aligns no column. `below`
+    is a caption under the table, and `types` are SQL types to show under the column names.
     """
     styles = [_NUMBER if is_number else _TEXT for is_number in numbers] or [_TEXT] * len(columns)
     type_cells = [f"<br><small>{escape(_shorten(kind))}</small>" for kind in types]
@@ -60,7 +60,7 @@ def _cell(value: str | None, style: str, is_nested: bool) -> str:
 
 
 def _shorten(value: str) -> str:
-    """Truncate a long list, struct or MAP between two entries, and keep its closing bracket.
+    """Truncate a long list, struct or MAP after one of its entries, and keep the closing bracket.
 
     >>> _shorten("{a=1, b=2}"), len(_shorten("{" + "a=1, " * 100 + "z=1}"))
     ('{a=1, b=2}', 153)
@@ -73,7 +73,7 @@ def _shorten(value: str) -> str:
 
 
 def shorten_cells(page: str) -> str:
-    """Shorten the long lists, structs and MAPs in the cells of a table that DuckDB made."""
+    """Shorten long lists, structs and MAPs in the cells of an HTML table that DuckDB made."""
     return _LONG_CELL.sub(lambda cell: _cell(unescape(cell[1]), "", True), page)
 
 
@@ -85,7 +85,7 @@ def text(lines: str) -> str:
 
 
 def flow(boxes: Sequence[tuple[str, str]]) -> str:
-    """Return a chart of boxes, each with a title and a text, connected by arrows."""
+    """Return an HTML chart of boxes connected by arrows; each box has a title and a text."""
     box = '<div style="{}"><b>{}</b><br>{}</div>'
     divs = [box.format(_BOX, escape(title), escape(content)) for title, content in boxes]
     chart = "<div>&rarr;</div>".join(divs)

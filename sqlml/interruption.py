@@ -27,8 +27,8 @@ _SIGINT = int(signal.SIGINT)
 def run_uninterrupted(function: Callable[[], T]) -> T:
     """Run `function` to its end, and return its result or raise its error.
 
-    Ctrl-C still raises at once, while the work continues in a thread to which Python sends no
-    signals. A later caller waits for that thread on the locks that the work takes (import locks).
+    A Ctrl-C is still raised immediately, but the work continues in a thread to which Python sends
+    no signals. Later callers wait for that thread at the locks that it holds, such as import locks.
     """
     if threading.current_thread() is not threading.main_thread():
         return function()
@@ -45,7 +45,7 @@ def _run_into(future: Future[T], function: Callable[[], T]) -> None:
 
 
 class _handling:
-    """A block during which `_handle_signal` handles Ctrl-C, on the main thread only.
+    """A context manager in whose block `_handle_signal` handles Ctrl-C, on the main thread only.
 
     Handlers are set with the C module `_signal`, because `signal` looks up every handler in an
     enum. The lookups would take 70 of the 250 us that a cached query spends outside its engine.
@@ -71,9 +71,10 @@ class _handling:
 
 
 class interruption_after(_handling):
-    """Hold back a Ctrl-C that arrives during the block, and raise it once, after the block.
+    """A context manager that holds back a Ctrl-C during its block, and raises it afterwards.
 
-    With `stops`, it is also raised inside the block, which may turn it into another error.
+    If `stops` is set, the Ctrl-C is also raised inside the block, which may raise another error
+    instead. Even then, it is raised only once after the block.
     """
 
     __slots__ = ("_pending", "_stops")
@@ -84,7 +85,7 @@ class interruption_after(_handling):
 
     @property
     def is_held_back(self) -> bool:
-        """True if a Ctrl-C has arrived and will be raised after the block."""
+        """Whether a Ctrl-C has arrived and will be raised after the block."""
         return bool(self._pending)
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
@@ -99,10 +100,10 @@ class interruption_after(_handling):
 
 
 class interruption_stops(_handling):
-    """Call `stop` when a Ctrl-C is raised during the block, and set `stopped`.
+    """A context manager that calls `stop` and sets `stopped` if a Ctrl-C arrives in its block.
 
-    After a Ctrl-C, the thread that waits for a query leaves it, but DuckDB 2.0 then waits until its
-    other threads have finished, unless they are stopped as well.
+    After a Ctrl-C, the thread that waits for a query leaves the query, but DuckDB 2.0 then waits
+    until its other threads have finished, unless they are stopped as well.
     """
 
     __slots__ = ("_stop", "stopped")

@@ -20,16 +20,16 @@ _INTERVAL = 0.25
 
 
 def watched_stream() -> TextIO | None:
-    """Return the stream that a person is watching, or None.
+    """Return the output stream that a person is watching, or None if nobody is watching.
 
-    It is standard error in a terminal, and standard output in a notebook, which displays standard
-    error as if it were a failure.
+    In a terminal it is standard error. In a notebook, which displays standard error like a failure,
+    it is standard output.
     """
     try:
         if sys.stderr.isatty():
             return sys.stderr
         return sys.stdout if _in_notebook() else None
-    except (AttributeError, ValueError):  # the stream is missing or closed
+    except (AttributeError, ValueError):  # The stream is missing or closed.
         return None
 
 
@@ -43,9 +43,9 @@ def _in_notebook() -> bool:
 
 
 class _Line:
-    """A line on the screen that is redrawn until the work is done.
+    """A progress line on the screen that is redrawn until the work is done.
 
-    While `is_hidden` is set, a progress bar is shown in its place.
+    While `is_hidden` is set, a progress bar is shown instead of the line.
     """
 
     def __init__(self, description: str, stream: TextIO) -> None:
@@ -80,7 +80,7 @@ class _Line:
             self._width = 0
 
     def _write(self, text: str) -> None:
-        with suppress(OSError, ValueError):  # the stream is closed, or nobody reads it any longer
+        with suppress(OSError, ValueError):  # The stream is closed, or nobody reads it any longer.
             self._stream.write(f"\r{' ' * self._width}")
             self._stream.write(f"\r{text}")
             self._stream.flush()
@@ -92,9 +92,9 @@ _LINE: ContextVar[_Line | None] = ContextVar("_LINE", default=None)
 
 @contextmanager
 def long_work(description: str) -> Iterator[None]:
-    """Show what the block does ("registering churn"), once it has taken `PATIENCE` seconds.
+    """Show `description`, such as "registering churn", once the block has run `PATIENCE` seconds.
 
-    Nothing is shown if nobody watches, or inside other long work, whose line remains.
+    If nobody is watching, nothing is shown. Inside other long work, the outer line remains.
     """
     stream = watched_stream()
     if _LINE.get() is not None or stream is None:
@@ -128,7 +128,7 @@ def hide_line() -> None:
 
 
 def show_line() -> None:
-    """Show the line again, after the progress bar is removed."""
+    """Show the line of the surrounding `long_work` again, after a progress bar is removed."""
     line = _LINE.get()
     if line is not None:
         line.is_hidden = False

@@ -40,9 +40,9 @@ def connect(
     Args:
         database: the path of a DuckDB file, which is created if it does not exist; by default a
             database in memory. Accepts everything that `duckdb.connect` accepts.
-        read_only: do not change the file; models can score, but no model can be registered.
-        config: settings of DuckDB.
-        allow_pickle: let CREATE MODEL read pickles, which execute code.
+        read_only: do not change the file; models can score, but cannot be registered.
+        config: DuckDB settings, by name.
+        allow_pickle: whether CREATE MODEL may read pickles, which can execute code.
 
     Raises:
         duckdb.Error: the file cannot be opened.
@@ -70,17 +70,17 @@ def attach(
     """Open a session on an existing connection, with its tables and settings.
 
     Args:
-        connection: a SparkSession, a DuckDB connection, or an object that wraps one: a connection
-            of SQLAlchemy (duckdb_engine), the handle or the cursor of dbt-duckdb, a backend of
-            ibis. A Session is returned as it is.
-        allow_pickle: let CREATE MODEL read pickles, which execute code.
-        catalog: the directory of Spark's models, a path or a URI of a Hadoop file system; by
-            default the setting spark.sqlml.catalog, or else `_sqlml` in Spark's warehouse.
+        connection: a SparkSession, a DuckDB connection, or an object that wraps one of these: a
+            SQLAlchemy connection (duckdb_engine), a handle or cursor of dbt-duckdb, or an ibis
+            backend. A Session is returned unchanged.
+        allow_pickle: whether CREATE MODEL may read pickles, which can execute code.
+        catalog: the directory in which Spark stores models, a path or a URI of a Hadoop file
+            system; by default the setting spark.sqlml.catalog, or else `_sqlml` in the warehouse.
 
     Raises:
         TypeError: the object is not a connection of DuckDB or Spark.
         BackendError: sqlml does not run on this version of Spark.
-        CatalogError: the directory cannot be read.
+        CatalogError: the `catalog` directory cannot be read.
     """
     if type(connection).__module__.startswith("pyspark.sql."):
         from sqlml.spark.session import open_spark
@@ -100,7 +100,7 @@ def attach(
 
 
 def unwrap_connection(holder: Any) -> Any:
-    """Unwrap the connection inside an object of another tool; return other objects unchanged.
+    """Return the connection inside an object of another tool; return other objects unchanged.
 
     Classes are recognized by their names, so that no tool is imported.
     """

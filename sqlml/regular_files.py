@@ -20,7 +20,7 @@ _KINDS = {
 
 
 def local_path(path: str) -> str | None:
-    """Return the local path that a path or URI names; None if it is on another machine.
+    """Return the local path for a path or URI; None if the file is on another machine.
 
     >>> local_path("file:///models/m.json"), local_path("m.json"), local_path("s3://models/m")
     ('/models/m.json', 'm.json', None)
@@ -31,21 +31,21 @@ def local_path(path: str) -> str | None:
 
 
 def irregular_kind(path: str) -> str | None:
-    """Name the kind of file at a local path, such as "a pipe"; None for a regular file.
+    """Name the kind of irregular file at a local path, such as "a pipe"; None if it is regular.
 
-    The result is also None if there is no file, or the system denies access.
+    If the file is missing or the system denies access, the result is also None.
 
     >>> irregular_kind("/")
     'a directory'
     """
     try:
         return irregular_mode(os.stat(path).st_mode)
-    except (OSError, ValueError):  # ValueError: a NUL character
+    except (OSError, ValueError):  # A NUL character raises ValueError.
         return None
 
 
 def irregular_mode(mode: int) -> str | None:
-    """Name the kind of file with this `st_mode`; None for a regular file."""
+    """Name the kind of irregular file with this `st_mode`; None for a regular file."""
     return None if stat.S_ISREG(mode) else _KINDS.get(stat.S_IFMT(mode), "not a regular file")
 
 
@@ -58,7 +58,7 @@ def check_regular(path: str) -> None:
 
 
 def files_below(folder: str, max_files: int) -> dict[str, int]:
-    """Return path -> bytes for the at most `max_files` regular files below a local folder."""
+    """Map the paths of regular files below a local folder, at most `max_files`, to their sizes."""
     sizes: dict[str, int] = {}
     for parent, folders, names in os.walk(folder, onerror=_raise_unreadable):
         for name in (*folders, *names):

@@ -10,7 +10,7 @@ _MIN_SIMILARITY = 0.6
 
 
 def closest(name: str, names: Iterable[str], min_similarity: float = _MIN_SIMILARITY) -> str | None:
-    """Return the most similar of `names`, or None if none has at least `min_similarity`.
+    """Return the name most similar to `name`; None if no similarity reaches `min_similarity`.
 
     >>> closest("tenur", ["plan", "tenure"]), closest("x", ["plan", "tenure"])
     ('tenure', None)

@@ -1,8 +1,8 @@
 """Show control characters on a terminal instead of sending them.
 
-Names, values, comments and error messages may come from a stranger's file. Sent to a terminal as
-they are, their control characters could move the cursor, rewrite what was shown, set the title or
-make the terminal type. Pipes and files get every character as it is.
+Names, values, comments and error messages may come from a stranger's file. If a terminal received
+their control characters, these could move the cursor, overwrite the screen, set the title or make
+the terminal type. Pipes and files receive every character unchanged.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _CONTROLS = re.compile(r"\r\n|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def escape_controls(text: str) -> str:
-    """Return `text` with control characters written as JSON writes them; tabs and line ends stay.
+    """Escape control characters in `text` as JSON does, except for tabs and line ends.
 
     >>> escape_controls("a\\x1b[2Jb\\tc\\r\\n")
     'a\\\\u001b[2Jb\\tc\\n'
@@ -31,9 +31,9 @@ def _escape(match: re.Match[str]) -> str:
 
 
 class TerminalStream:
-    """A text stream of a terminal that escapes what is written to it.
+    """A text stream of a terminal that escapes control characters written to it.
 
-    A progress bar draws over its last line: carriage returns at the start of a text are sent. A
+    Carriage returns at the start of a text are kept, since progress bars redraw their line. A
     library that draws on the terminal, such as prompt_toolkit, writes bytes to `buffer`.
     """
 
@@ -44,7 +44,7 @@ class TerminalStream:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Write a text without its control characters; return the length of the text."""
+        """Write a text with escaped control characters, and return the length of the text."""
         unindented = text.lstrip("\r")
         self._stream.write("\r" * (len(text) - len(unindented)) + escape_controls(unindented))
         return len(text)
@@ -56,9 +56,9 @@ class TerminalStream:
 
 @contextmanager
 def escaped_on_terminals() -> Iterator[None]:
-    """Escape what the block writes to standard output and standard error, if they are terminals.
+    """Escape what the block writes to standard output and standard error if they are terminals.
 
-    After an unexpected error they stay escaped, since the interpreter prints its message later.
+    After an unexpected error they stay escaped, since the interpreter prints the error later.
     """
     streams = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = map(_escape_on_terminal, streams)

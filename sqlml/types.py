@@ -36,8 +36,8 @@ ROWS = -1
 class TensorType:
     """The dtype and shape of a value; `shape[0] == ROWS` for a value with one entry per row.
 
-    A `sparse` value is a `Csr`, whose rows store only some of their columns. Only operators with
-    `sparse` in the table of operators accept it.
+    A `sparse` value is a `Csr`, whose rows store only some of their columns. Only operators that
+    are marked `sparse` in the table of operators accept it.
 
     >>> TensorType("float64", (ROWS, 28))
     float64[n,28]
@@ -49,12 +49,12 @@ class TensorType:
 
     @property
     def rowwise(self) -> bool:
-        """True if the value has one entry per row of the batch."""
+        """Whether the value has one entry per row of the batch."""
         return bool(self.shape) and self.shape[0] == ROWS
 
     @property
     def width(self) -> int:
-        """Number of columns of an (n, k) value."""
+        """The number of columns, k, of an (n, k) value."""
         return self.shape[1]
 
     def __repr__(self) -> str:
@@ -71,12 +71,12 @@ def matrix(dtype: DType, width: int, sparse: bool = False) -> TensorType:
 
 
 def numpy_dtype(dtype: DType) -> np.dtype[Any]:
-    """Return the numpy dtype; text is an object array of `str` with None for a missing value."""
+    """Return the numpy dtype for `dtype`; for text it is object, which holds `str` and None."""
     return np.dtype(object) if dtype in TEXTUAL else np.dtype(dtype)
 
 
 def dtype_of(array: Array) -> DType:
-    """Return the DType of a numpy array; objects and unicode are strings.
+    """Return the DType of a numpy array; object and unicode arrays have the DType "string".
 
     >>> dtype_of(np.zeros(3, np.float32))
     'float32'
@@ -90,9 +90,9 @@ def dtype_of(array: Array) -> DType:
 
 
 def promote(*dtypes: DType) -> DType:
-    """Return the result dtype of an operation on these dtypes, by numpy's rules.
+    """Return the result dtype of an operation on values of these dtypes, by the rules of numpy.
 
-    Strings do not mix with other dtypes.
+    Strings cannot be combined with other dtypes.
 
     >>> promote("int64", "float32")
     'float64'
@@ -108,7 +108,7 @@ _ASCII_LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 
 
 def fold(name: str) -> str:
-    """Return a name as DuckDB compares it: in lower case, for ASCII letters only.
+    """Convert the ASCII letters of a name to lower case, since DuckDB ignores only their case.
 
     >>> fold("Straße Ä")
     'straße Ä'
@@ -117,7 +117,7 @@ def fold(name: str) -> str:
 
 
 def is_unicode(text: str) -> bool:
-    """Return whether a string can be encoded as UTF-8, so that it has no lone surrogate.
+    """Return whether a string can be encoded as UTF-8, which fails for lone surrogates.
 
     >>> is_unicode("Zürich"), is_unicode("\\ud800")
     (True, False)
@@ -193,10 +193,10 @@ LABEL_TYPES: Mapping[LabelKind, re.Pattern[str]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """The classes of a classifier, in the model's order, with the type that predict returns.
+    """The classes of a classifier in the model's order, with the type that `predict` returns.
 
     `sql_type` is the SQL type of the label column; "" if it is unknown or `kind` implies it. Labels
-    of types such as ENUM and DATE are strings here, which the engine casts to `sql_type`.
+    with types such as ENUM and DATE are stored as strings, which the engine casts to `sql_type`.
     """
 
     kind: LabelKind
@@ -204,7 +204,7 @@ class Labels:
     sql_type: str = ""
 
     def array(self) -> Array:
-        """Return the labels as a numpy array, (K,), of their own dtype (objects for strings)."""
+        """Return the labels as a numpy array (K,) in their own dtype; strings have dtype object."""
         return np.array(self.values, dtype=object if self.kind == "string" else self.kind)
 
     def __len__(self) -> int:
@@ -212,7 +212,7 @@ class Labels:
 
 
 def class_text(value: Any) -> str:
-    """Return a class as SQL shows it, a string without quotes.
+    """Return the text of a class label as SQL shows it, with no quotes around strings.
 
     >>> class_text(True), class_text(3), class_text("yes")
     ('true', '3', 'yes')
@@ -221,7 +221,7 @@ def class_text(value: Any) -> str:
 
 
 def class_literal(value: Any) -> str:
-    """Return a class as messages show it, a string with quotes.
+    """Return the text of a class label as messages show it, with quotes around strings.
 
     >>> class_literal(True), class_literal(3), class_literal("yes")
     ('true', '3', "'yes'")
@@ -234,7 +234,7 @@ def list_classes(values: Iterable[Any], limit: int = 20) -> str:
 
 
 def label_sets(labels: Labels | tuple[Labels, ...] | None) -> tuple[Labels, ...]:
-    """Return the classes of each target: () for a regressor, one set for most classifiers.
+    """Return the classes of each target as a tuple, which is () for a regressor.
 
     >>> label_sets(None), len(label_sets(Labels("bool", (False, True))))
     ((), 1)

@@ -34,7 +34,7 @@ class Connection:
         self.native = native
 
     def read(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Return the rows of a query in the user's transaction, which stays open after an error."""
+        """Run a query in the user's transaction, which an error does not abort; return its rows."""
         _check_unicode(params)
         try:
             relation = self.native.sql(sql, params=list(params))
@@ -43,7 +43,7 @@ class Connection:
         return relation.fetchall()
 
     def write(self, sql: str, params: Sequence[Any] = ()) -> None:
-        """Run a statement in the user's transaction. A damaged catalog raises CatalogError."""
+        """Run a statement in the user's transaction; a damaged catalog raises CatalogError."""
         _check_unicode(params)
         try:
             self.native.execute(sql, list(params)).fetchall()
@@ -60,21 +60,21 @@ class Connection:
             raise
 
     def schema(self, database: str | None) -> str:
-        """Return the qualified and quoted schema of a database's catalog.
+        """Return the qualified and quoted name of the schema with a database's catalog.
 
-        The bare name would be ambiguous next to a database that is itself called sqlml.
+        The unqualified name `sqlml` would be ambiguous if a database had the same name.
         """
         if database is None:
             ((database,),) = self.read("SELECT system.main.current_database()")
         return f"{DUCKDB.quote_name(str(database))}.{DUCKDB.quote_name('sqlml')}"
 
     def list_tables(self, schema: str) -> frozenset[str]:
-        """Return the catalog tables in a schema, after `check_tables` has checked them."""
+        """Return the names of the catalog tables in a schema, after checking their definitions."""
         database = schema.removesuffix('."sqlml"').removeprefix('"').removesuffix('"')
         return check_tables(self.read, database.replace('""', '"'), IS_DUCKDB_2)
 
     def find_type(self, name: str) -> str | None:
-        """Return the definition of the type with a qualified, quoted name; None if missing."""
+        """Return the definition of the type with this qualified, quoted name; None if missing."""
         if not is_unicode(name):
             return None
         try:
@@ -83,10 +83,10 @@ class Connection:
             return None
 
     def list_parameters(self, function: str, name: str) -> list[str] | None:
-        """Return the parameter list of each overload of a macro; None if no function has its name.
+        """Return the parameter list of each overload of a macro; None if no function has this name.
 
-        `function` is the qualified name to call, and `name` its last part. The result is [] for a
-        function that is not a macro. The lists are read from the engine's error for a wrong call:
+        `function` is the qualified name to call, and `name` its last part. If the function is not a
+        macro, the result is []. The lists are read from the engine's error for a wrong call, since
         duckdb_functions() would render all functions, and a valid call could run the macro's body.
         """
         try:
@@ -100,15 +100,16 @@ class Connection:
         return []
 
     def has_catalog(self, schema: str) -> bool:
-        """Return whether a schema has a model catalog, whose tables are checked."""
+        """Return whether a schema contains a model catalog, and check the tables of the catalog."""
         return "catalog_models" in self.list_tables(schema)
 
     def run_atomically(self, function: Callable[[], None], is_open: bool | None = None) -> None:
         """Run `function` entirely or not at all.
 
-        It runs in the user's transaction if one is open (`is_open`; None checks that), otherwise in
-        a new one, which is retried after a conflict. A Ctrl-C is raised after `function` ends.
-        Raises ConflictError if another transaction changes the same models.
+        If the user's transaction is open, `function` runs in it, otherwise in a new transaction,
+        which is retried after a conflict. `is_open` says whether one is open; None checks that. A
+        Ctrl-C is raised after `function` ends. If another transaction changes the same models,
+        ConflictError is raised.
         """
         if self.in_transaction() if is_open is None else is_open:
             try:
@@ -129,7 +130,7 @@ class Connection:
                 time.sleep(0.01 * attempt)
 
     def in_transaction(self) -> bool:
-        """Return whether a transaction is open, in which two queries share a transaction id."""
+        """Return whether a transaction is open: then two queries have the same transaction id."""
         query = "SELECT system.main.txid_current()"
         return self.read(query) == self.read(query)
 
@@ -140,7 +141,7 @@ class Connection:
 
 
 def _check_unicode(value: Any) -> None:
-    """Raise ConfigError if a string in `value` is not valid Unicode, so no engine can store it."""
+    """Raise ConfigError if a string in `value` is not valid Unicode, which no engine can store."""
     if isinstance(value, str):
         if not is_unicode(value):
             raise ConfigError(f"{value!r} is not valid Unicode, so no database can store it")
@@ -180,13 +181,13 @@ def _convert_conflict(error: duckdb.Error, advice: str) -> Exception:
 def check_tables(read: Read, database: str, has_triggers: bool) -> frozenset[str]:
     """Check the catalog tables in the schema `sqlml` of a database, and return their names.
 
-    A database may come from a stranger. Instead of one of our tables it may contain a view, or a
+    A database may come from a stranger. In place of a catalog table it may contain a view, or a
     table with defaults, checks, generated columns, expression indexes or triggers, whose SQL the
-    engine would run. Only tables as defined in `tables.py` are accepted; others raise CatalogError.
+    engine would run. If a table is not defined exactly as in `tables.py`, CatalogError is raised.
     """
     condition, parameters = _IN_DATABASE, [database]
     if not read(f"SELECT 1 FROM system.main.duckdb_schemas() {condition}", parameters):
-        return frozenset()  # 10 times faster than the first query on its tables
+        return frozenset()  # This check is 10 times faster than a query on the tables.
     query = f"SELECT table_name, sql, index_count FROM system.main.duckdb_tables() {condition}"
     if has_triggers:
         triggers = "SELECT table_name, trigger_name, -1 FROM system.main.duckdb_triggers()"
@@ -228,10 +229,10 @@ _IN_DATABASE = (
 
 
 def _normalize_definition(columns: str) -> str:
-    """Normalize the columns and types in a table definition, written by the engine or by sqlml.
+    """Normalize the columns and types of a table definition, so that definitions can be compared.
 
     Keys and NOT NULL, which only reject rows, are left out. The engine quotes keywords and names
-    that are not identifiers; a name that is not one of ours keeps its quotes.
+    that are not identifiers; only the names of catalog columns lose their quotes.
 
     >>> _normalize_definition('("key" VARCHAR PRIMARY KEY, version INTEGER NOT NULL)')
     '(key varchar,version integer)'
@@ -272,7 +273,7 @@ def read_only_error(name: str) -> CatalogError:
 
 
 def is_catalog_table_missing(error: duckdb.Error, texts: Sequence[str] = ()) -> bool:
-    """Return whether a catalog table is missing that the user's `texts` do not name."""
+    """Return whether a catalog table is missing that `texts`, the user's SQL, do not mention."""
     match = re.search(r"Table with name (\w+) does not exist", str(error))
     if match is None or fold(match[1]) not in OUR_TABLES:
         return False
@@ -286,7 +287,7 @@ def damaged_catalog_error(error: duckdb.Error) -> CatalogError:
 
 
 def strip_excerpt(error: Exception) -> str:
-    """Return the engine's message without its excerpt of sqlml's own statement."""
+    """Return the message of an engine error without the excerpt from the SQL that sqlml wrote."""
     return str(error).split("\n\nLINE ")[0].split("\nLINE ")[0]
 
 
@@ -296,22 +297,22 @@ def strip_excerpt(error: Exception) -> str:
 # transactions that change one model, the second one fails; changes of different models do not
 # conflict.
 #
-# DuckDB 1.5 cannot reopen a file whose log, after its process was killed, has types in it (1.5.6:
-# "Failure while replaying WAL file ...: Schema with name sqlml does not exist!"). It has no stamps:
-# the rows of models are compared instead (`Catalog.stamp`), and a change of a model updates its
-# row, so that two transactions conflict as well.
+# If a process is killed and the log of its file contains types, DuckDB 1.5 cannot reopen the file
+# (1.5.6: "Failure while replaying WAL file ...: Schema with name sqlml does not exist!"). So sqlml
+# uses no stamps there: it compares the rows of models instead (`Catalog.stamp`), and a change of a
+# model updates its row, so that two transactions also conflict.
 _STAMP_PREFIX = "stamp_"
 
 
 def read_stamp(connection: Connection, schema: str, key: str) -> str | None:
-    """Return the stamp of the model `key`; None on DuckDB 1.5 or if the model has no stamp."""
+    """Return the stamp of the model `key`; None if it has no stamp, as on DuckDB 1.5."""
     return connection.find_type(_stamp_type(schema, key)) if IS_DUCKDB_2 else None
 
 
 def read_stamps(connection: Connection, database: str | None) -> dict[str, str]:
-    """Return the stamps of all models of a database, by key; {} on DuckDB 1.5.
+    """Return the stamps of all models in a database, by key; on DuckDB 1.5, return {}.
 
-    This is five times as fast as `read_stamp` for each model.
+    This is five times as fast as calling `read_stamp` for each model.
     """
     if not IS_DUCKDB_2:
         return {}
@@ -335,7 +336,7 @@ def write_stamp(connection: Connection, schema: str, key: str) -> None:
         definition = f"{_stamp_type(schema, key)} AS ENUM ('{uuid4().hex}')"
         connection.write(f"CREATE OR REPLACE TYPE {definition}")
         return
-    for _ in range(2):  # flip a bit twice: an update without a change conflicts with nothing
+    for _ in range(2):  # Flip a bit twice, since an update without a change never conflicts.
         connection.write(
             f"UPDATE {schema}.catalog_models SET last_version = {builtin('xor')}(last_version, 1) "
             "WHERE key = ?",

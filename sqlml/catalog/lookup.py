@@ -43,14 +43,14 @@ class Catalog:
         self.programs = programs
 
     def in_transaction(self) -> bool:
-        """Return whether a transaction is open; it does not see changes by other connections."""
+        """Return whether a transaction is open, which hides the changes of other connections."""
         return self._connection.in_transaction()
 
     def get(self, reference: Reference) -> Model:
-        """Return the model that a reference names, with its Program loaded and checked.
+        """Load the model that a reference names, and check its Program.
 
-        Raises UnknownModelError for an unknown model, version or alias, and ArtifactError for
-        damage.
+        If the model, version or alias is unknown, UnknownModelError is raised; if the stored data
+        are damaged, ArtifactError is raised.
         """
         previous_message = ""
         while True:
@@ -64,7 +64,7 @@ class Catalog:
                 previous_message = error.message
 
     def load_available(self, references: Iterable[Reference]) -> Iterator[tuple[Reference, Model]]:
-        """Yield each reference with its model; skip those whose models cannot be loaded."""
+        """Yield each reference with its model, and skip references whose model cannot be loaded."""
         schemas: dict[str | None, str] = {}
         for reference in references:
             try:
@@ -107,7 +107,7 @@ class Catalog:
         return self.programs.get(digest, self._connection.schema(database))
 
     def small_models(self, model: Model) -> dict[str, SmallModel]:
-        """Return the small models of a version, by kind. Raises ArtifactError if one is damaged."""
+        """Return the small models of `model` by kind; if one is damaged, raise ArtifactError."""
         schema = self._connection.schema(model.database)
         small_models = {}
         for version, kind, digest, facts in self._read_small_models(schema, fold(model.name)):
@@ -127,12 +127,12 @@ class Catalog:
         return self._connection.read(f"SELECT version, kind, program, facts FROM {table}", [key])
 
     def training(self, model: Model) -> TrainingFacts | None:
-        """Return the facts of a version's training; None if sqlml did not train it."""
+        """Return the training facts of `model`; None if sqlml did not train it."""
         facts_json = self._read_version_value(model, TRAININGS, "facts")
         return None if facts_json is None else training_facts_from_json(facts_json, model.name)
 
     def estimator(self, model: Model) -> bytes | None:
-        """Return the pickled estimator of a trained version; None if it was not stored."""
+        """Return the pickled estimator of a trained `model`; None if it was not stored."""
         pickled = self._read_version_value(model, ESTIMATORS, "pickled")
         return pickled if isinstance(pickled, bytes) else None
 
@@ -148,7 +148,7 @@ class Catalog:
         return self.programs.stored_bytes(model.program.hash, self._checked_schema(model.database))
 
     def version(self, reference: Reference) -> int:
-        """Return the number of the version that a reference names, which must exist."""
+        """Return the number of the existing version that a reference names."""
         schema = self.existing_schema(reference)
         rows = self._read_version("v.version", reference, schema)
         if not rows:
@@ -156,16 +156,16 @@ class Catalog:
         return int(rows[0][0])
 
     def stamp(self, reference: Reference) -> tuple[Any, ...] | None:
-        """Return the current stamp of the model behind a reference; None if it is unknown.
+        """Return the current stamp of the model that a reference names; None if it is unknown.
 
-        Equal stamps mean the same Program, columns, options and small models.
+        Equal stamps mean that Program, columns, options and small models are the same.
         """
         database = reference.database
         schema = self._connection.schema(database) if database else '"sqlml"'
         stamp = read_stamp(self._connection, schema, reference.key)
         if stamp is not None:
             return (stamp,)
-        try:  # an older sqlml wrote no stamp, or someone dropped it
+        try:  # The stamp may be missing if an older sqlml wrote the model, or if it was dropped.
             schema = self._checked_schema(database)
             columns = "m.name, v.version, v.program, v.features, v.options, v.created_at"
             rows = self._read_version(columns, reference, schema)
@@ -174,13 +174,16 @@ class Catalog:
             return None
 
     def stamps(self, references: Collection[Reference]) -> dict[Reference, tuple[Any, ...] | None]:
-        """Return the stamp of each reference, or None; omit databases that are not attached."""
+        """Map each reference to its model's stamp, or to None if the model is unknown.
+
+        References to databases that are not attached are omitted.
+        """
         stamps: dict[Reference, tuple[Any, ...] | None] = {}
         for database in {reference.database for reference in references}:
             if database is not None and not self._connection.has_database(database):
                 continue
             in_database = [reference for reference in references if reference.database == database]
-            is_large = len(in_database) >= 64  # two queries over the whole catalog are faster
+            is_large = len(in_database) >= 64  # Then two queries over the catalog are faster.
             existing_keys = set(map(fold, self.names(database))) if is_large else None
             known_stamps = read_stamps(self._connection, database) if is_large else {}
             for reference in in_database:
@@ -199,12 +202,12 @@ class Catalog:
         return dict(self._read_model_rows("tag, value", "catalog_tags", reference))
 
     def comment(self, reference: Reference) -> str | None:
-        """Return the comment of a model, not of its versions."""
+        """Return the comment on a model, not on its versions; None if it has no comment."""
         rows = self._read_model_rows("comment", "catalog_models", reference)
         return rows[0][0] if rows else None
 
     def default_version(self, reference: Reference) -> int | None:
-        """Return the number of a model's default version; None if there is no such model."""
+        """Return the number of a model's default version; None if the model does not exist."""
         rows = self._read_model_rows("default_version", "catalog_models", reference)
         return int(rows[0][0]) if rows else None
 
@@ -235,14 +238,14 @@ class Catalog:
             raise CatalogError(_describe_missing_database(database))
 
     def models_query(self, database: str | None = None) -> str:
-        """Return the query of the view `models`; the view fails if a database is named sqlml."""
+        """Return the query behind the view `models`, which fails if a database is named sqlml."""
         return MODELS.format(schema=self._checked_schema(database))
 
     def versions_query(self, database: str | None = None) -> str:
         return VERSIONS.format(schema=self._checked_schema(database))
 
     def _read_version(self, columns: str, reference: Reference, schema: str) -> list[Row]:
-        """Read SQL `columns` of a model `m` and its version `v`; [] if the reference names none."""
+        """Read SQL `columns` of model `m` and its version `v`; [] if the version does not exist."""
         parameters: list[Any] = [reference.key]
         alias = None if reference.alias is None else fold(reference.alias)
         if alias in ("first", "last"):
@@ -264,7 +267,7 @@ class Catalog:
         )
 
     def existing_schema(self, reference: Reference) -> str:
-        """Return the schema of the reference's catalog; UnknownModelError if there is none."""
+        """Return the catalog schema for a reference; if it is missing, raise UnknownModelError."""
         schema = self._connection.schema(reference.database)
         if self._connection.has_catalog(schema):
             return schema
@@ -316,7 +319,7 @@ class Catalog:
             "AND table_name = 'catalog_models' AND database_name <> system.main.current_database()"
         )
         for (database,) in databases:
-            with suppress(CatalogError):  # an unrelated catalog is damaged
+            with suppress(CatalogError):  # An unrelated catalog may be damaged.
                 other_reference = replace(reference, database=str(database))
                 if self._read_model_rows("1", "catalog_models", other_reference):
                     return other_reference.database
@@ -355,7 +358,7 @@ def _read_json(text: Any, name: str, field: str) -> Mapping[str, Any]:
 
 
 def _describe_missing_database(database: str) -> str:
-    """Explain that a database is not attached; users of BigQuery may mean a dataset."""
+    """Return a message that a database is not attached, with a hint for users of BigQuery."""
     return (
         f"unknown database {database!r}; ATTACH it, or name the model without it: models belong to "
         "a database, not to a schema"
@@ -377,7 +380,7 @@ class Lookup:
         self._cache: Recent[str, tuple[object, Model]] = Recent()
 
     def model(self, name: str) -> Model:
-        """Return the current model that a reference names; see `Catalog.get`."""
+        """Return the current model for a reference such as 'churn/2'; see `Catalog.get`."""
         stamp, cached = self.stamp(name), self._cache.get(name)
         if stamp is not None and cached is not None and cached[0] == stamp:
             return cached[1]
@@ -402,10 +405,10 @@ class Lookup:
             return model
 
     def load_all(self, names: Iterable[str]) -> Mapping[str, object]:
-        """Load the models that `names` refer to into the cache of `model`, and return their stamps.
+        """Load the models with these `names` into the cache, and return their stamps.
 
-        The result maps each name to a stamp, or to None if there has been no such model. It lacks
-        names that are not references or whose database is not attached.
+        The result maps each name to a stamp, or to None if the model does not exist. Names that are
+        not references, or whose database is not attached, are omitted.
         """
         references = {}
         for name in names:
@@ -428,9 +431,9 @@ class Lookup:
         return self.catalog.training(model)
 
     def stamp(self, name: str) -> object:
-        """Return a value that changes whenever the model `name` does; None for an unknown model."""
+        """Return a value that changes whenever the model `name` changes; None if it is unknown."""
         return self.catalog.stamp(_parse_cached(name))
 
     def forget(self) -> None:
-        """Drop all cached models, because this session changed one."""
+        """Drop all cached models, because this session has changed a model."""
         self._cache = Recent()

@@ -20,12 +20,12 @@ from sqlml.types import Feature, features_behind_blanks, fold
 class TrainingFacts:
     """The definition of a version that sqlml trained, and the measurements of its training.
 
-    model_type: the model type, or a class if Python passed an estimator. query: the training query
-    of the statement, with the values of its parameters. options: the options of the statement,
-    under sqlml's names. split: the method, fraction and column of the held-out rows. metrics:
-    metric -> value on the held-out rows, or on the training rows if there are none. loss: the
-    library's name of the losses in `rounds`. rounds: iteration, loss, eval_loss and seconds of each
-    round. features: the statistics of each training column. trials: number, parameters (JSON),
+    model_type: the model type, or the estimator's class if Python passed an estimator. query: the
+    training query, with the values of its parameters. options: the options of the statement, with
+    the names that sqlml uses. split: the method, fraction and column of the held-out rows. metrics:
+    metric -> value on the held-out rows, or on the training rows if no rows were held out. loss:
+    the library's name for the losses in `rounds`. rounds: iteration, loss, eval_loss and seconds of
+    each round. features: the statistics of each training column. trials: number, parameters (JSON),
     objective, status and seconds of each trial, and whether the model uses its parameters.
     pipeline: the repr of the fitted object.
     """
@@ -51,7 +51,7 @@ class TrainingFacts:
 
     @property
     def label(self) -> str | None:
-        """Return the label column; a statement may write it as a list of one."""
+        """Return the label column, which a statement may write as a one-element list."""
         label = self.options.get("label")
         if isinstance(label, list | tuple) and len(label) == 1:
             (label,) = label
@@ -59,7 +59,7 @@ class TrainingFacts:
 
 
 def training_facts_from_json(text: Any, name: str) -> TrainingFacts:
-    """Read the stored facts of the model `name`. Raises ArtifactError if they are damaged."""
+    """Read the stored training facts of the model `name`; raise ArtifactError if damaged."""
     try:
         facts = read_fields(TrainingFacts, json.loads(text))
         _check_rows("rounds", facts.rounds, _ROUND_TYPES)
@@ -98,7 +98,7 @@ TRANSFORM = "transform"
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """The computation of features from columns, by TRANSFORM (...) or from dates and strings.
+    """SQL expressions that compute features from columns, for TRANSFORM (...) or dates and strings.
 
     `columns` are the columns that the model reads, in the order of the training query. A feature
     without an expression is itself a column.
@@ -108,7 +108,7 @@ class Transform:
     expressions: Mapping[str, RowExpression]
 
     def inputs(self, features: Collection[Feature]) -> tuple[Feature, ...]:
-        """Return the columns as features; columns that expressions read may have any type."""
+        """Return the columns as features; a column that an expression reads may have any type."""
         unchanged = {f.name: f for f in features if f.name not in self.expressions}
         return tuple(unchanged.get(name) or Feature(name, "any") for name in self.columns)
 
@@ -120,19 +120,19 @@ class Transform:
         return frozenset(columns)
 
     def sql(self, feature: str, columns: Mapping[str, str]) -> str:
-        """Return the SQL of a feature: its expression, or its column from `columns`."""
+        """Return the SQL that computes a feature, where `columns` maps column names to SQL."""
         expression = self.expressions.get(feature)
         return columns[feature] if expression is None else expression.to_typed_sql(columns)
 
     def build_feature_sql(
         self, names: Iterable[str], quote: Callable[[str], str]
     ) -> dict[str, str]:
-        """Return the SQL of each feature, over the quoted names of the columns."""
+        """Map each of the feature `names` to its SQL over the columns, quoted with `quote`."""
         columns = {name: quote(name) for name in self.columns}
         return {n: self.sql(n, columns) if n in self.expressions else quote(n) for n in names}
 
     def summary(self) -> str:
-        """Return the end of a sentence about the model, which names the computed features."""
+        """Return a phrase that names the computed features, to end a sentence about the model."""
         count = len(self.expressions)
         names = [n if len(n) <= 40 else f"{n[:37]}..." for n in list(self.expressions)[:3]]
         more = f" and {count - 3:,} more" if count > 3 else ""
@@ -148,7 +148,7 @@ class Transform:
 
 
 def read_transform(read: Read, stored: Any, name: str) -> Transform | None:
-    """Read `stored`, as `Transform.to_json` writes it, and check it with the engine's parser."""
+    """Read the JSON of a Transform, and check its expressions with the engine's parser."""
     if stored is None:
         return None
     try:
@@ -185,7 +185,7 @@ class Origin:
 
     @property
     def may_replace_blanks(self) -> bool:
-        """Return whether feature names may have _ for blanks, as LightGBM writes them."""
+        """Return whether feature names may contain _ in place of blanks, as in LightGBM."""
         return "lightgbm" in self.library
 
 
@@ -195,9 +195,9 @@ class NewVersion:
 
     features: the columns of the training table, in order; those of kind "any" are not inputs of the
     Program. used_features: the names of the features that the outputs depend on. verification: the
-    result of the comparison with the source library. small_models, training, estimator: unset in a
-    version read from the catalog, whose `Catalog` reads them on request. transform: how the
-    features are computed from columns; None if they are columns.
+    result of the comparison with the source library. small_models, training, estimator: unset if
+    the version is read from the catalog, since `Catalog` reads them on request. transform: computes
+    features from columns; None if all features are columns.
     """
 
     program: Program
@@ -214,7 +214,7 @@ class NewVersion:
 
     @property
     def columns(self) -> tuple[Feature, ...]:
-        """Return the columns that a call passes, in order."""
+        """Return the columns that a model call passes, in order."""
         return self.features if self.transform is None else self.transform.inputs(self.features)
 
     @property
@@ -226,7 +226,7 @@ class NewVersion:
         return [column.name for column in self.columns if column.name in names]
 
     def map_renamed_columns(self, columns: Collection[str]) -> dict[str, str]:
-        """Return the features of the columns whose names LightGBM has changed, by column name."""
+        """Map each of `columns` whose name LightGBM has changed to the name of its feature."""
         may_be_renamed = self.origin.may_replace_blanks
         features = features_behind_blanks(self.columns, columns) if may_be_renamed else {}
         return {column: feature.name for column, feature in features.items()}
@@ -234,7 +234,7 @@ class NewVersion:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Model(NewVersion):
-    """A stored version with its name and number. `comment` falls back to that of the model."""
+    """A stored version with its name and number; `comment` defaults to the model's comment."""
 
     name: str
     version: int
@@ -243,7 +243,7 @@ class Model(NewVersion):
 
     @property
     def label(self) -> str:
-        """Return name and version, as EXPLAIN and errors show them."""
+        """Return the name and version in the form that EXPLAIN and errors show."""
         return f"{self.name} (version {self.version})"
 
 
@@ -259,7 +259,7 @@ RESERVED_ALIASES = ("default", "first", "last")
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A reference to a model, `[database.]name[/number|@alias]`; by default its default version."""
+    """A reference `[database.]name[/number|@alias]` to a model version, or the default version."""
 
     name: str
     database: str | None = None
@@ -268,7 +268,7 @@ class Reference:
 
     @property
     def key(self) -> str:
-        """Return the folded name, which is the key in the catalog's tables."""
+        """Return the folded name of the model, which is its key in the catalog's tables."""
         return fold(self.name)
 
     @property
@@ -286,7 +286,7 @@ def is_name(name: str) -> bool:
 
 
 def parse_reference(text: str) -> Reference:
-    """Parse a reference to a model. Raises UnknownModelError for any other string.
+    """Parse a reference to a model; raise UnknownModelError for any other string.
 
     >>> parse_reference("churn/3")
     Reference(name='churn', database=None, version=3, alias=None)

@@ -29,7 +29,7 @@ Calls = Sequence[ModelCall]
 class Target:
     """A model that a transaction changes, and the qualified and quoted `schema` of its catalog.
 
-    `is_shared` marks the user's own transaction; macros are rebuilt after it ends.
+    If `is_shared` is set, the user opened the transaction, and macros are rebuilt after it ends.
     """
 
     reference: Reference
@@ -45,8 +45,8 @@ class Target:
 class Writer:
     """The base class of catalog changes, which writes rows, stamps and macros in transactions.
 
-    `calls_of` returns the calls with which macros compute a version. After each change to a model,
-    `report` is called with its reference and its new calls, () if they have not changed.
+    `calls_of` returns the model calls that macros make to compute a version. After each change,
+    `report` is called with the model's reference and its new calls, or () if they are unchanged.
     """
 
     connection: Connection
@@ -58,26 +58,26 @@ class Writer:
     def run_atomically(
         self, reference: Reference, schema: str, function: Callable[[Target], Calls | None]
     ) -> None:
-        """Run `function` entirely or not at all, on checked tables, and report the change.
+        """Check the catalog tables, run `function` entirely or not at all, and report the change.
 
-        `function` returns the model's new calls, if they change.
+        `function` returns the new calls of the model; None if they do not change.
         """
         target = Target(reference, schema, self.connection.in_transaction())
         calls: list[ModelCall] = []
 
         def check_tables_and_work() -> None:
-            self.connection.list_tables(schema)  # in the transaction, so that nobody alters them
+            self.connection.list_tables(schema)  # The transaction keeps others from altering them.
             calls[:] = function(target) or ()
 
         self.connection.run_atomically(check_tables_and_work, target.is_shared)
         self.report(reference, calls)
 
     def report_existing(self, reference: Reference) -> None:
-        """Report an existing model that another session may have created."""
+        """Report a model that exists already, since another session may have created it."""
         self.report(reference, self.calls_of(self.catalog.get(reference)))
 
     def check_writable(self, reference: Reference) -> None:
-        """Raise CatalogError if the database is read-only. Call it before a long training."""
+        """Raise CatalogError if the model's database is read-only, before a long training."""
         self.catalog.check_database(reference.database)
         databases = self.connection.read(
             "SELECT readonly, database_name FROM system.main.duckdb_databases() "
@@ -89,15 +89,15 @@ class Writer:
             raise read_only_error(str(databases[0][1]))
 
     def write(self, target: Target, sql: str, *parameters: Any) -> None:
-        """Run a statement in which `{schema}` is the catalog's schema."""
+        """Run a statement, in which `{schema}` is replaced by the schema of the catalog."""
         self.connection.write(sql.replace("{schema}", target.schema), parameters)
 
     def create_tables(self, target: Target) -> None:
-        """Create the missing tables and views of a catalog."""
+        """Create the tables and views that the model's catalog lacks."""
         for statement in tables.TABLES:
             self.write(target, statement)
         if fold(target.schema) == '"sqlml"."sqlml"':
-            return  # the engine cannot bind such views
+            return  # The engine cannot bind such views.
         # A file may later be attached under another name, so its views use the bare schema name.
         is_bare = target.reference.database is None and not self.connection.has_database("sqlml")
         view_schema = '"sqlml"' if is_bare else target.schema
@@ -106,14 +106,14 @@ class Writer:
             self.connection.write(f"CREATE VIEW IF NOT EXISTS {view}")
 
     def find_model(self, target: Target) -> tuple[int, int] | None:
-        """Return the numbers of a model's default and last versions; None if it does not exist."""
+        """Return the numbers of the default and last versions; None if the model does not exist."""
         source = f"{target.schema}.catalog_models WHERE key = ?"
         query = f"SELECT default_version, last_version FROM {source}"
         rows = self.connection.read(query, [target.key])
         return (int(rows[0][0]), int(rows[0][1])) if rows else None
 
     def require_model(self, target: Target) -> tuple[int, int]:
-        """Return the numbers of the default and last versions of a model, which must exist."""
+        """Return the numbers of the default and last versions of an existing model."""
         versions = self.find_model(target)
         if versions is None:
             whole_model = Reference(target.reference.name, target.reference.database)
@@ -126,7 +126,7 @@ class Writer:
         self.write(target, sql, *columns.values(), target.key)
 
     def insert_version(self, target: Target, version: int, new: NewVersion) -> None:
-        """Store a version, its Program, and how it was trained."""
+        """Store a version of the model, with its Program and training facts."""
         program, origin, labels = new.program, new.origin, new.program.labels
         self.catalog.programs.put(program, target.schema)
         target_prefixes = [""] if len(labels) == 1 else [f"t{t}=" for t in range(len(labels))]
@@ -172,7 +172,7 @@ class Writer:
         self.write(target, sql, *row)
 
     def set_column(self, target: Target, column: str, value: str | None) -> int:
-        """Set a column of the version that the reference names, and return the version's number."""
+        """Set a column in the row of the version that `target` names; return the version number."""
         version = self.catalog.version(target.reference)
         sql = f"UPDATE {{schema}}.catalog_versions SET {column} = ? WHERE key = ? AND version = ?"
         self.write(target, sql, value, target.key, version)
@@ -187,7 +187,7 @@ class Writer:
     def delete_small_models(
         self, target: Target, version: int | None = None, kind: str | None = None
     ) -> list[str]:
-        """Delete all small models of a model, or of a `version` or `kind`; return their hashes."""
+        """Delete small models, by default of all versions and kinds; return the Program hashes."""
         if SMALL_MODELS not in self.connection.list_tables(target.schema):
             return []
         source_sql = (
@@ -200,7 +200,7 @@ class Writer:
         return [str(digest) for (digest,) in programs]
 
     def update_macros(self, target: Target, calls: Calls) -> Calls:
-        """Redefine the model's macros to make `calls`, or drop them if there are none."""
+        """Redefine the model's macros to make `calls`; if `calls` is empty, drop the macros."""
         database = target.reference.database
         self.macros.update(target.schema, database, target.key, calls, target.is_shared)
         return calls
@@ -218,7 +218,7 @@ P = ParamSpec("P")
 def changes_model(
     function: Callable[Concatenate[W, Target, P], Calls | None],
 ) -> Callable[Concatenate[W, Reference, P], None]:
-    """Make a method that changes a model atomic, and give the model a new stamp."""
+    """Run the decorated method, which changes a model, in one transaction, and stamp the model."""
 
     @wraps(function)
     def change(self: W, reference: Reference, /, *args: P.args, **kwargs: P.kwargs) -> None:
@@ -244,7 +244,7 @@ class ModelChanges(Writer):
         or_replace: bool = False,
         if_not_exists: bool = False,
     ) -> None:
-        """Register a model, or with `or_replace` add a version that becomes the default."""
+        """Register a model; with `or_replace`, add a version to it that becomes the default."""
         _check_name(reference.name)
         self.catalog.check_database(reference.database)
         calls = self.calls_of(new)
@@ -277,7 +277,7 @@ class ModelChanges(Writer):
         self.run_atomically(reference, self.connection.schema(reference.database), create_model)
 
     def drop(self, reference: Reference, if_exists: bool = False) -> None:
-        """Remove a model, all its versions, and the Programs that no other version needs."""
+        """Remove a model with all its versions, and the Programs that no other version uses."""
 
         def drop_model(target: Target) -> None:
             if if_exists and self.find_model(target) is None:
@@ -327,7 +327,7 @@ class ModelChanges(Writer):
 
     @changes_model
     def comment(self, target: Target, text: str | None) -> None:
-        """Set the comment of a model, or of a version if the reference names one."""
+        """Set the comment on a model, or on a version if the reference names a version."""
         if target.reference.has_version:
             self.set_column(target, "comment", text)
         else:
@@ -365,7 +365,7 @@ class VersionChanges(Writer):
 
     @changes_model
     def add(self, target: Target, new: NewVersion, number: int | None = None) -> None:
-        """Add a version without making it the default; `number` defaults to the next free one."""
+        """Add a version that is not the default; `number` defaults to the next free number."""
         _, last_version = self.require_model(target)
         version = last_version + 1 if number is None else number
         if version <= last_version:
@@ -374,13 +374,13 @@ class VersionChanges(Writer):
                 f"numbers are never reused; leave it out, or write {last_version + 1}"
             )
         self.update_model(target, last_version=check_version_number(version))
-        if new.small_models:  # files of an older sqlml lack the table
+        if new.small_models:  # Files of an older sqlml lack the table.
             self.create_tables(target)
         self.insert_version(target, version, new)
 
     @changes_model
     def drop(self, target: Target) -> None:
-        """Remove the version that the reference names, and its Program unless others use it."""
+        """Remove the version that `target` names, and its Program if no other version uses it."""
         reference = target.reference
         default_version, _ = self.require_model(target)
         version = self.catalog.version(reference)
@@ -404,13 +404,13 @@ class VersionChanges(Writer):
 
     @changes_model
     def set_default(self, target: Target) -> Calls:
-        """Make the version that the reference names the default."""
+        """Make the version that `target` names the default version of its model."""
         self.update_model(target, default_version=self.catalog.version(target.reference))
         return self.update_default_macros(target)
 
     @changes_model
     def set_alias(self, target: Target, alias: str) -> None:
-        """Point `alias` to the version that the reference names."""
+        """Point `alias` to the version that `target` names."""
         folded_alias = fold(alias)
         if folded_alias in RESERVED_ALIASES or re.fullmatch(r"(?!\d+$)\w+", folded_alias) is None:
             raise CatalogError(
@@ -448,7 +448,7 @@ class VersionChanges(Writer):
 
     @changes_model
     def drop_small_model(self, target: Target, kind: str) -> None:
-        """Remove the small model of this kind from the version that the reference names."""
+        """Remove the small model of this kind from the version that `target` names."""
         version = self.catalog.version(target.reference)
         unneeded = self.delete_small_models(target, version, kind)
         if not unneeded:
@@ -460,7 +460,7 @@ class VersionChanges(Writer):
     def set_options(
         self, target: Target, change: Callable[[Model], Mapping[str, Any]]
     ) -> Calls | None:
-        """Set a version's options to `change(model)`, where `model` is read in this transaction."""
+        """Set a version's options to `change(model)`; `model` is read in the same transaction."""
         options = change(self.catalog.get(target.reference))
         version = self.set_column(target, "options", as_json(options))
         is_default = version == self.catalog.default_version(target.reference)
@@ -484,5 +484,5 @@ def as_json(value: Mapping[str, Any]) -> str:
 
 
 def now() -> datetime.datetime:
-    """Return the current time in UTC, without a time zone, as a TIMESTAMP column stores it."""
+    """Return the current UTC time without a time zone, for a TIMESTAMP column."""
     return datetime.datetime.now(datetime.UTC).replace(tzinfo=None)

@@ -35,8 +35,8 @@ _FRAGMENT_PATTERN = re.compile(rf"\b{_FRAGMENT_PREFIX}(\d+)\b")
 class RowExpression:
     """A SQL expression over the `columns` of a row, as it is stored with a model.
 
-    In `sql`, `sqlml_raw_0` stands for the first column. `type` is the type of the result: a numeric
-    type of the engine, or VARCHAR.
+    In `sql`, the placeholder `sqlml_raw_0` stands for the first column. `type` is the result type,
+    either a numeric type of the engine or VARCHAR.
     """
 
     sql: str
@@ -44,7 +44,7 @@ class RowExpression:
     type: str
 
     def to_typed_sql(self, columns: Mapping[str, str]) -> str:
-        """Return the SQL over other expressions (column -> SQL), cast to `type`.
+        """Return the SQL with each column replaced by its SQL in `columns`, cast to `type`.
 
         >>> RowExpression("abs(sqlml_raw_0)", ("a",), "DOUBLE").to_typed_sql({"a": "t.a"})
         'CAST(abs(t.a) AS DOUBLE)'
@@ -52,16 +52,16 @@ class RowExpression:
         return f"CAST({self.to_sql(columns)} AS {self.type})"
 
     def to_sql(self, columns: Mapping[str, str]) -> str:
-        """Return the SQL over other expressions, without the cast."""
+        """Return the SQL with each column replaced by its SQL in `columns`, without a cast."""
         return _COLUMN_PATTERN.sub(lambda match: columns[self.columns[int(match[1])]], self.sql)
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """An item of TRANSFORM (...) or of a SELECT list, as a tree from the engine's parser.
+    """An item of TRANSFORM (...) or of a SELECT list, which the engine has parsed to a tree.
 
-    `name` is the item's alias or column name, or "", and `text` its SQL. `star` marks `*`, and
-    `excluded` holds the folded names in its EXCLUDE clause.
+    `name` is the alias or column name of the item, or "", and `text` is its SQL. `star` is set for
+    `*`, and `excluded` contains the folded names in the EXCLUDE clause.
     """
 
     name: str
@@ -72,20 +72,20 @@ class Item:
 
     @property
     def column(self) -> str | None:
-        """Return the column name if the item is only a column."""
+        """Return the column name if the item is a plain column, otherwise None."""
         names = self.tree.get("column_names", ())
         return str(names[0]) if self.tree["class"] == "COLUMN_REF" and len(names) == 1 else None
 
 
 def parse_items(read: Read, texts: Sequence[str]) -> list[Item]:
-    """Parse a list of expressions. Raises ParseError for text that is not an expression."""
+    """Parse a list of expressions; if a text is not an expression, raise ParseError."""
     items = []
     for text in texts:
         tree = _parse_expression(read, text)
         if tree["class"] == "STAR":
             if tree.get("columns") or tree.get("replace_list") or tree.get("rename_list"):
                 raise ParseError(f"TRANSFORM takes * and * EXCLUDE (...), not {text}")
-            columns = tree.get("exclude_list") or ()  # names, or mappings in newer versions
+            columns = tree.get("exclude_list") or ()  # Newer versions have mappings, not names.
             excluded = [fold(str(c["column"] if isinstance(c, Mapping) else c)) for c in columns]
             items.append(Item("", tree, text, True, frozenset(excluded)))
             continue
@@ -99,15 +99,15 @@ def to_stored_sql(
 ) -> tuple[str, tuple[str, ...]]:
     """Return the SQL of an expression in its stored form, and the columns that it reads.
 
-    Raises ParseError if the expression uses anything besides the engine's functions, `columns`, and
-    the calls that `replace_call` replaces.
+    If the expression uses anything besides the engine's functions, `columns`, and the calls that
+    `replace_call` replaces, ParseError is raised.
     """
     printer = _Printer(read, {fold(name): name for name in columns}, replace_call)
     return printer.print(item.tree), tuple(printer.read_columns)
 
 
 def rewrite_stored(read: Read, expression: RowExpression) -> RowExpression:
-    """Check a stored expression by rewriting it. Raises ArtifactError if it is not valid."""
+    """Check a stored expression by rewriting it; if it is invalid, raise ArtifactError."""
     try:
         if not (NUMBERS.fullmatch(expression.type) or expression.type == "VARCHAR"):
             raise ParseError(f"its type is {expression.type}")
@@ -121,7 +121,7 @@ def rewrite_stored(read: Read, expression: RowExpression) -> RowExpression:
 
 
 def shorten_names(sql: str) -> str:
-    """Shorten the functions' names in a stored expression, for people to read.
+    """Shorten the function names in a stored expression to make it readable.
 
     >>> shorten_names('"system".main.ln("system".main."+"("charges", 1))')
     'ln("+"("charges", 1))'
@@ -185,7 +185,7 @@ _CLASS_NAMES: Mapping[str, str] = {
 
 
 class _Printer:
-    """Prints trees as stored SQL. `read_columns` lists the columns read so far, by placeholder."""
+    """A printer of trees as stored SQL; `read_columns` lists the columns read, by placeholder."""
 
     def __init__(
         self, read: Read, columns: Mapping[str, str], replace_call: ReplaceCall | None
@@ -197,7 +197,7 @@ class _Printer:
         self.read_columns: list[str] = []
 
     def print(self, tree: Mapping[str, Any], names: LambdaNames | None = None) -> str:
-        """Return the stored form of an expression, or of a subexpression inside a lambda."""
+        """Print an expression, or a subexpression inside a lambda, in its stored form."""
         node = self._rewrite_node(tree.get("expression", tree), names or {})
         ((template,),) = self._read(f"SELECT {builtin('json_serialize_sql')}('SELECT 1')", [])
         statement = json.loads(template)
@@ -208,7 +208,7 @@ class _Printer:
         return _FRAGMENT_PATTERN.sub(lambda match: self._fragments[int(match[1])], printed)
 
     def _rewrite_node(self, tree: Mapping[str, Any], names: LambdaNames) -> dict[str, Any]:
-        """Return a tree in which functions have full names and columns are placeholders.
+        """Return the tree with full function names and with placeholders for columns.
 
         `names` are the parameters of the enclosing lambdas.
         """
@@ -279,7 +279,7 @@ class _Printer:
             or tree.get("distinct")
             or tree.get("filter")
             or is_ordered(tree)
-            or (name == "age" and len(list_arguments(tree)) < 2)  # from the current date
+            or (name == "age" and len(list_arguments(tree)) < 2)  # It reads the current date.
         )
         if is_unsupported or not _is_scalar(self._read, name):
             raise ParseError(
@@ -296,7 +296,7 @@ class _Printer:
     def _replace_special_call(
         self, tree: Mapping[str, Any], names: LambdaNames
     ) -> dict[str, Any] | None:
-        """Return a node with the SQL that replaces an `ml_` call outside a lambda, or None."""
+        """Return a node with the SQL that replaces an `ml_` call; None for any other call."""
         name = find_function_name(tree)
         if self._replace_call is None or name is None or not name.startswith("ml_") or names:
             return None
@@ -307,7 +307,7 @@ class _Printer:
         return None if replacement is None else self._make_fragment_node(replacement)
 
     def _make_fragment_node(self, sql: str) -> dict[str, Any]:
-        """Return a tree that is printed as the given SQL."""
+        """Return a tree node that is printed as `sql`."""
         self._fragments.append(f"({sql})")
         name = f"{_FRAGMENT_PREFIX}{len(self._fragments) - 1}"
         column = {"class": "COLUMN_REF", "type": "COLUMN_REF", "alias": "", "query_location": 0}
@@ -351,7 +351,7 @@ def _is_scalar(read: Read, name: str) -> bool:
     """Return whether `name` is an engine function whose result depends only on its arguments.
 
     Overloads for times with a zone depend on the session's time zone, which DuckDB before 2.0.1
-    does not report. They are accepted here, and rejected in `training/transform/fitted_rows.py`.
+    does not report. This function accepts them; `training/transform/fitted_rows.py` rejects them.
     """
     is_allowed = _SCALAR_FUNCTIONS.get(name)
     if is_allowed is None:
@@ -371,7 +371,7 @@ def _is_scalar(read: Read, name: str) -> bool:
 def _depends_on_time_zone(
     function_type: str, stability: str, parameters: str, return_type: str
 ) -> bool:
-    """Return whether an overload depends on the session's time zone and nothing else."""
+    """Return whether an overload depends on the session's time zone besides its arguments."""
     has_time_zone = re.search("TIME ZONE|TIMESTAMPTZ", f"{parameters} {return_type}") is not None
     return has_time_zone and (function_type, stability) == ("scalar", "CONSISTENT_WITHIN_QUERY")
 
@@ -383,8 +383,7 @@ _MACRO_DEFINITIONS: dict[str, list[tuple[list[str], str]]] = {}
 def _expand_macro(
     read: Read, name: str, arguments: Sequence[Mapping[str, Any]]
 ) -> Mapping[str, Any] | None:
-    """Return the body of an engine macro (nullif, list_sum) with the arguments filled in; None if
-    `name` is not such a macro."""
+    """Expand a call of an engine macro, such as nullif; None if `name` is no such macro."""
     if name not in _MACRO_DEFINITIONS:
         _MACRO_DEFINITIONS[name] = [
             (list(map(fold, parameters)), str(text))
@@ -397,7 +396,7 @@ def _expand_macro(
     for parameters, text in _MACRO_DEFINITIONS[name]:
         if len(parameters) == len(arguments):
             body = _parse_expression(read, text)
-            if find_function_name(body) == name:  # it forwards to the engine's own function
+            if find_function_name(body) == name:  # The macro forwards to the engine's function.
                 return None
             values = dict(zip(parameters, arguments, strict=True))
             expanded: Mapping[str, Any] = _substitute_arguments(body, values)
@@ -417,8 +416,10 @@ def _substitute_arguments(value: Any, arguments: Mapping[str, Mapping[str, Any]]
 
 
 def find_function_name(tree: Mapping[str, Any]) -> str | None:
-    """Return the folded name of the function that a tree calls (`ml_name` for BigQuery's
-    `ML.name`), or None."""
+    """Return the folded name of the function that `tree` calls; None if `tree` is not a call.
+
+    BigQuery's `ML.name` is returned as `ml_name`.
+    """
     name = fold(str(tree.get("function_name") or ""))
     if tree["class"] not in ("FUNCTION", "WINDOW") or not name:
         return None
@@ -426,7 +427,7 @@ def find_function_name(tree: Mapping[str, Any]) -> str | None:
 
 
 def list_arguments(tree: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the arguments of a call; a named one has its name under the key `sqlml_name`."""
+    """List the arguments of a call; the name of a named argument has the key `sqlml_name`."""
     arguments: list[Mapping[str, Any]] = []
     for argument in tree.get("arguments", tree.get("children")) or ():
         expression = argument.get("expression", argument)
@@ -454,7 +455,7 @@ _ROW_CLAUSES = ("distinct", "filter", "filter_expr", "partitions", "orders", "ar
 
 
 def _has_frame(tree: Mapping[str, Any]) -> bool:
-    """Return whether OVER (...) or IGNORE NULLS differs from the defaults."""
+    """Return whether a window call has a frame or IGNORE NULLS that is not the default."""
     bounds = (tree.get("start"), tree.get("end"))
     has_default_bounds = bounds in ((None, None), ("UNBOUNDED_PRECEDING", "CURRENT_ROW_RANGE"))
     excludes_rows = tree.get("exclude_clause", "NO_OTHER") != "NO_OTHER"

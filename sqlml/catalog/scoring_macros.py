@@ -58,10 +58,10 @@ _MIN_STORAGE_VERSION = (1, 4)
 
 @dataclass(frozen=True, slots=True)
 class ModelCall:
-    """The SQL `body` that computes an output of a model for the row `r`; `MACRO_KINDS` has kinds.
+    """The SQL `body` that computes an output of a model for the row `r`.
 
-    It may call the engine function `function`, with the types `arguments` and `result`, and helper
-    macros as `sqlml.<name>`: `helpers` are results of `make_helper`.
+    `kind` is a key of `MACRO_KINDS`. The body may call the engine function `function`, with the
+    types `arguments` and `result`, and macros `sqlml.<name>`, which `make_helper` made (`helpers`).
     """
 
     kind: str
@@ -73,12 +73,12 @@ class ModelCall:
 
 
 def make_helper(name: str, definition: str) -> tuple[str, str]:
-    """Return a helper macro: its name, made unique by a digest, and its definition."""
+    """Return the name of a helper macro, which a digest makes unique, and its definition."""
     return f"{name}_{digest(definition)}", definition
 
 
 class Macros:
-    """The macros in the databases that one connection sees."""
+    """The scoring macros in the databases that one connection sees."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -89,8 +89,8 @@ class Macros:
     ) -> None:
         """Make the macros compute `calls` for the model `key`; without calls, remove the model.
 
-        In the user's own transaction (`shared`) the macros are only rebuilt after it ends, because
-        two transactions that change a macro conflict.
+        If the transaction is the user's (`shared`), the macros are rebuilt only after it ends,
+        because two transactions that change the same macro conflict.
         """
         name = self._read_database_name(database)
         if not self._store_calls(schema, name, key, calls):
@@ -105,7 +105,7 @@ class Macros:
         return bool(self._outdated_schemas)
 
     def refresh(self) -> None:
-        """Rebuild the macros that wait for the end of the user's transaction, if it has ended."""
+        """Rebuild the outdated macros if the user's transaction, which delayed them, has ended."""
         if not self._outdated_schemas or self._connection.in_transaction():
             return
         for database, schema in list(self._outdated_schemas.items()):
@@ -114,7 +114,7 @@ class Macros:
             del self._outdated_schemas[database]
 
     def refresh_stale_macros(self) -> None:
-        """Rebuild macros that another process left stale, and stamp models that lack a stamp."""
+        """Rebuild macros that another process left outdated, and stamp models without a stamp."""
         schema = self._connection.schema(None)
         tables = self._connection.list_tables(schema)
         if "catalog_models" in tables and (keys := find_unstamped_models(self._connection, schema)):
@@ -135,7 +135,7 @@ class Macros:
             self._rebuild_macros(schema, database)
 
     def drop_bare_macro(self, name: str) -> None:
-        """Drop our bare macro `name`, since the user is about to create a function of that name."""
+        """Drop sqlml's macro `name` in schema main, before the user creates a function `name`."""
         name = fold(name)
         if name not in MACRO_KINDS:
             return
@@ -188,7 +188,7 @@ class Macros:
         return True
 
     def _supports_typed_macros(self, database: str) -> bool:
-        """Return whether a database stores typed macro parameters and is not itself named sqlml."""
+        """Return whether a database stores typed macro parameters and is not named sqlml."""
         if fold(database) == "sqlml":
             return False
         rows = self._connection.read(
@@ -204,10 +204,10 @@ class Macros:
         return False
 
     def _rebuild_macros(self, schema: str, database: str) -> None:
-        """Rebuild the macros of a database whose models have changed, after checking its tables.
+        """Check the catalog tables of a database, and rebuild the macros of its changed models.
 
-        Only the subtrees below the first digits of stale models are rebuilt; the other macros are
-        read from the catalog. Two transactions that do this conflict.
+        Only the subtrees below the first digits of these models are rebuilt; the other macros are
+        read from the catalog. Two transactions that rebuild macros conflict.
         """
         self._connection.write(CHOOSERS.format(schema=schema))
         calls_by_kind = f"{schema}.catalog_calls GROUP BY kind"
@@ -261,8 +261,8 @@ class Macros:
     ) -> tuple[list[Chooser], set[str]]:
         """Write the macros that choose among the `count` models of a kind.
 
-        Subtrees stay, except those below the stale `first_digits`. Returns the macros, the root
-        last, and the names of those in `stored` that they replace.
+        Only the subtrees below `first_digits` are replaced. Return the macros, with the root last,
+        and the names of the macros in `stored` that they replace.
         """
         unchanged: dict[str, str] = {}
         are_sound = all(is_own_macro(c.macro) and all(map(is_name, c.names)) for c in stored)
@@ -282,7 +282,7 @@ class Macros:
         return choosers, set(replaced_macros.values())
 
     def _may_replace_bare_macro(self, main_schema: str, function: str, is_new: bool) -> bool:
-        """Return whether the macro in schema main is sqlml's own, or `is_new` and its name free."""
+        """Return whether sqlml made the macro in schema main, or, if `is_new`, its name is free."""
         parameter_lists = self._connection.list_parameters(f"{main_schema}.{function}", function)
         if parameter_lists is not None:
             return any(_ROW_PARAMETER in parameters for parameters in parameter_lists)
@@ -292,7 +292,10 @@ class Macros:
     def _read_model_macros(
         self, schema: str, kind: str, first_digits: Collection[str] | None = None
     ) -> dict[str, str]:
-        """Return key -> macro of all models with `kind`, or of those below `first_digits`."""
+        """Map the key of each model with `kind` to its macro, if it is below `first_digits`.
+
+        If `first_digits` is None, return the macros of all models.
+        """
         query, parameters = f"SELECT key, macro FROM {schema}.catalog_calls WHERE kind = ?", [kind]
         if first_digits is not None:
             digit = _first_character("system.main.md5(key)")
@@ -322,7 +325,7 @@ class Macros:
         )
 
     def _write_user_macro(self, schema: str, function: str, roots: Mapping[str, Chooser]) -> None:
-        """Create the macro that users call, with an overload per existing kind, or drop it."""
+        """Create the macro that users call, with an overload for each of `roots`, or drop it."""
         overloads = [
             f"({_MODEL_PARAMETER}, {_ROW_PARAMETER}{extra}) AS CASE WHEN {_MODEL_PARAMETER} IS "
             f"NULL THEN NULL ELSE {roots[kind].call(_ROW_PARAMETER, _MODEL_PARAMETER)} END"
@@ -365,9 +368,9 @@ _UNKNOWN_MODEL = (
 class Chooser:
     """A macro that chooses among the models whose `key_digits` begin with `prefix`.
 
-    It has one overload for each of `names`: model names, or the next digits if `by_digit`.
-    `definition` is the SQL after the name in CREATE MACRO, "" for an existing macro. `extra` is
-    as in `build_choosers`.
+    It has one overload for each of `names`, which are model names, or the next digits if `by_digit`
+    is set. `definition` is the SQL after the name in CREATE MACRO, or "" for an existing macro.
+    `extra` is SQL for parameters after r and m: "" or ", class".
     """
 
     prefix: str
@@ -379,7 +382,7 @@ class Chooser:
 
     def call(self, row: str = "r", model: str = "m") -> str:
         """Return SQL that calls this macro; `row` and `model` are SQL for the row and the name."""
-        key = model  # struct_extract ignores case, as all names of the engine do
+        key = model  # `struct_extract` ignores case, like all names of the engine.
         if self.by_digit:
             position = len(self.prefix) + 1
             key = f"{builtin('substr')}({builtin('md5')}({fold_in_sql(model)}), {position}, 1)"
@@ -394,10 +397,10 @@ class Chooser:
 def build_choosers(
     models: Mapping[str, str], extra: str, existing: Mapping[str, str] | None = None
 ) -> list[Chooser]:
-    """Build the macros that choose among `models`; return them with the root of the tree last.
+    """Build the tree of macros that choose among `models`, and return them with the root last.
 
-    `models` maps keys to macro names. `existing` maps first digits to the calls of subtrees that
-    stay, whose models are not in `models`. `extra` are parameters after r and m: "" or ", class".
+    `models` maps keys to macro names. `existing` maps first digits to calls of unchanged subtrees,
+    whose models are not in `models`. `extra` is SQL for parameters after r and m: "" or ", class".
     """
     models_by_digits = [(key_digits(key), key, macro) for key, macro in sorted(models.items())]
     return _build_subtree(models_by_digits, extra, "", existing or {})
@@ -406,7 +409,7 @@ def build_choosers(
 def _build_subtree(
     models: list[tuple[str, str, str]], extra: str, prefix: str, existing: Mapping[str, str]
 ) -> list[Chooser]:
-    """Return the macros below `prefix`, the root last, for (digits, key, macro) of each model."""
+    """Build the macros below `prefix`, with the root last; `models` are (digits, key, macro)."""
     if not models and not existing:
         return []
     choosers: list[Chooser] = []
@@ -429,7 +432,7 @@ def _build_subtree(
 
 
 def key_digits(key: str) -> str:
-    """Return the hexadecimal digits by which the tree finds a model.
+    """Return the hexadecimal digits by which the tree of macros finds the model `key`.
 
     >>> key_digits("churn")[:4]
     '92e5'
@@ -441,7 +444,7 @@ _OWN_MACRO_NAME = re.compile(r"(?:choose|score)_[0-9a-f]{24}")
 
 
 def is_own_macro(macro: object) -> bool:
-    """Return whether `macro`, read from a catalog that may be forged, is a name made by sqlml.
+    """Return whether `macro`, read from a possibly forged catalog, is a name that sqlml makes.
 
     >>> is_own_macro("score_" + "0" * 24), is_own_macro("score_x(); DROP TABLE t; --")
     (True, False)

@@ -20,11 +20,11 @@ DAMAGE_ERRORS = (TypeError, ValueError, KeyError, AttributeError, RecursionError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureGroup:
-    """Features that are computed together.
+    """A group of features that are computed together.
 
-    `inside` is set if steps of the model, such as a vectorizer, compute them. `cost` is nanoseconds
-    per row. `importance` is the effect of shuffling the group among rows: the lost accuracy, or the
-    mean squared change of the score. The small model reads the groups with `chosen` set.
+    `inside` is set if steps of the model, such as a vectorizer, compute them. `cost` is in
+    nanoseconds per row. `importance` is the effect of shuffling the group among rows: the lost
+    accuracy, or the mean squared change of the score. `chosen` is set if the small model reads it.
     """
 
     name: str
@@ -39,7 +39,7 @@ class FeatureGroup:
 class Facts:
     """The measurements of a small model's training.
 
-    exact_ns, expected_ns: nanoseconds per row of a query without and with the small model.
+    exact_ns, expected_ns: the time of a query in ns per row without and with the small model.
     unique_keys: columns that are unique in every table that a query joins on them, although the
     engine does not know it; the columns of a composite key are separated by commas.
     """
@@ -67,9 +67,9 @@ class CascadeFacts(Facts):
     """The measurements of a cascade.
 
     label: the column of the true labels. accuracy_loss: the allowed loss of accuracy. threshold:
-    the small model decides rows for which its confidence is above this. confident: the share of
-    rows that it decides. accuracy: the full model's accuracy on the held-out rows. loss, most_loss:
-    the measured loss of accuracy, and its upper bound at 97.5% confidence.
+    the small model decides a row if its confidence exceeds this value. confident: the share of rows
+    that it decides. accuracy: the full model's accuracy on the held-out rows. loss, most_loss: the
+    measured loss of accuracy, and its upper bound at 97.5% confidence.
     """
 
     label: str
@@ -85,12 +85,12 @@ class CascadeFacts(Facts):
 class FilterFacts(Facts):
     """The measurements of a top-K filter.
 
-    output, column: the score that queries order by: an output of the model and its column. chosen:
-    the class of that column as SQL; empty for a number. k: the maximum number of rows that a query
-    may request, including its OFFSET. precision: the share of the full model's best k rows that a
-    query must return. ratio: the full model ranks the small model's best `ratio` * k rows. rows:
-    the number of rows in the tables tried. trials, failures: the numbers of queries tried, and of
-    those less precise than required. low, high: the 95% confidence interval of the share of queries
+    output, column: the model output, and its column, by which queries order. chosen: the class of
+    that column as SQL; empty for a number. k: the maximum number of rows that a query may request,
+    including its OFFSET. precision: the share of the full model's best k rows that a query must
+    return. ratio: the full model ranks the small model's best `ratio` * k rows. rows: the number of
+    rows in the tested tables. trials, failures: the numbers of tested queries, and of those that
+    were less precise than required. low, high: the 95% confidence interval of the share of queries
     that are precise enough.
     """
 
@@ -161,8 +161,8 @@ def load_small_model(
 ) -> Any:
     """Build the cascade or top-K filter (`kind`) of the model `name` from `small_program`.
 
-    `text` holds its facts, as `dump_facts` writes them, and `program` is the full model. Raises
-    ArtifactError if the facts are damaged or do not fit the full model.
+    `text` contains its facts in the form of `dump_facts`, and `program` is the full model. If the
+    facts are damaged or do not fit the full model, ArtifactError is raised.
     """
     class_, facts_class, statement_words = KINDS[kind]
     advice = f"ALTER MODEL ... DROP {statement_words} removes it"
@@ -183,9 +183,9 @@ def load_small_model(
 
 
 def read_fields(class_: type[Dataclass], stored: Mapping[str, Any]) -> Dataclass:
-    """Return a dataclass with the fields of a stored mapping; lists become tuples.
+    """Create a dataclass from a stored mapping of its fields; lists become tuples.
 
-    Raises one of `DAMAGE_ERRORS` if a field is missing, has another type or is not finite.
+    If a field is missing, has the wrong type or is not finite, one of `DAMAGE_ERRORS` is raised.
     """
     values: dict[str, Any] = {}
     for field in fields(class_):  # type: ignore[arg-type]

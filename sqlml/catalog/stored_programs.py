@@ -24,31 +24,32 @@ _HAS_HASH = "system.main.list_contains(?::VARCHAR[], hash)"
 
 
 class Programs(Protocol):
-    """A store of Programs. Equal Programs are stored once."""
+    """A store of Programs, in which equal Programs are stored once."""
 
     def get(self, digest: str, schema: str) -> Program:
-        """Return the Program with a content hash, or with a prefix of it (20 digits or more).
+        """Return the Program whose content hash is `digest` or starts with it (20 digits or more).
 
-        Raises UnknownModelError if the schema has none, and ArtifactError if it is damaged.
+        If the schema lacks the Program, UnknownModelError is raised; if the Program is damaged,
+        ArtifactError is raised.
         """
 
     def put(self, program: Program, schema: str) -> None:
         """Store a Program unless it is already stored."""
 
     def keep(self, program: Program) -> None:
-        """Make `get` return a Program that is not stored, for a function of this session."""
+        """Keep a Program in memory without storing it, for the functions of this session."""
 
     def stored_bytes(self, digest: str, schema: str) -> int:
         """Return the stored size of a Program; 0 if it is not stored."""
 
     def collect(self, digests: list[str], schema: str) -> None:
-        """Remove the Programs with these hashes, except those that a version still refers to."""
+        """Remove the Programs with these hashes, unless a version still refers to them."""
 
 
 class TablePrograms:
     """The Programs of the databases that one connection sees, in a table of each catalog.
 
-    `collected` is called with the hashes of removed Programs; running queries may use them.
+    `collected` is called with the hashes of removed Programs, which running queries may still use.
     """
 
     def __init__(
@@ -92,8 +93,8 @@ class TablePrograms:
         return program
 
     def put(self, program: Program, schema: str) -> None:
-        # The row of a stored Program is changed and changed back: if another transaction is about
-        # to remove the Program, the two conflict and one of them fails.
+        # The row of a stored Program is changed and changed back. If another transaction is about
+        # to remove the Program, both transactions conflict and one of them fails.
         digest = program.hash
         query = f"SELECT 1 FROM {schema}.catalog_programs WHERE hash = ?"
         if self._connection.read(query, [digest]):
@@ -129,6 +130,6 @@ class TablePrograms:
         self._on_collected(digests)
 
     def _flip_format(self, digests: list[str], schema: str) -> None:
-        """Invert the format of some Programs, so that other transactions conflict."""
+        """Invert the format of these Programs, so that transactions that remove them conflict."""
         update = f"UPDATE {schema}.catalog_programs SET format = system.main.xor(format, -1)"
         self._connection.write(f"{update} WHERE {_HAS_HASH}", [digests])

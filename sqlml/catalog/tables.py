@@ -1,8 +1,8 @@
 """The catalog's tables and views, as DDL; docs/format.md describes them.
 
-Programs are stored once each, by content hash. Keys are names after `fold`, because the engine's
-own names ignore case in ASCII. Times are UTC. All functions are called by their full names, because
-a macro of the file would hide a function with a bare name.
+Each Program is stored once, by its content hash. Keys are names after `fold`, because names in the
+engine ignore case in ASCII. Times are UTC. All functions are called by their full names, because a
+macro in the file could hide a function with a bare name.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@ for sqlglot to translate to other databases (`portable.Portable`).
 Read first: `dialect.py`, whose `Dialect` lists everything that engines spell differently. Types are
 written as DuckDB spells them; `type_names.py` takes nested ones apart.
 
-To support another engine, derive from `Dialect` and override the methods that it spells
-differently. To write a new construct, add a method to `Dialect`; what all engines spell alike needs
-none.
+To support another engine, derive a class from `Dialect` and override the methods for SQL that the
+engine spells differently. To write a new construct, add a method to `Dialect`, unless all engines
+spell it alike.
 """
 
 from __future__ import annotations

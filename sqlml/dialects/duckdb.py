@@ -14,9 +14,9 @@ _BUILTIN_SCHEMA = "system.main."
 def builtin(name: str) -> str:
     """Return the full name of an engine function, which no macro in a database can shadow.
 
-    A bare name means a macro of that name if the database has one; so do operators, `[...]`,
-    `{...}` and `x[i]`. Engine functions that are themselves macros (`list_sum`, `nullif`) are not
-    safe either, because the engine looks up the functions that they call by bare names.
+    If a database has a macro with the name of an engine function, a bare name calls the macro; this
+    also affects operators, `[...]`, `{...}` and `x[i]`. Engine functions that are macros
+    (`list_sum`, `nullif`) are not safe either, because they call other functions by bare names.
 
     >>> builtin("lower"), builtin("+")
     ('system.main.lower', 'system.main."+"')
@@ -25,7 +25,7 @@ def builtin(name: str) -> str:
 
 
 def fold_in_sql(expression: str) -> str:
-    """Return SQL that folds a name as `fold` does: like the engine, it ignores case only in ASCII.
+    """Return SQL that folds a name like `fold`, which ignores the case of ASCII letters only.
 
     >>> fold_in_sql("x")
     "system.main.translate(x, 'ABCDEFGHIJKLMNOPQRSTUVWXYZ', 'abcdefghijklmnopqrstuvwxyz')"
@@ -38,12 +38,12 @@ _SEPARATORS = ("|", ";", "\n", "\x1f")
 
 
 class DuckDB(Dialect):
-    """DuckDB, with its own functions and operators called by their full names."""
+    """The SQL of DuckDB, in which functions and operators are called by their full names."""
 
     name = "duckdb"
 
     def call(self, name: str, *arguments: str) -> str:
-        """Call a function that no macro of a database can shadow.
+        """Call an engine function by its full name, which no macro in a database can shadow.
 
         >>> DUCKDB.call("isnan", "a")
         'system.main.isnan(a)'
@@ -51,7 +51,7 @@ class DuckDB(Dialect):
         return f"{builtin(name)}({', '.join(arguments)})"
 
     def operator(self, symbol: str, a: str, b: str) -> str:
-        """Call the operator as a function, since an operator is looked up by its bare name."""
+        """Call an operator as a function, since the engine looks up operators by bare names."""
         return self.call(symbol, a, b)
 
     def negated(self, number: str) -> str:
@@ -61,11 +61,11 @@ class DuckDB(Dialect):
         return reduce(partial(self.call, "+"), terms)
 
     def scorer(self, name: str) -> str:
-        """Return the full name of a function of sqlml, which the engine keeps among its own."""
+        """Return the full name of a scoring function, in the schema of the engine's functions."""
         return builtin(name)
 
     def texts(self, texts: Sequence[str]) -> str:
-        """Write a long list of strings as one string, which is split when the query is planned.
+        """Build a list of strings, if it is long from one string that is split during planning.
 
         Planning 10,000 strings takes a tenth of the time of as many literals.
 
@@ -80,7 +80,7 @@ class DuckDB(Dialect):
         return self.call("string_split", self.text(separator.join(texts)), self.text(separator))
 
     def display(self, sql: str) -> str:
-        """Remove the schema of full names.
+        """Remove the schema from full function names.
 
         >>> DUCKDB.display(DUCKDB.field("r", "a"))
         "struct_extract(r, 'a')"

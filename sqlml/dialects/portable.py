@@ -19,7 +19,7 @@ LARGEST = "'1.7976931348623157e+308'::DOUBLE"
 
 
 class Portable(Dialect):
-    """The SQL that all databases can compute.
+    """A dialect of SQL that all databases can compute.
 
     `narrow` maps the SQL of a DOUBLE within the range of FLOAT to SQL that rounds it to FLOAT.
     An expression may nest at most `roundings` roundings and `levels` levels of a tree. If the
@@ -43,7 +43,7 @@ class Portable(Dialect):
         self._infinity_comparison = ">" if has_infinity else ">="
 
     def call(self, name: str, *arguments: str) -> str:
-        """Call a function that all databases have; exp stays in the range of DOUBLE.
+        """Call a function that all databases have; keep results of exp in the range of DOUBLE.
 
         >>> Portable(str, 1).call("abs", "x")
         'abs(x)'
@@ -54,7 +54,7 @@ class Portable(Dialect):
                 f"CASE WHEN {x} > '{MAX_EXPONENT}'::DOUBLE THEN {self.overflow()} "
                 f"WHEN {x} < '{MIN_EXPONENT}'::DOUBLE THEN '0.0'::DOUBLE ELSE exp({x}) END"
             )
-        if name == "pow":  # in some databases, the result has the type of the base
+        if name == "pow":  # In some databases, the result has the type of the base.
             base, power = arguments
             return super().call(name, f"CAST({base} AS DOUBLE)", power)
         return super().call(name, *arguments)
@@ -72,9 +72,9 @@ class Portable(Dialect):
         return f"CAST(NULL AS {type})"
 
     def overflow(self, sign: str = "") -> str:
-        """Write the infinity of an overflow, distinct from infinities among a model's constants.
+        """Return the result of an overflow, which may differ from an infinite constant of a model.
 
-        Databases without infinity must order the constants, but return NULL for an overflow.
+        Databases without infinity must order such constants, but return NULL for an overflow.
         """
         return f"'{sign}infinity'::DOUBLE"
 
@@ -88,14 +88,14 @@ class Portable(Dialect):
         return self._narrow(number)
 
     def error(self, message: str) -> str:
-        """Return NULL: rejected rows are reported in a separate column."""
+        """Return NULL, since rejected rows are reported in a separate column."""
         return "NULL"
 
     def is_infinite(self, number: str) -> str:
         return f"(abs({number}) {self._infinity_comparison} {LARGEST})"
 
     def truncated(self, number: str, type: str) -> str:
-        """Truncate; numbers beyond 64 bits, at which some databases fail, become missing."""
+        """Truncate a number; beyond 64 bits, where some databases fail, it becomes missing."""
         return (
             f"CAST(CASE WHEN abs({number}) > 9.2e18::DOUBLE THEN NULL WHEN {number} < 0 "
             f"THEN ceil({number}) ELSE floor({number}) END AS {type})"
@@ -108,7 +108,7 @@ class Portable(Dialect):
         return f"CASE WHEN {below} WHEN {above} ELSE {even} END"
 
     def bytes(self, text: str) -> str:
-        """Return the string: strings are compared as bytes already."""
+        """Return `text` unchanged, since strings are compared as bytes already."""
         return text
 
     def place_of(self, text: str, texts: Sequence[str], other: str = "-1") -> str:

@@ -56,7 +56,7 @@ class Spark(Dialect):
         return "`" + name.replace("`", "``") + "`"
 
     def quote_string(self, text: str) -> str:
-        r"""Quote a string with escapes: two adjacent quotes would end one and start another.
+        r"""Quote a string with escapes, since Spark reads two adjacent quotes as two strings.
 
         >>> SPARK.quote_string("it's a \\")
         "'it\\'s a \\\\'"
@@ -64,7 +64,7 @@ class Spark(Dialect):
         return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
     def text(self, text: str) -> str:
-        """Write a string that is the same under all settings, with special characters as bytes.
+        """Write a string literal with the same value under all settings, if necessary as bytes.
 
         Spark replaces `${...}` in a statement, even within quotes, and takes a backslash literally
         with `spark.sql.parser.escapedStringLiterals`.
@@ -77,7 +77,7 @@ class Spark(Dialect):
         return f"'{text}'"
 
     def type(self, name: str) -> str:
-        """Spell a type, with the parts of nested ones in angle brackets.
+        """Return Spark's spelling of a DuckDB type, with angle brackets in nested types.
 
         >>> SPARK.type("MAP(VARCHAR, DOUBLE)"), SPARK.type('STRUCT(t0 BIGINT, "a, b" VARCHAR)[]')
         ('MAP<STRING, DOUBLE>', 'ARRAY<STRUCT<`t0`: BIGINT, `a, b`: STRING>>')
@@ -93,7 +93,7 @@ class Spark(Dialect):
         return f"STRUCT<{fields_sql}>"
 
     def at(self, values: str, position: str | int) -> str:
-        """Return an element of a list; `values[NULL]` fails in Spark 4.3."""
+        """Return an element of a list without `values[NULL]`, which fails in Spark 4.3."""
         if isinstance(position, int):
             return f"{values}[{position - 1}]"
         return f"get({values}, {position} - 1)"
@@ -135,17 +135,17 @@ class Spark(Dialect):
         return f"transform({values}, {name} -> {body})"
 
     def is_finite(self, number: str) -> str:
-        """Compare with infinity: NaN is greater than infinity in Spark."""
+        """Compare a number with infinity; in Spark, NaN is greater than infinity."""
         return f"(abs({number}) < 'inf'::DOUBLE)"
 
     def bytes(self, text: str) -> str:
         return f"encode({text}, 'UTF-8')"
 
     def json(self, value: str, type: str, depth: int = 0) -> str:
-        """Write the conversion out, since Spark's to_json turns NaN into a string.
+        """Convert a value to JSON without `to_json`, which turns NaN into a string.
 
-        Numbers are cast to STRING: NaN and Infinity, each DOUBLE with enough digits, and a FLOAT as
-        a DOUBLE.
+        Numbers are cast to STRING, which writes NaN and Infinity, and enough digits for each
+        DOUBLE. A FLOAT is written as a DOUBLE.
 
         >>> SPARK.json("x", "FLOAT[]")
         "concat('[', array_join(transform(x, e0 -> \
@@ -187,11 +187,11 @@ coalesce(CAST(CAST(e0 AS DOUBLE) AS STRING), 'null')), ','), ']')"
         return f"unix_timestamp({time})"
 
     def takes_as_datetime(self, type: str) -> bool:
-        """Accept TIMESTAMP too, as a local time in the session's zone, like Spark's functions."""
+        """Accept TIMESTAMP, too, as a local time in the session's zone, like Spark's functions."""
         return type == "TIMESTAMP WITH TIME ZONE" or DATETIMES.fullmatch(type) is not None
 
     def microseconds(self, time: str) -> str:
-        """Combine the parts of the time, which do not depend on the session's time zone."""
+        """Compute microseconds from parts of the time, regardless of the session's time zone."""
         days, seconds = f"unix_date(CAST({time} AS DATE))", f"extract(SECOND FROM {time})"
         return (
             f"(CAST({days} AS DOUBLE) * 86400000000D + hour({time}) * 3600000000D "
@@ -204,12 +204,12 @@ coalesce(CAST(CAST(e0 AS DOUBLE) AS STRING), 'null')), ','), ']')"
     def number_arguments(self, numbers: Sequence[str], number_type: str) -> str:
         """Pass an array, because Spark boxes each separate argument (28 arguments: 1.2x the time).
 
-        All are cast, since a column of NULLs may have no type; Spark drops casts without effect.
+        All numbers are cast, since a column of NULLs may have no type; Spark drops useless casts.
         """
         return self.array([f"CAST({number} AS {number_type})" for number in numbers])
 
     def packed_arguments(self, name: str) -> str:
-        """Pass the column twice: Spark inlines the expression of a column that is used once."""
+        """Pass the column twice, since Spark would inline a column that is used only once."""
         return f"{self.quote_name(name)}, {self.quote_name(name)}"
 
     def text_arguments(self, texts: Sequence[str]) -> str:
@@ -225,7 +225,7 @@ coalesce(CAST(CAST(e0 AS DOUBLE) AS STRING), 'null')), ','), ']')"
         return f"{call}.value"
 
     def require_success(self, call: str, value: str) -> str:
-        """Raise the call's error only where `value` is used: Spark may call it for other rows."""
+        """Raise the error of `call` only in rows that use `value`; Spark may call it in others."""
         return f"CASE WHEN {call}.error IS NULL THEN {value} ELSE raise_error({call}.error) END"
 
     def is_infinite(self, number: str) -> str:
@@ -235,11 +235,11 @@ coalesce(CAST(CAST(e0 AS DOUBLE) AS STRING), 'null')), ','), ']')"
         return f"CAST({number} AS {type})"
 
     def rounded_to_even(self, number: str) -> str:
-        """Use `rint`, which returns a DOUBLE and so is exact for every FLOAT."""
+        """Round with `rint`, which returns a DOUBLE and is therefore exact for every FLOAT."""
         return f"rint({number})"
 
     def divided(self, a: str, b: str, number_type: str) -> str:
-        """Divide in DOUBLE, as Spark does, and round to FLOAT, which gives the FLOAT quotient."""
+        """Divide in DOUBLE, as Spark does; rounding that to FLOAT gives the FLOAT quotient."""
         return f"CAST({a} / {b} AS {number_type})" if number_type != "DOUBLE" else f"({a} / {b})"
 
     def star_without(self, names: Sequence[str]) -> str:
@@ -247,7 +247,7 @@ coalesce(CAST(CAST(e0 AS DOUBLE) AS STRING), 'null')), ','), ']')"
 
 
 def _json_string(value: str) -> str:
-    """Return a string as JSON, cut out of the JSON of a list: Spark has no JSON of bare strings."""
+    """Encode a string as JSON by cutting it out of a JSON list; Spark encodes no bare strings."""
     list_json = f"to_json(array({value}))"
     return f"CASE WHEN {value} IS NOT NULL THEN substr({list_json}, 2, length({list_json}) - 2) END"
 

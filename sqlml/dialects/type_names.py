@@ -83,7 +83,7 @@ def struct_fields(type_name: str) -> tuple[Field, ...] | None:
 
 
 def _split_at_commas(body: str) -> list[str]:
-    """Split at commas outside of brackets and quotes."""
+    """Split `body` at commas outside brackets and quotes."""
     segments, depth, start, quote = [], 0, 0, ""
     for index, character in enumerate(body + ","):
         if quote:

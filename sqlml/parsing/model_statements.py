@@ -1,6 +1,6 @@
 """The grammar of statements about models, as rules that extend sqlglot's parsers.
 
-A rule returns None if the statement, despite its first words, belongs to the engine. To add a
+If the engine must run the statement despite its first words, a rule returns None. To add a
 statement, add its rule to `STATEMENT_RULES`; a change of ALTER MODEL goes into `CHANGES`.
 """
 
@@ -26,7 +26,7 @@ _OPTION_PREFIX = "SQLML_"
 
 
 class ModelStatements(StatementParts):
-    """The base class of sqlml's parsers, with one method for each kind of statement."""
+    """The base class of the parsers in sqlml, with a method for each statement about models."""
 
     EXPLAIN_MODES: ClassVar[tuple[str, ...]] = ()
     """Words after EXPLAIN that select what it shows."""
@@ -34,7 +34,7 @@ class ModelStatements(StatementParts):
     # The clauses that name a model file or a training query
 
     def _parse_origin(self) -> statements.Artifact | Training:
-        """Parse [INPUT ...] [OUTPUT ...] FROM 'path' ..., or a training query."""
+        """Parse [INPUT ...] [OUTPUT ...] FROM 'path' ..., or the clauses of a training query."""
         if self._peek_word() in ("TRANSFORM", "OPTIONS", "WITH", "COMMENT", "AS"):
             return self._parse_training()
         inputs = self._parse_typed_columns() if self._accept("INPUT") else None
@@ -80,7 +80,7 @@ class ModelStatements(StatementParts):
         return Training(self._parse_query_until(), options, transform, comment)
 
     def _parse_query_until(self, *words: str) -> str:
-        """Consume a query up to `words` outside of brackets, or to the end, and return its SQL."""
+        """Consume a query up to any of `words` outside brackets, or to the end; return its SQL."""
         start_index = self._index
         while self._curr and not (words and self._match_text_seq(*words, advance=False)):
             opens_bracket = self._curr.token_type in OPENING
@@ -99,7 +99,7 @@ class ModelStatements(StatementParts):
     # Statements
 
     def parse_model_statement(self, tokens: list[Token], sql: str) -> Statement:
-        """Parse the `tokens` of one statement in `sql`; a statement of the engine is a `Query`."""
+        """Parse the `tokens` of one statement in `sql`; return a `Query` for the engine's own."""
         self.reset()
         self.sql, self._chunks = sql, [tokens]
         self._advance_chunk()
@@ -171,7 +171,7 @@ class ModelStatements(StatementParts):
         analyze = self._accept("ANALYZE")
         mode = self._prev.text.upper() if self._match_texts(self.EXPLAIN_MODES) else ""
         if not self._curr or self._curr.token_type == TokenType.L_PAREN:
-            return None  # the engine's own EXPLAIN (FORMAT json) ...
+            return None  # The engine has its own EXPLAIN (FORMAT json) ...
         query = self._find_sql(self._curr, self._tokens[-1])
         return statements.Explain(self._statement_sql, query, analyze, mode)
 
@@ -182,7 +182,7 @@ class ModelStatements(StatementParts):
         self._expect("TO")
         path = self._parse_text("the path of the file to write")
         format_, database = None, None
-        if self._match(TokenType.L_PAREN):  # as in COPY ... TO ... (FORMAT x)
+        if self._match(TokenType.L_PAREN):  # Brackets may be used as in COPY ... (FORMAT x).
             format_, database = self._parse_export_options()
         elif self._curr:
             self._expect("FORMAT")
@@ -191,9 +191,9 @@ class ModelStatements(StatementParts):
         return statements.ExportModel(self._statement_sql, name, path, format_, database)
 
     def _parse_export_options(self) -> tuple[str | None, statements.OtherDatabase | None]:
-        """Parse `FORMAT x`, or `DIALECT x, FORM y, TABLE z, COLUMNS (a, b)`, and the bracket.
+        """Parse `FORMAT x)`, or `DIALECT x, FORM y, TABLE z, COLUMNS (a, b))`.
 
-        Returns the format and the other database, each None if it is not named.
+        Return the format and the other database; either is None if it is not specified.
         """
         options: dict[str, Any] = {}
         for _ in self._iterate_items(TokenType.R_PAREN):
@@ -275,7 +275,7 @@ class ModelStatements(StatementParts):
     # ALTER MODEL, with one method per change
 
     def _parse_alter_model(self) -> statements.AlterModel | None:
-        """Parse ALTER MODEL [IF EXISTS] m ...; None if it alters something else."""
+        """Parse ALTER MODEL [IF EXISTS] m ...; return None for ALTER of anything but a model."""
         if not self._accept_model("ALTER"):
             return None
         if_exists = self._accept("IF", "EXISTS")

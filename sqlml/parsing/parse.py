@@ -19,7 +19,7 @@ from sqlml.parsing.tokens import raw_tokens
 
 
 def split_sql(sql: str, dialect: str = "duckdb") -> list[str]:
-    """Split SQL into its statements, without semicolons.
+    """Split SQL text into statements without their semicolons.
 
     >>> split_sql("SELECT ';'; SELECT 2")
     ["SELECT ';'", 'SELECT 2']
@@ -28,7 +28,7 @@ def split_sql(sql: str, dialect: str = "duckdb") -> list[str]:
 
 
 def has_several_statements(sql: str) -> bool:
-    """Return whether DuckDB SQL has several statements, or may have if it cannot be tokenized.
+    """Return whether DuckDB SQL has several statements, or might have if it cannot be tokenized.
 
     >>> has_several_statements("SELECT ';' ;"), has_several_statements("SELECT 1; SELECT 'x")
     (False, True)
@@ -41,14 +41,14 @@ def has_several_statements(sql: str) -> bool:
 
 @dataclass
 class StatementTokens:
-    """The tokens of a statement, and the end of the statement with its semicolons."""
+    """The tokens of a statement, and the offset after the statement and its semicolons."""
 
     tokens: list[Token]
     end: int
 
 
 def split_tokens(sql: str, dialect: str) -> list[StatementTokens]:
-    """Split the tokens at semicolons; a Spark script in BEGIN ... END returns an empty list."""
+    """Split SQL at semicolons into statements; for a Spark script in BEGIN ... END, return []."""
     tokens = raw_tokens(sql, dialect)
     if dialect == "spark" and tokens and tokens[0].text.upper() == "BEGIN":
         return []
@@ -74,7 +74,7 @@ _TOKEN_REPR = re.compile(r"<Token .*?text: (.*?), line.*?>", re.DOTALL)
 def parse_trees(sql: str, dialect: str = "duckdb") -> list[exp.Expr]:
     """Parse SQL into sqlglot trees, whose nodes know their spans (`places.span`).
 
-    SQL that is nested too deeply raises RecursionError; see `tokens.run_deeply`.
+    If the SQL is nested too deeply, RecursionError is raised; see `tokens.run_deeply`.
     """
     tokens = raw_tokens(sql, dialect)
     try:
@@ -90,11 +90,11 @@ def parse_trees(sql: str, dialect: str = "duckdb") -> list[exp.Expr]:
 
 
 def parse(sql: str, dialect: str = "duckdb") -> tuple[Statement, ...]:
-    """Parse SQL into statements, in order. A statement of the engine becomes a `Query`.
+    """Parse SQL into statements, in order; a statement of the engine becomes a `Query`.
 
-    The result is () for comments alone, and for a Spark script in BEGIN ... END. For DuckDB, the
-    `sql` of all statements joined is the whole text; for Spark, it lacks the comments between
-    statements.
+    If the SQL has only comments, or is a Spark script in BEGIN ... END, the result is (). For
+    DuckDB, the `sql` of all statements together is the whole text; for Spark, it lacks the comments
+    between statements.
     """
     statement_tokens = split_tokens(sql, dialect)
     parser = cast(ModelStatements, DIALECTS[dialect].parser())

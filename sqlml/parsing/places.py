@@ -1,7 +1,7 @@
 """Spans: the positions of sqlglot's tree nodes in the text.
 
-sqlglot only keeps the positions of names and literals. Here the parser's methods mark their results
-with the first and last token that they consumed, so that the span of any clause is exact.
+sqlglot keeps only the positions of names and literals. Here, the parser's methods mark their
+results with the first and last token that they consumed, so that the span of any clause is exact.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from sqlglot.parser import Parser
 
 
 class ModelName(exp.Expression):
-    """MODEL m as the first argument of a call; `this` is the SQL that names the model."""
+    """The argument `MODEL m` at the start of a call; `this` is the SQL that names the model."""
 
     arg_types: ClassVar[dict[str, bool]] = {"this": True}
 
 
 class WrappedStatement(exp.Expression):
-    """A statement inside PREPARE name AS ... or EXPLAIN ... (`kind`)."""
+    """PREPARE name AS statement, or EXPLAIN statement; `kind` is the keyword."""
 
     arg_types: ClassVar[dict[str, bool]] = {"this": True, "kind": True}
 
@@ -34,7 +34,7 @@ class PipedQuery(exp.Expression, exp.Query):
 
 
 class Step(exp.Expression):
-    """A pipe step: its keyword, its expressions, and the name that `AS` defines."""
+    """A pipe step in Spark, with its keyword, its expressions, and the name that `AS` defines."""
 
     arg_types: ClassVar[dict[str, bool]] = {"this": True, "expressions": False, "alias": False}
 
@@ -71,7 +71,7 @@ class Span:
 
 
 def find_outermost(spans: Iterable[Span]) -> list[Span]:
-    """Return the spans that no other span contains, in order."""
+    """Return the spans that no other of the spans contains, in the order of the text."""
     outermost: list[Span] = []
     for candidate in sorted(spans, key=lambda span: (span.start, -span.end)):
         if not outermost or candidate.start >= outermost[-1].end:
@@ -80,37 +80,37 @@ def find_outermost(spans: Iterable[Span]) -> list[Span]:
 
 
 def overlaps(candidate: Span, ordered: Sequence[Span]) -> bool:
-    """Return whether a span overlaps any of `ordered`, a result of `find_outermost`."""
+    """Return whether a span overlaps any of the `ordered` spans that `find_outermost` returned."""
     index = bisect_right(ordered, candidate.start, key=lambda other: other.end)
     return index < len(ordered) and ordered[index].start < candidate.end
 
 
 def span(node: exp.Expr) -> Span | None:
-    """Return the span of a node; an unmarked node spans its children, if any have a span."""
+    """Return the span of a node, by default the hull of its children; None if no child has one."""
     marked = node.meta.get(_SPAN_KEY)
     if marked is not None:
         return Span(*marked)
     if "start" in node.meta:
         return Span(node.meta["start"], node.meta["end"] + 1)
     cached: Span | None = node.meta.get(_HULL_KEY, _UNKNOWN)
-    if cached is _UNKNOWN:  # cached, because long sums are deep trees
+    if cached is _UNKNOWN:  # The span is cached, because long sums are deep trees.
         cached = node.meta[_HULL_KEY] = hull(node.iter_expressions())
     return cached
 
 
 def is_written(node: exp.Expr) -> bool:
-    """Return whether a node occurs in the text; the implied star of `FROM t` does not."""
+    """Return whether a node occurs in the text, unlike the star that `FROM t` implies."""
     return _SPAN_KEY in node.meta
 
 
 def hull(nodes: Iterable[exp.Expr | None]) -> Span | None:
-    """Return the span from the beginning of the first node to the end of the last."""
+    """Return the span from the start of the first node to the end of the last; None without any."""
     spans = [candidate for n in nodes if n is not None and (candidate := span(n)) is not None]
     return Span(min(p.start for p in spans), max(p.end for p in spans)) if spans else None
 
 
 def mark(parser: Any, node: Any, first_token: int) -> Any:
-    """Mark `node` with the span of the tokens that the parser consumed from `first_token` on."""
+    """Mark `node` with the span of the tokens that the parser consumed since `first_token`."""
     last_token = parser._index - 1
     if isinstance(node, exp.Expr) and last_token >= first_token:
         start, end = parser._tokens[first_token].start, parser._tokens[last_token].end + 1
@@ -122,7 +122,7 @@ def mark(parser: Any, node: Any, first_token: int) -> Any:
 
 
 def with_spans(base: type[Parser]) -> type[Parser]:
-    """Return a subclass of a parser that marks its results with their spans."""
+    """Return a subclass of the parser `base` that marks its results with their spans."""
     method_names = [f"_parse_{name}" for name in _MARKED_RULES]
     methods = {name: _mark_result(getattr(base, name)) for name in method_names}
     methods["_parse_select_query"] = _mark_query(base)
@@ -139,7 +139,7 @@ def _mark_result(rule: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _mark_query(base: Any) -> Callable[..., Any]:
-    """Wrap the rule for queries, and record each query's start for `_mark_set_operation`."""
+    """Wrap the rule for queries to record where each query starts, for `_mark_set_operation`."""
 
     def parse(self: Any, *args: Any, **kwargs: Any) -> Any:
         first_token = self._index
@@ -154,7 +154,7 @@ def _mark_query(base: Any) -> Callable[..., Any]:
 
 
 def _mark_set_operation(base: Any) -> Callable[..., Any]:
-    """Wrap the rule for set operations, and mark the left operand of UNION, EXCEPT, ..."""
+    """Wrap the rule for set operations to mark the left operand of UNION, EXCEPT, ..."""
 
     def parse(self: Any, this: Any) -> Any:
         starts = self.__dict__.get("_begun")

@@ -44,7 +44,7 @@ def _parse_placeholder(parser: Any) -> exp.Expr:
 
 
 class _Rules(ModelStatements):
-    """Rules for both dialects, where the engines differ from sqlglot."""
+    """Rules for both dialects, in which the engines differ from sqlglot."""
 
     def _parse_function_call(self: Any, *args: Any, **kwargs: Any) -> Any:
         is_call = self._next.token_type == TokenType.L_PAREN
@@ -75,7 +75,7 @@ class _Rules(ModelStatements):
         return places.mark(self, self._parse_any_argument(), first_token)
 
     def _parse_model_name(self: Any) -> Any:
-        """Parse MODEL m as the first argument, where m may span any number of tokens."""
+        """Parse MODEL m as the first argument; the name m may span any number of tokens."""
         first_token = self._index + 1
         while self._curr and self._curr.token_type not in (TokenType.COMMA, TokenType.R_PAREN):
             self._advance()
@@ -117,7 +117,7 @@ class _Rules(ModelStatements):
         return places.WrappedStatement(this=self._parse_statement(), kind=word)
 
     def _parse_cube_or_rollup(self: Any, with_prefix: bool = False) -> Any:
-        """Parse any expressions in CUBE and ROLLUP, such as comparisons."""
+        """Parse CUBE and ROLLUP over any expressions, such as comparisons."""
         if with_prefix or not self._match_set((TokenType.CUBE, TokenType.ROLLUP)):
             return super()._parse_cube_or_rollup(with_prefix)
         cls = exp.Cube if self._prev.token_type == TokenType.CUBE else exp.Rollup
@@ -135,7 +135,7 @@ class _Rules(ModelStatements):
             self._advance()
 
     def _warn_unsupported(self) -> None:
-        """Suppress the warning, since the engine may support what sqlglot does not."""
+        """Do not warn, since the engine may support syntax that sqlglot does not support."""
 
 
 _QUERY_TOKENS = token_types("PIVOT UNPIVOT DESCRIBE")
@@ -164,7 +164,7 @@ class _DuckDBRules(_Rules, DuckDBParser):
         return parsed
 
     def _parse_types(self: Any, *args: Any, **kwargs: Any) -> Any:
-        """Reject `type<...>`, which DuckDB lacks: `::INTEGER < 3` is a comparison."""
+        """Parse a type, but never `type<...>`: in DuckDB, `::INTEGER < 3` is a comparison."""
         if kwargs.get("check_func") and self._next.token_type == TokenType.LT:
             return None
         return super()._parse_types(*args, **kwargs)
@@ -175,7 +175,7 @@ class _DuckDBRules(_Rules, DuckDBParser):
         return self.expression(exp.Escape(this=this, expression=self._parse_bitwise()))
 
     def _parse_function_call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        """Parse a function call; return None for a column named map or if."""
+        """Parse a function call; return None if `map` or `if` is the name of a column."""
         opens_bracket = self._next.token_type in (TokenType.L_PAREN, TokenType.L_BRACE)
         if self._curr.text.upper() in ("MAP", "IF") and not opens_bracket:
             return None
@@ -198,7 +198,7 @@ class _DuckDBRules(_Rules, DuckDBParser):
         return super()._parse_create()
 
     def _parse_function_properties(self: Any) -> Any:
-        """Parse TABLE after AS in a macro; any other word begins its body."""
+        """Parse TABLE after AS in a macro; any other word begins the macro's body."""
         returns_table = self._curr.token_type == TokenType.TABLE
         return super()._parse_function_properties() if returns_table else None
 
@@ -210,7 +210,7 @@ class _DuckDBRules(_Rules, DuckDBParser):
         return parameter
 
     def _parse_from(self: Any, *args: Any, **kwargs: Any) -> Any:
-        """Parse FROM, including joins after (VALUES ...) t in a query that begins with FROM."""
+        """Parse FROM; in a query that begins with FROM, joins may follow (VALUES ...) t."""
         from_clause = super()._parse_from(*args, **kwargs)
         if from_clause is not None and isinstance(from_clause.this, exp.Values):
             joins = list(self._parse_joins())
@@ -224,7 +224,7 @@ class _DuckDBRules(_Rules, DuckDBParser):
         return insert
 
     def _is_table_query(self: Any) -> bool:
-        """Return whether a query begins here, also with PIVOT, UNPIVOT or DESCRIBE."""
+        """Return whether a query begins at the current token, also PIVOT, UNPIVOT or DESCRIBE."""
         return self._curr.token_type in _QUERY_TOKENS or super()._is_table_query()
 
     def _parse_select_query(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -236,7 +236,7 @@ class _DuckDBRules(_Rules, DuckDBParser):
         return super()._parse_select_query(*args, **kwargs)
 
     def _parse_simplified_pivot(self: Any, is_unpivot: bool | None = None) -> Any:
-        """Parse PIVOT and UNPIVOT of any expressions, with ORDER BY and LIMIT after them."""
+        """Parse PIVOT or UNPIVOT of any expressions, optionally followed by ORDER BY and LIMIT."""
         first_token = self._index - 1
         table = self._parse_table()
         on = self._parse_csv(self._parse_pivoted) if self._match(TokenType.ON) else None
@@ -272,14 +272,14 @@ class _SparkRules(_Rules, SparkParser):
     STATEMENT_PARSERS: ClassVar[Any] = {**SparkParser.STATEMENT_PARSERS, **_COMMANDS}
 
     def _parse_value_of_argument(self: Any) -> Any:
-        """Parse structs in DuckDB's syntax too."""
+        """Parse the value of a call's argument, which may be a struct in DuckDB's syntax."""
         if self._curr.token_type != TokenType.L_BRACE:
             return super()._parse_value_of_argument()
         first_token = self._index
         return places.mark(self, self._parse_column_ops(self._parse_struct_literal()), first_token)
 
     def _parse_struct_literal(self: Any) -> Any:
-        """Parse `{name: value, 'name': value}`."""
+        """Parse a struct `{name: value, 'name': value}` in DuckDB's syntax."""
         first_token = self._index
         self._advance()
         is_empty = self._curr.token_type == TokenType.R_BRACE
@@ -296,7 +296,7 @@ class _SparkRules(_Rules, SparkParser):
         return exp.PropertyEQ(this=_to_identifier(token), expression=self._parse_assignment())
 
     def _parse_table_hints(self: Any) -> None:
-        """Skip `WITH (...)` after a table, which contains the options of a file."""
+        """Skip `WITH (...)` after a table; it contains options for reading a file."""
         if self._match_pair(TokenType.WITH, TokenType.L_PAREN):
             self._skip_brackets()
 
@@ -370,7 +370,7 @@ _DROPPED_KEYWORDS = frozenset(
 
 
 class _DuckDB(DuckDB):
-    INDEX_OFFSET = 0  # keeps indices as written
+    INDEX_OFFSET = 0  # Keep indices as written.
     Parser = places.with_spans(_DuckDBRules)  # type: ignore[assignment]
 
     class Tokenizer(DuckDB.Tokenizer):
@@ -379,7 +379,7 @@ class _DuckDB(DuckDB):
         HEX_STRINGS: ClassVar[list[str | tuple[str, str]]] = [("x'", "'"), ("X'", "'")]
         # Backticks quote names in Spark, and also in MODEL `m`.
         IDENTIFIERS: ClassVar[list[str | tuple[str, str]]] = ['"', "`"]
-        KEYWORDS: ClassVar[dict[str, TokenType]] = {  # without `?::`: a parameter and a cast
+        KEYWORDS: ClassVar[dict[str, TokenType]] = {  # `?::` is a parameter and a cast.
             k: v for k, v in DuckDB.Tokenizer.KEYWORDS.items() if k not in _DROPPED_KEYWORDS
         }
         STRING_ESCAPES = ["'"]
@@ -391,8 +391,8 @@ class _Spark(Spark):
 
     class Tokenizer(Spark.Tokenizer):
         COMMANDS: ClassVar[set[TokenType]] = set()
-        NUMERIC_LITERALS: ClassVar[dict[str, str]] = {}  # keeps 1.5D one number
-        KEYWORDS: ClassVar[dict[str, TokenType]] = {  # without hints, which are comments here
+        NUMERIC_LITERALS: ClassVar[dict[str, str]] = {}  # Read 1.5D as one number.
+        KEYWORDS: ClassVar[dict[str, TokenType]] = {  # Read hints as comments.
             k: v for k, v in Spark.Tokenizer.KEYWORDS.items() if v != TokenType.HINT and k != "?::"
         }
 

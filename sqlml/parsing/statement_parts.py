@@ -57,7 +57,7 @@ _CONSTANTS: dict[str, OptionValue] = {"TRUE": True, "FALSE": False, "NULL": None
 
 
 class StatementParts(Parser):
-    """Methods that parse a part of a statement, or raise ParseError if it is not next."""
+    """A parser of the parts of statements, which raises ParseError if a part does not come next."""
 
     @property
     def _statement_sql(self) -> str:
@@ -67,7 +67,7 @@ class StatementParts(Parser):
         return self._find_sql(token, token)
 
     def _peek_word(self) -> str:
-        """Return the next bare word in capitals without consuming it; otherwise ""."""
+        """Return the next token in capitals, without consuming it; "" if it is not a bare word."""
         token = self._curr
         if not token or token.token_type in _NON_WORD_TOKENS:
             return ""
@@ -77,11 +77,14 @@ class StatementParts(Parser):
         return text.upper() if text.isascii() else text
 
     def _accept(self, *words: str) -> bool:
-        """Consume the words if they come next. A word with a non-ASCII letter is not a keyword."""
+        """Consume `words` if they come next, and return whether they did.
+
+        A word with a non-ASCII letter is not a keyword.
+        """
         return self._curr.text.isascii() and bool(self._match_text_seq(*words))
 
     def _accept_model(self, *words: str) -> bool:
-        """Consume the words and MODEL if they come next, followed by the name of a model."""
+        """Consume `words` and MODEL before a model's name; return whether these came next."""
         start_index = self._index
         if self._accept(*words, "MODEL") and (self._is_name_next() or self._is_string_next()):
             return True
@@ -116,21 +119,21 @@ class StatementParts(Parser):
         return self._prev.text
 
     def _is_string_next(self) -> bool:
-        """Return whether a string comes next; `e'...'` counts only if it contains no escapes."""
+        """Return whether a string comes next; `e'...'` is accepted only without escapes."""
         if self._curr.token_type != TokenType.BYTE_STRING:
             return self._curr.token_type in STRING_TOKENS
         text = self._get_token_sql(self._curr)
         return text[0] in "eE" and "\\" not in text
 
     def _parse_text(self, description: str) -> str:
-        """Parse a string in single quotes, or in another notation of the engine."""
+        """Parse a string in single quotes, or in another notation that the engine supports."""
         if not self._is_string_next():
             raise self._error_here(f"expected {description} in single quotes")
         self._advance()
         return self._prev.text
 
     def _peek_digits(self) -> str:
-        """Return the next number, without its type suffix and without consuming it; or ""."""
+        """Return the next number without its type suffix and without consuming it, or else ""."""
         if self._curr.token_type == TokenType.NUMBER:
             return self._curr.text
         match = _SUFFIXED_NUMBER.fullmatch(self._curr.text) if self._curr else None
@@ -141,7 +144,7 @@ class StatementParts(Parser):
         if not digits.isdecimal():
             raise self._error_here(f"expected {description}")
         self._advance()
-        return int(digits[:18])  # no valid number is longer
+        return int(digits[:18])  # No valid number is longer.
 
     def _parse_model(self) -> ModelName:
         """Parse `[database.]name`, which may be a string."""
@@ -190,7 +193,7 @@ class StatementParts(Parser):
         return query
 
     def _parse_typed_columns(self) -> tuple[tuple[str, str], ...]:
-        """Parse `(name TYPE, ...)` into names and types, which the engine will read."""
+        """Parse `(name TYPE, ...)` into pairs of a name and a type, which the engine will check."""
         expected = "a column name and its type, such as tenure DOUBLE"
         columns: list[tuple[str, str]] = []
         for _ in self._iterate_bracketed_items():
@@ -201,7 +204,7 @@ class StatementParts(Parser):
         return tuple(columns)
 
     def _parse_item_texts(self) -> tuple[str, ...]:
-        """Parse `(item, ...)` into the SQL of its items, which the engine will read."""
+        """Parse `(item, ...)` into the SQL text of each item, which the engine will check."""
         expected = "an expression, such as ln(charges) AS log_charges"
         items = tuple([self._parse_item_text(expected) for _ in self._iterate_bracketed_items()])
         if not items:
@@ -209,10 +212,10 @@ class StatementParts(Parser):
         return items
 
     def _iterate_bracketed_items(self) -> Iterator[None]:
-        """Consume the brackets and commas of `(item, ...)`; the caller parses an item per yield."""
+        """Consume the brackets and commas of `(item, ...)`, and yield where to parse each item."""
         if self._curr.token_type != TokenType.L_PAREN:
             raise self._error_here("expected '('")
-        self._find_closing_bracket()  # reports a bracket that is not closed
+        self._find_closing_bracket()  # Report a bracket that is not closed.
         self._advance()
         yield from self._iterate_items(TokenType.R_PAREN)
 
@@ -247,11 +250,11 @@ class StatementParts(Parser):
         return options
 
     def _parse_option_value(self, depth: int = 0) -> OptionValue:
-        """Parse a literal, list, call or bare word. A struct or a map becomes a list of pairs."""
+        """Parse a literal, list, call or bare word; a struct or a map becomes a list of pairs."""
         if not self._curr:
             raise self._error_here("expected a value")
         sign = -1 if self._match(TokenType.DASH) else 1
-        decimal_point = "." if self._match(TokenType.DOT) and self._curr else ""  # .5
+        decimal_point = "." if self._match(TokenType.DOT) and self._curr else ""  # As in .5
         digits = decimal_point + self._peek_digits()
         if digits or sign < 0:
             try:
@@ -296,5 +299,5 @@ class StatementParts(Parser):
 
 
 def none_if_current(database: str) -> str | None:
-    """Return `database`, or None for the current one: "" or `main`, the name of its schema."""
+    """Return `database`, or None if it is "" or `main` and so means the current database."""
     return None if fold(database) in ("", "main") else database

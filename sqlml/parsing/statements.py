@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call as the value of an option, such as `hparam_range(0.01, 0.3)`, with a folded name."""
+    """A call such as `hparam_range(0.01, 0.3)` as an option's value; `name` is folded."""
 
     name: str
     arguments: tuple[Any, ...]
@@ -21,7 +21,7 @@ Options = Mapping[str, OptionValue]
 
 @dataclass(frozen=True, slots=True)
 class ModelName:
-    """`[database.]name[/version|@alias]`; without a database, the connection's current one."""
+    """A model's name `[database.]name[/version|@alias]`, by default in the current database."""
 
     name: str
     database: str | None = None
@@ -30,7 +30,7 @@ class ModelName:
 
     @property
     def has_version(self) -> bool:
-        """Return whether a version is named; in quotes, / and @ also separate it from the name."""
+        """Return whether the name contains a version, also after / or @ inside a quoted name."""
         return self.version is not None or self.alias is not None or bool({"/", "@"} & {*self.name})
 
     def __str__(self) -> str:
@@ -64,7 +64,7 @@ class Training:
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """PROMOTE IF metric >= CURRENT (then `threshold` is None), or >= a number."""
+    """PROMOTE IF metric symbol threshold, such as auc >= 0.9; `threshold` is None for CURRENT."""
 
     metric: str
     symbol: str
@@ -73,7 +73,7 @@ class Promotion:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A statement; `sql` is its text."""
+    """A statement, whose text is `sql`."""
 
     sql: str
 
@@ -87,12 +87,12 @@ class OfModel(Statement):
 
 @dataclass(frozen=True, slots=True)
 class Query(Statement):
-    """A statement of the engine, with or without calls of models."""
+    """A statement of the engine, with or without model calls."""
 
 
 @dataclass(frozen=True, slots=True)
 class Explain(Statement):
-    """EXPLAIN [ANALYZE] query; `mode` is a mode of Spark (such as COST), or ""."""
+    """EXPLAIN [ANALYZE] query; `mode` is a Spark mode such as COST, or "" for none."""
 
     query: str
     analyze: bool
@@ -148,7 +148,7 @@ class TrainVersion(Change):
 
 @dataclass(frozen=True, slots=True)
 class Retrain(Change):
-    """RETRAIN [PROMOTE IF ...] [AS query]: train the named version's definition again."""
+    """RETRAIN [PROMOTE IF ...] [AS query], which trains the named version again."""
 
     query: str | None = None
     promotion: Promotion | None = None
@@ -206,7 +206,7 @@ class SetOptions(Change):
 
 @dataclass(frozen=True, slots=True)
 class ResetOptions(Change):
-    """RESET OPTIONS [(name, ...)]; without names, all options."""
+    """RESET OPTIONS [(name, ...)]; if no names are listed, all options are reset."""
 
     names: tuple[str, ...] = ()
 
@@ -294,10 +294,10 @@ class VerifyModel(OfModel):
 
 @dataclass(frozen=True, slots=True)
 class OtherDatabase:
-    """The database, named by sqlglot's `dialect`, for which a model is exported as SQL.
+    """The other database for which a model is exported as SQL.
 
-    `form` is "select", "view" or "function"; by default the SQL is a query over `table`, or
-    functions if no table is named. A query also returns `columns` of the table.
+    `dialect` is sqlglot's name for it. `form` is "select", "view" or "function"; by default, the
+    SQL is a query over `table`, or functions if `table` is None. A query also returns `columns`.
     """
 
     dialect: str
@@ -317,7 +317,7 @@ class ExportModel(OfModel):
 
 @dataclass(frozen=True, slots=True)
 class SetOption(Statement):
-    """SET sqlml_backend = 'torch', or RESET sqlml_backend, whose `value` is None."""
+    """SET option = value, such as sqlml_backend = 'torch'; for RESET option, `value` is None."""
 
     option: str
     value: OptionValue

@@ -1,7 +1,7 @@
 """The tokens of an engine's SQL, with their positions in the text.
 
-sqlglot's tokenizers handle strings, dollar quotes, comments and quoted names. Here they do not
-swallow the rest of a statement after EXPLAIN, PREPARE and similar words, as sqlglot's own do.
+sqlglot's tokenizers handle strings, dollar quotes, comments and quoted names. Unlike in sqlglot,
+they also tokenize the rest of a statement after EXPLAIN, PREPARE and similar words.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ CLOSING = frozenset(")]}")
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token, which is sql[start:end].
+    """A token, whose SQL is sql[start:end].
 
-    kind: word, name (quoted), string, number, param or symbol. text: the content: a word as
-    written, a quoted name or string without its quotes. For a param it is `?`, `$1`, `$name` or
-    (Spark) `:name`.
+    kind: "word", "name" (quoted), "string", "number", "param" or "symbol". text: the content of the
+    token; a word as it is written, and a quoted name or string without its quotes. A parameter is
+    `?`, `$1`, `$name` or, in Spark, `:name`.
     """
 
     kind: str
@@ -71,10 +71,10 @@ class Token:
 
     @property
     def upper(self) -> str:
-        """Return a bare word in capitals; empty for other tokens.
+        """Return the text in capitals if the token is a bare word, otherwise "".
 
-        A word with a non-ASCII letter is not a keyword and stays as it is, even if its capital is
-        ASCII (`ıf`).
+        A word with a non-ASCII letter is not a keyword and is returned unchanged, even if the
+        capital of this letter is in ASCII (`ıf`).
         """
         if self.kind != "word":
             return ""
@@ -89,16 +89,16 @@ class Token:
 
 
 def tokenize(sql: str, dialect: str = "duckdb") -> Tokens:
-    """Return all tokens of `sql`, without comments. An unclosed string raises ParseError."""
+    """Return all tokens of `sql`, without comments; if a string is not closed, raise ParseError."""
     tokens = Tokens(t for token in raw_tokens(sql, dialect) for t in _convert_token(sql, token))
     return Tokens(_read_as_spark(sql, tokens)) if dialect == "spark" else tokens
 
 
 @lru_cache(maxsize=4)
 def raw_tokens(sql: str, dialect: str = "duckdb") -> list[GlotToken]:
-    """Return the tokens for sqlglot's parser, with a parameter `$1` as one token.
+    """Return the tokens of `sql` for sqlglot's parser, in which a parameter `$1` is one token.
 
-    The last few results are cached, since a new statement is read more than once.
+    The last few results are cached, since a new statement is tokenized more than once.
     """
     prepared_sql = sql
     if dialect == "duckdb" and "$" in sql:
@@ -118,7 +118,7 @@ def raw_tokens(sql: str, dialect: str = "duckdb") -> list[GlotToken]:
             token.token_type = TokenType.PLACEHOLDER
             token.text = "$" + token.text[1:]
     if not sql.isascii():
-        for token in raw:  # a word with a non-ASCII letter is not a keyword
+        for token in raw:  # A word with a non-ASCII letter is not a keyword.
             text = sql[token.start : token.end + 1]
             if not text.isascii() and _PLAIN_NAME.fullmatch(text):
                 token.token_type = TokenType.VAR
@@ -132,7 +132,7 @@ def raw_tokens(sql: str, dialect: str = "duckdb") -> list[GlotToken]:
 
 
 def _mark_column_names(tokens: Sequence[GlotToken]) -> None:
-    """Turn DuckDB's unreserved keywords into names where they name a column or an alias."""
+    """Change unreserved keywords of DuckDB to names if they are the names of columns or aliases."""
     first_token = previous = None
     for token, following in zip_longest(tokens, tokens[1:]):
         if first_token is None or previous is None or previous.token_type == TokenType.SEMICOLON:
@@ -145,11 +145,11 @@ def _mark_column_names(tokens: Sequence[GlotToken]) -> None:
 def _is_column_name(
     first_token: GlotToken, previous: GlotToken, token: GlotToken, following: GlotToken | None
 ) -> bool:
-    """Return whether keyword `token` is a name in a statement that begins with `first_token`."""
+    """Return whether the keyword `token` is used as a name; `first_token` begins its statement."""
     token_type = token.token_type
     if previous.token_type == TokenType.DOT:
         return token_type != TokenType.IDENTIFIER and bool(_PLAIN_NAME.fullmatch(token.text))
-    if token_type in _COMMAND_WORDS:  # ALTER TABLE t DROP c
+    if token_type in _COMMAND_WORDS:  # Such as DROP in ALTER TABLE t DROP c.
         return first_token.token_type not in _COMMAND_WORDS
     opens_bracket = following is not None and following.token_type == TokenType.L_PAREN
     if token_type in (TokenType.INSERT, TokenType.VALUES):
@@ -158,7 +158,7 @@ def _is_column_name(
     if token_type in (TokenType.CUBE, TokenType.ROLLUP):
         return not opens_bracket
     ends_operand = following is None or following.token_type in _AFTER_OPERANDS
-    if token_type in (TokenType.NOT, TokenType.SELECT):  # x AS NOT MATERIALIZED, AS SELECT 1
+    if token_type in (TokenType.NOT, TokenType.SELECT):  # As in AS NOT MATERIALIZED, AS SELECT 1.
         return ends_operand and previous.token_type == TokenType.ALIAS
     if token_type == TokenType.BETWEEN:
         return ends_operand or previous.token_type in _BEFORE_OPERANDS
@@ -166,7 +166,7 @@ def _is_column_name(
 
 
 def _join_strings(sql: str, tokens: list[GlotToken]) -> list[GlotToken]:
-    """Join `'it''s'` into one string, which Spark's tokenizer reads as two."""
+    """Join strings such as `'it''s'`, which Spark's tokenizer splits in two, into one token."""
     joined: list[GlotToken] = []
     for token in tokens:
         previous = joined[-1] if joined and token.token_type == TokenType.STRING else None
@@ -183,7 +183,7 @@ def _join_strings(sql: str, tokens: list[GlotToken]) -> list[GlotToken]:
 def _is_name_not_command(
     previous: GlotToken | None, token: GlotToken, following: GlotToken | None
 ) -> bool:
-    """Return whether a word that may begin a statement or an operand of UNION is a column."""
+    """Return whether `token`, which may begin a statement or UNION operand, names a column."""
     if previous is not None and previous.text.upper() in ("THEN", "DO", "FOR", "AFTER", "ON"):
         return False
     if following is None:
@@ -222,12 +222,12 @@ _AFTER_MINUS = frozenset("SELECT FROM VALUES TABLE WITH ALL DISTINCT".split())
 def _read_as_spark(sql: str, tokens: Sequence[Token]) -> Iterator[Token]:
     """Yield the tokens as Spark reads them: `:name` is a parameter, 10L a number, and 2a a name.
 
-    `a:b` is not a parameter but a field of a VARIANT.
+    In `a:b`, `:b` is not a parameter but a field of a VARIANT.
     """
     previous: Token | None = None
     for token, next_token in zip_longest(tokens, tokens[1:]):
         if previous is not None and previous.end > token.start:
-            continue  # the name of a parameter
+            continue  # The token is the name of a parameter.
         adjacent = previous if previous is not None and previous.end == token.start else None
         follows_value = adjacent is not None and (
             adjacent.kind != "symbol" or adjacent.text in CLOSING
@@ -245,11 +245,11 @@ def _read_as_spark(sql: str, tokens: Sequence[Token]) -> Iterator[Token]:
 
 
 def _convert_token(sql: str, token: GlotToken) -> list[Token]:
-    """Convert a token of sqlglot; each word of a keyword such as GROUP BY becomes one token."""
+    """Convert a token of sqlglot; a keyword such as GROUP BY becomes one token per word."""
     start, end = token.start, token.end + 1
     text = sql[start:end]
     is_string = token.token_type in STRING_TOKENS
-    if not is_string and _MULTI_WORD.fullmatch(text):  # such as GROUP BY and IS NULL
+    if not is_string and _MULTI_WORD.fullmatch(text):  # Such as GROUP BY and IS NULL.
         words = _PLAIN_NAME.finditer(text)
         return [Token("word", m[0], start + m.start(), start + m.end()) for m in words]
     is_plain_bytes = token.token_type == TokenType.BYTE_STRING and text[0] in "eE"
@@ -269,11 +269,11 @@ def _convert_token(sql: str, token: GlotToken) -> list[Token]:
 
 
 class Tokens(tuple[Token, ...]):
-    """The tokens of a text, with cached properties that are needed for each call."""
+    """The tokens of a SQL text, with cached properties that speed up the search for calls."""
 
     @cached_property
     def closing(self) -> Mapping[int, int]:
-        """Map the index of each opening bracket to its closing one; kinds are not compared."""
+        """Map the index of each opening bracket to that of its closing bracket, of any kind."""
         closing_by_opening: dict[int, int] = {}
         open_brackets: list[int] = []
         for i, token in enumerate(self):
@@ -284,12 +284,12 @@ class Tokens(tuple[Token, ...]):
         return closing_by_opening
 
     def split_commas(self, start: int, end: int) -> list[tuple[int, int]]:
-        """Split self[start:end] at commas outside of brackets; return the ranges of indices."""
+        """Split self[start:end] at commas outside brackets; return [start, end) index pairs."""
         ranges, item_start, index = [], start, start
         while index < end:
             token = self[index]
             if token.kind == "symbol" and token.text in CLOSING:
-                break  # closes a bracket before `start`
+                break  # This closes a bracket that opened before `start`.
             if token.kind == "symbol" and token.text in OPENING:
                 index = self.closing.get(index, end)
             elif token.is_symbol(","):
@@ -305,9 +305,9 @@ _MAX_PAIRS = 4_000_000  # More tokens are not compared, so that reporting an err
 def find_original_offset(
     rewritten: str, written: str, offset: int, dialect: str = "duckdb"
 ) -> int | None:
-    """Return the offset in the user's `written` SQL that an offset in `rewritten` comes from.
+    """Map an offset in `rewritten` SQL to the offset in the user's `written` SQL.
 
-    For inserted SQL it is the place of insertion. Return None if it cannot be found.
+    Inserted SQL maps to the offset of its insertion. If no offset can be found, return None.
     """
     try:
         rewritten_tokens, written_tokens = tokenize(rewritten, dialect), tokenize(written, dialect)
@@ -343,9 +343,9 @@ _lock = threading.Lock()
 
 
 def run_deeply(sql: str, dialect: str, function: Callable[[], T]) -> T:
-    """Run `function`, which recurses over `sql`, with a recursion limit that its nesting allows.
+    """Run `function`, which recurses over `sql`, with a recursion limit that suffices for `sql`.
 
-    The limit is raised for this call only: json and other modules rely on it to stop in time.
+    The limit is raised only for this call, since json and other modules rely on the usual limit.
     """
     try:
         return function()
@@ -357,7 +357,7 @@ def run_deeply(sql: str, dialect: str, function: Callable[[], T]) -> T:
         raise ParseError(f"nested too deeply: {depth} nested brackets")
     with _lock:
         limit = sys.getrecursionlimit()
-        frames = _FRAMES_PER_TOKEN * len(token_types)  # the terms of a sum nest too
+        frames = _FRAMES_PER_TOKEN * len(token_types)  # The terms of a sum are nested, too.
         sys.setrecursionlimit(limit + frames + _FRAMES_PER_BRACKET * (depth + 10))
         try:
             return function()

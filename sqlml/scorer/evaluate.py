@@ -30,7 +30,7 @@ Metrics = Mapping[str, float | None]
 
 
 class Evaluation(dict[str, float | None]):
-    """Metrics by name. A metric that the rows do not define is None."""
+    """Metric values by name; None for a metric that is undefined for the rows."""
 
     def _repr_html_(self) -> str:
         rows = [(name, None if value is None else f"{value:.6g}") for name, value in self.items()]
@@ -70,7 +70,7 @@ def _split_targets(y: Any, shape: tuple[int, ...]) -> list[Array]:
 
 
 def _predict_probabilities(model: Scorer, X: Any, target_count: int) -> list[Array] | None:
-    """Return (n, K) probabilities of each target; None if the model has none."""
+    """Return an array (n, K) of class probabilities per target; None if there are none."""
     program = model.program
     if "proba" not in program.outputs:
         return None
@@ -145,10 +145,10 @@ def compute_class_metrics(
     proba: Array | None = None,
     score: Array | None = None,
 ) -> Metrics:
-    """Compute the metrics of a classifier: for the second of two classes, or means over classes.
+    """Compute the metrics of a classifier: of the second of two classes, or means over all classes.
 
-    `y` and `predicted` are (n,) class numbers, and `proba` is (n, classes). Without `proba`, rows
-    are ranked by `score`; it is (n,) for two classes, otherwise (n, classes).
+    `y` and `predicted` are (n,) class numbers, and `proba` is (n, classes). If `proba` is None,
+    rows are ranked by `score`, which is (n,) for two classes and otherwise (n, classes).
     """
     from sklearn import metrics
 
@@ -171,7 +171,7 @@ def compute_class_metrics(
     if score is None:
         return values
     if len(np.unique(y)) == n_classes:
-        if n_classes > 2 and proba is None:  # roc_auc_score rejects scores of several classes
+        if n_classes > 2 and proba is None:  # `roc_auc_score` needs probabilities here.
             auc = metrics.roc_auc_score
             areas = [auc(y == k, score[:, k], sample_weight=weight) for k in class_indices]
             values["roc_auc"] = float(np.mean(areas))
@@ -180,7 +180,7 @@ def compute_class_metrics(
             area = metrics.roc_auc_score(y, score, **options, sample_weight=weight)
             values["roc_auc"] = float(area)
     indicators = y if n_classes == 2 else np.eye(n_classes, dtype=np.int64)[y]
-    with warnings.catch_warnings():  # without positive rows it is 0
+    with warnings.catch_warnings():  # Without positive rows, the value is 0.
         warnings.simplefilter("ignore", UserWarning)
         area = metrics.average_precision_score(indicators, score, sample_weight=weight)
     values["average_precision"] = float(area)
@@ -188,7 +188,7 @@ def compute_class_metrics(
 
 
 def compute_number_metrics(y: Array, predicted: Array, weight: Array | None = None) -> Metrics:
-    """Compute the metrics of a regressor; all arrays are (n,), and `weight` may be None."""
+    """Compute the metrics of a regressor from (n,) true values, predictions and any row weights."""
     from sklearn import metrics
 
     has_logarithms = bool((y > -1).all() and (predicted > -1).all())
@@ -214,11 +214,11 @@ class Contributions:
 
     Attributes:
         features: names of the columns of `values`, in the order of the training data.
-        values: (n, features) float64; (n, targets, features) for several targets. With the
-            baseline, a row's values add up to the model's score: the margin of boosted trees, else
-            the probability or the value.
-        baseline: (n,) or (n, targets): the expected score if no column of the row is known.
-        errors: standard errors of `values` if the values are estimates; otherwise None.
+        values: (n, features) float64, or (n, targets, features) for several targets. The values of
+            a row and its baseline add up to the model's score, which is a margin for boosted trees,
+            and otherwise a probability or the predicted value.
+        baseline: (n,) or (n, targets), the expected score if no column of the row is known.
+        errors: the standard errors of `values` if these are estimates; otherwise None.
     """
 
     features: tuple[str, ...]
@@ -228,10 +228,10 @@ class Contributions:
 
     @classmethod
     def of(cls, blocks: Array, program: Program, columns: Sequence[Feature]) -> Contributions:
-        """Convert `blocks`, the output of an explained Program, of shape (n, targets * width).
+        """Convert `blocks`, an explained Program's output of shape (n, targets * width).
 
-        The block of a target has the contributions of the Program's inputs, the baseline, and for
-        estimates the standard errors. `columns` are the columns of the training data.
+        The block of each target holds the contributions of the Program's inputs, the baseline, and
+        the standard errors of estimates. `columns` are the columns of the training data.
         """
         inputs, width = list(program.inputs), find_block_size(program)
         target_blocks = blocks.reshape(len(blocks), -1, width)
@@ -253,7 +253,7 @@ class Contributions:
         )
 
     def _repr_html_(self) -> str:
-        """Return the mean absolute contribution of each column, the largest first, as bars."""
+        """Draw the mean absolute contribution of each column as bars, the largest first."""
         magnitudes = np.abs(self.values).reshape(-1, len(self.features)).mean(axis=0)
         order = np.argsort(-magnitudes, kind="stable")[:20]
         largest = max(float(magnitudes.max(initial=0.0)), np.finfo(float).tiny)

@@ -24,9 +24,9 @@ from sqlml.types import DATETIME, NESTED, Array, Feature, fold
 
 
 def fetch(X: Any, features: Sequence[Feature], blanks: bool = False) -> Any:
-    """Fetch the columns of `features` from a lazy frame or relation; return other `X` unchanged.
+    """Load the columns of `features` if `X` is a lazy frame or a relation; otherwise return `X`.
 
-    With `blanks`, `my_col` also matches a column `My Col`, as LightGBM renames it.
+    With `blanks`, the feature `my_col` also matches a column `My Col`, because LightGBM renames it.
     """
     if hasattr(X, "__dask_graph__"):
         if getattr(X, "ndim", None) == 2 and hasattr(X, "columns"):
@@ -45,9 +45,9 @@ def fetch(X: Any, features: Sequence[Feature], blanks: bool = False) -> Any:
 
 
 def _select_columns(features: Sequence[Feature], names: Sequence[Any], blanks: bool) -> list[Any]:
-    """Return the `names` of columns that the model reads; one column if it reads none.
+    """Select from `names` the columns that the model reads.
 
-    That column is only fetched to count the rows.
+    If the model reads none of them, the first column is selected, to count the rows.
     """
     read_features = tuple(feature for feature in features if feature.kind != "any")
     indices = python_rows.find_columns(read_features, [str(name) for name in names], blanks)
@@ -87,7 +87,7 @@ BLOCK = 1 << 24
 
 
 class SparseRows:
-    """The rows of a sparse matrix, made dense block by block. Cells not stored become `cell`."""
+    """The rows of a sparse matrix, made dense block by block; cells not stored get `fill_value`."""
 
     __slots__ = ("_cell", "_matrix", "dtype", "shape")
 
@@ -97,7 +97,7 @@ class SparseRows:
             message = f"the sparse matrix has the dtype {csr.dtype}, which is not numeric"
             raise InputTypeError(message)
         if not csr.has_canonical_format:
-            csr = csr.copy()  # it may be the caller's matrix
+            csr = csr.copy()  # Do not change the caller's matrix.
             csr.sum_duplicates()
         self._matrix = csr
         self._cell = fill_value
@@ -108,7 +108,7 @@ class SparseRows:
         return SparseRows(self._matrix[rows], self._cell)
 
     def dense(self, columns: Sequence[int], dtype: np.dtype[Any]) -> Array:
-        """Return the columns with these indices as a dense matrix, (n, k) of `dtype`."""
+        """Return the columns with the given indices as a dense matrix (n, k) of `dtype`."""
         matrix = self._matrix
         if list(columns) != list(range(self.shape[1])):
             matrix = matrix[:, list(columns)]
@@ -122,7 +122,7 @@ class SparseRows:
 
     @property
     def parts(self) -> list[slice]:
-        """Slices of rows, each small enough to be made dense at once."""
+        """Slices that cover all rows, each small enough to be made dense at once."""
         size = max(1, BLOCK // max(1, self.shape[1]))
         return [slice(start, start + size) for start in range(0, max(1, self.shape[0]), size)]
 
@@ -143,12 +143,12 @@ class Table:
 
     @classmethod
     def of(cls, X: Any, features: Sequence[Feature], gaps: Gaps) -> Table:
-        """Read `X`; `gaps` says what cells mean that a sparse matrix or a dict does not store."""
+        """Read rows `X` into a table; `gaps` defines the cells that sparse rows or dicts omit."""
         return cls._read(X, tuple(features), gaps)._with_microseconds()
 
     @classmethod
     def _read(cls, X: Any, features: tuple[Feature, ...], gaps: Gaps) -> Table:
-        """Recognize the type of `X` by its attributes, and read its rows; dates stay dates."""
+        """Detect the type of `X` by its attributes, and read its rows without converting dates."""
         X = fetch(X, features, gaps.blanks)
         if len(features) == 1 and features[0].kind in NESTED and python_rows.is_one_column(X):
             rows = python_rows.list_rows(X)
@@ -172,7 +172,7 @@ class Table:
                     "row: df.iloc[[0]])"
                 )
             return cls(len(X), features, None, {features[0].name: X})
-        if hasattr(X, "iloc") and hasattr(X, "columns"):  # pandas: two names may be the same
+        if hasattr(X, "iloc") and hasattr(X, "columns"):  # A pandas frame may repeat a name.
             names = [str(name) for name in X.columns.tolist()]
             indices = python_rows.find_columns(features, names, gaps.blanks)
             return cls(int(X.shape[0]), features, None, FrameColumns(X, indices))
@@ -208,12 +208,12 @@ class Table:
 
     @property
     def layout(self) -> Layout:
-        """The layout of the packed matrix that represents all numbers exactly."""
+        """The narrowest layout of a packed matrix that represents all numbers exactly."""
         is_narrow = self.matrix is not None and self.matrix.dtype in (np.float32, np.float16)
         return "f32" if is_narrow else "f64"
 
     def slice(self, start: int, stop: int) -> Table:
-        """Return rows start...stop, without copying."""
+        """Return the rows from `start` up to `stop`, without copying them."""
         if start == 0 and stop == self.rows:
             return self
         matrix = None if self.matrix is None else self.matrix[start:stop]
@@ -224,7 +224,7 @@ class Table:
         return Table(stop - start, self.features, matrix, columns)
 
     def strings(self, name: str) -> Any:
-        """Return a column as an Arrow array of strings."""
+        """Return the column of feature `name` as an Arrow array of strings."""
         if self.matrix is not None:
             raise InputTypeError(f"feature {name!r} takes strings, but the array contains numbers")
         column = _to_string_column(self.columns[name], name)
@@ -234,12 +234,12 @@ class Table:
         return column.cast(arrow_type.value_type) if pa.types.is_dictionary(arrow_type) else column
 
     def objects(self, name: str) -> Array:
-        """Return a column as an object array (n, 1) of str and None."""
+        """Return the column of feature `name` as an object array (n, 1) of str and None."""
         strings: Array = self.strings(name).to_numpy(zero_copy_only=False).astype(object)
         return strings.reshape(-1, 1)
 
     def value(self, name: str, row: int) -> tuple[Any] | None:
-        """Return one cell as a 1-tuple, since the cell may be None; None without this column."""
+        """Return one cell in a 1-tuple, since it may be None; None if the column is missing."""
         if self.matrix is not None:
             indices = [k for k, feature in enumerate(self.features) if feature.name == name]
             if not indices:
@@ -252,9 +252,9 @@ class Table:
         return (_to_arrow(_slice_rows(self.columns[name], row, row + 1), name)[0].as_py(),)
 
     def texts(self, name: str) -> TextColumn:
-        """Return a column as UTF-8 in Arrow's layout, without a Python object for each string.
+        """Return a text column as UTF-8 in Arrow's layout, without making Python strings.
 
-        Lists, maps and pairs are returned as JSON.
+        Lists, maps and pairs are encoded as JSON.
         """
         kind = next(f.kind for f in self.features if f.name == name)
         if self.matrix is not None:
@@ -270,7 +270,7 @@ class Table:
     ) -> Array:
         """Pack `columns` into one matrix (n, k) of `dtype`.
 
-        A column is a numeric feature, or is encoded: then its category codes are in `codes`.
+        Each column is a numeric feature, or an encoded one whose category codes are in `codes`.
         """
         width = max(1, len(columns))
         if self.matrix is not None and not codes:
@@ -336,8 +336,8 @@ def _find_named_columns(
 ) -> tuple[int, list[str], Callable[[int], Any]] | None:
     """Return the row count, the column names, and a function that returns a column by its index.
 
-    Return None if `X` has no named columns. Python lists become arrays, except in columns whose
-    folded name is in `nested`.
+    If `X` has no named columns, return None. Columns that are Python lists become arrays, unless
+    their folded names are in `nested`.
     """
     if isinstance(X, pa.Table | pa.RecordBatch):
         return X.num_rows, X.schema.names, X.column
@@ -373,7 +373,7 @@ def _slice_rows(column: Any, start: int, stop: int) -> Any:
 
 
 def _to_numeric_column(column: Any, name: str) -> Array:
-    """Return a numeric column (n,): in its own numpy dtype, or as float64 with NaN for NULL."""
+    """Convert a column to numbers (n,): float64 with NaN for NULL, or its own numeric dtype."""
     array = column if isinstance(column, np.ndarray) else None
     column_type = getattr(column, "dtype", None)
     is_sparse = type(column_type).__name__ == "SparseDtype"
@@ -393,15 +393,15 @@ def _to_numeric_column(column: Any, name: str) -> Array:
         return converted
     column_type = arrow_array.type
     if pa.types.is_dictionary(column_type) and not _is_string_type(column_type.value_type):
-        arrow_array = arrow_array.dictionary_decode()  # categories of pandas that are numbers
+        arrow_array = arrow_array.dictionary_decode()  # Categories in pandas may be numbers.
         column_type = arrow_array.type
     if pa.types.is_boolean(column_type):
         arrow_array = arrow_array.cast(pa.int8())
     elif pa.types.is_null(column_type):
         arrow_array = arrow_array.cast(pa.float64())
     elif pa.types.is_decimal(column_type):
-        # Arrow's own cast multiplies by 10**-scale and may miss the nearest float by a bit. A cast
-        # by way of text rounds once, as the engine and Python do.
+        # Arrow's direct cast multiplies by 10**-scale and may miss the nearest float by one bit. A
+        # cast through text rounds only once, as the engine and Python do.
         arrow_array = arrow_array.cast(pa.string()).cast(pa.float64())
     elif not (pa.types.is_integer(column_type) or pa.types.is_floating(column_type)):
         raise _make_type_error(name, "numbers", str(column_type))
@@ -410,7 +410,7 @@ def _to_numeric_column(column: Any, name: str) -> Array:
 
 
 def _to_string_column(column: Any, name: str) -> Any:
-    """Return a column of strings as an Arrow array, which may be chunked."""
+    """Convert a column of strings to an Arrow array, which may be chunked."""
     arrow = column if isinstance(column, pa.ChunkedArray) else _to_arrow(column, name)
     value_type = arrow.type.value_type if pa.types.is_dictionary(arrow.type) else arrow.type
     if pa.types.is_null(value_type):
@@ -427,7 +427,7 @@ def _is_string_type(arrow_type: pa.DataType) -> bool:
 
 
 def _is_document_list(X: Any, features: tuple[Feature, ...]) -> bool:
-    """Return whether `X` is one sequence of documents, as a vectorizer accepts them."""
+    """Return whether `X` is one sequence of documents, the input of a text vectorizer."""
     if len(features) != 1 or features[0].kind != "string":
         return False
     if isinstance(X, list | tuple):
@@ -443,7 +443,7 @@ def _to_arrow(column: Any, name: str) -> Any:
             return column.combine_chunks()
         if isinstance(column, pa.Array):
             return column
-        values = getattr(column, "array", None)  # of pandas, which may wrap an Arrow array
+        values = getattr(column, "array", None)  # In pandas, it may wrap an Arrow array.
         if not hasattr(values, "__arrow_array__"):
             if hasattr(column, "to_arrow"):
                 return column.to_arrow()
@@ -468,9 +468,9 @@ def _make_type_error(name: str, accepted: str, actual_type: str) -> InputTypeErr
 def program_inputs(
     program: Program, rows: Any, features: Sequence[Feature] | None = None, gaps: Gaps | None = None
 ) -> dict[str, Array]:
-    """Convert rows of any type that a Scorer accepts to the inputs of a Program: name -> (n,).
+    """Convert rows of any type that a Scorer accepts to a Program's inputs: feature name -> (n,).
 
-    `features` are the columns of the training data in order, by default those of the Program.
+    `features` are the training columns in order; by default, the features of the Program.
     """
     table = Table.of(rows, program.features if features is None else features, gaps or Gaps())
     return {feature.name: _read_feature(table, feature) for feature in program.features}

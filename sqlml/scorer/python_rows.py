@@ -30,7 +30,7 @@ MAX_SINGLE_COLUMNS = 12
 
 
 class FrameColumns(Mapping[str, Any]):
-    """The columns of a pandas frame by feature name, each extracted when it is read.
+    """A mapping of feature names to the columns of a pandas frame, which are extracted lazily.
 
     Extracting hundreds of columns one by one takes longer than most models take to run, so
     `numbers` reads all columns with a numeric numpy dtype at once.
@@ -47,7 +47,7 @@ class FrameColumns(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         index = self._indices[name]
         label = self._labels[index]
-        # Access by label takes half as long as by index.
+        # Access by label is twice as fast as access by index.
         return self._frame[label] if type(label) is str else self._frame.iloc[:, index]
 
     def __iter__(self) -> Iterator[str]:
@@ -57,14 +57,14 @@ class FrameColumns(Mapping[str, Any]):
         return len(self._indices)
 
     def rows(self, start: int, stop: int) -> FrameColumns:
-        """Return rows start...stop, without copying."""
+        """Return the rows from `start` up to `stop`, without copying them."""
         return FrameColumns(self._frame.iloc[start:stop], self._indices)
 
     def numbers(self, names: Sequence[str], dtype: np.dtype[Any]) -> tuple[list[int], Array]:
-        """Return the positions in `names` of columns with a numeric numpy dtype, and their values.
+        """Read the columns among `names` that have a numeric numpy dtype.
 
-        The values are (n, k) of `dtype`. The caller must read all other columns (nullable, Arrow,
-        objects, ...) one by one.
+        Return their positions in `names`, and their values as an array (n, k) of `dtype`. The
+        caller must read all other columns (nullable, Arrow, objects, ...) one by one.
         """
         dtypes = self._frame.dtypes.tolist()
         numeric_dtypes = {t for t in set(dtypes) if isinstance(t, np.dtype) and t.kind in "biuf"}
@@ -86,15 +86,15 @@ def find_columns(
 ) -> Mapping[str, int]:
     """Map each feature's name to the index of its column in `names`.
 
-    An exact match is preferred to one that ignores case. A feature of kind "any" may be absent.
+    A match in exact case is preferred. A feature of kind "any" may lack a column.
     With `blanks`, the column `my col` also matches the feature `my_col`, as in LightGBM.
     """
     if blanks:
         renamed = features_behind_blanks(features, names)
         names = [renamed[name].name if name in renamed else name for name in names]
-    key = id(features), tuple(names)  # comparing hundreds of features would take too long
+    key = id(features), tuple(names)  # Comparing hundreds of features would take too long.
     cached = _indices_cache.get(key)
-    if cached is None:  # the entry keeps `features` alive, so that its id stays unique
+    if cached is None:  # The entry keeps `features` alive, so that its id stays unique.
         cached = features, _match_names(features, names)
         _indices_cache.put(key, cached, _BYTES_PER_NAME * (len(features) + len(names)))
     return cached[1]
@@ -139,7 +139,7 @@ _ACCEPTED: dict[Kind, str] = {
 
 
 def encode_json(column: Any, kind: Kind, name: str) -> TextColumn:
-    """Encode each row of a nested column as a JSON string; missing rows stay missing."""
+    """Encode each row of a nested column as a JSON string; a missing row stays missing."""
     json_rows: Array = np.empty(len(column), object)
     frame_rows = _read_frame_rows(column)
     for index, row in enumerate(column if frame_rows is None else frame_rows):
@@ -158,7 +158,7 @@ def is_one_column(X: Any) -> bool:
 
 
 def list_rows(X: Any) -> Any:
-    """Return `X` as a sequence of rows. Call it only if `is_one_column(X)`.
+    """Convert the nested column `X`, for which `is_one_column` is true, to a sequence of rows.
 
     Each row of a matrix becomes a list, unless the matrix is one column of lists or dicts.
     """
@@ -172,7 +172,7 @@ def list_rows(X: Any) -> Any:
 
 
 def _read_frame_rows(column: Any) -> list[Any] | None:
-    """Return the rows of an Arrow or polars column, with dicts for structs; None for others."""
+    """Return the rows of an Arrow or polars column, with structs as dicts; otherwise None."""
     rows: list[Any] | None = None
     is_polars = hasattr(column, "to_list") and hasattr(column, "to_arrow")
     if isinstance(column, pa.Array | pa.ChunkedArray):
@@ -217,20 +217,20 @@ def _check_key(key: Any, name: str) -> str:
 
 
 def _scalar_to_json(value: Any, kind: Kind, name: str) -> str | bool | int | float | None:
-    """Convert one value to a JSON value; numbers of any width become Python's own."""
+    """Convert a scalar to a JSON value; numbers of any numpy type become Python numbers."""
     if isinstance(value, np.generic):
         value = float(value) if isinstance(value, np.floating) else value.item()
     if value is None or isinstance(value, str | int | float):
         return value
     if isinstance(value, Decimal):
-        return float(value)  # the nearest float, as in the engine's cast of DECIMAL to DOUBLE
+        return float(value)  # Like the engine's cast to DOUBLE, this rounds to the nearest float.
     if _is_missing(value):
         return None
     raise _make_type_error(value, kind, name)
 
 
 def _is_missing(value: Any) -> bool:
-    """Return whether a value is None, NaN or pandas' NA, which is not comparable."""
+    """Return whether a value is None, NaN or pandas.NA, which cannot be compared."""
     if value is None or type(value).__name__ == "NAType":
         return True
     return isinstance(value, float | np.floating) and bool(value != value)
@@ -244,14 +244,14 @@ def _make_type_error(row: Any, kind: Kind, name: str) -> InputTypeError:
 
 
 def make_column(cells: Sequence[Any]) -> Array:
-    """Convert Python values to a column (n,): numbers and dates of a numpy dtype, others objects.
+    """Convert Python values to a column (n,), of objects unless all are numbers or dates.
 
     `np.asarray` alone would turn ["a", 1] and ["a", nan] into strings.
     """
     if len(cells) and not isinstance(cells[0], str):
         try:
             array = np.asarray(cells)
-        except ValueError:  # lists of different lengths
+        except ValueError:  # The lists have different lengths.
             array = np.empty(0, object)
         if array.ndim == 1 and array.dtype.kind in "biufmM":
             return array
@@ -259,7 +259,7 @@ def make_column(cells: Sequence[Any]) -> Array:
 
 
 def convert_numbers(cells: Array) -> Array | None:
-    """Convert (n,) objects to float64, NaN if missing; return None if one is not a number."""
+    """Convert (n,) objects to float64, with NaN for missing cells; None if any is not a number."""
     numbers = np.empty(len(cells), np.float64)
     for i, cell in enumerate(cells):
         if cell is None or type(cell).__name__ == "NAType":
@@ -272,7 +272,7 @@ def convert_numbers(cells: Array) -> Array | None:
 
 
 def find_records(X: Any) -> list[Mapping[str, Any]] | None:
-    """Return the rows of `X` if they are dicts; a single dict of scalars is one row."""
+    """Return the rows of `X` if they are dicts, otherwise None; a dict of scalars is one row."""
     if isinstance(X, Mapping):
         return [X] if any(_is_scalar(value) for value in X.values()) else None
     is_sequence = isinstance(X, list | tuple) or getattr(X, "ndim", None) == 1  # array or Series
@@ -287,7 +287,7 @@ def find_records(X: Any) -> list[Mapping[str, Any]] | None:
 def convert_records(
     rows: Sequence[Mapping[str, Any]], features: tuple[Feature, ...], blanks: bool = False
 ) -> dict[str, Array]:
-    """Convert rows that are dicts to columns by feature; an absent key is a missing value."""
+    """Convert dicts to columns by feature name; a missing key becomes a missing value."""
     keys = list(dict.fromkeys(key for row in rows for key in row))
     indices = find_columns(features, [str(key) for key in keys], blanks)
     return {name: make_column([row.get(keys[k]) for row in rows]) for name, k in indices.items()}
@@ -296,10 +296,10 @@ def convert_records(
 def convert_dicts(
     rows: Sequence[Mapping[str, Any]], features: tuple[Feature, ...], separator: str
 ) -> dict[str, Array]:
-    """Convert dicts to columns by feature, as scikit-learn's DictVectorizer reads them.
+    """Convert dicts to columns by feature name, in the way of scikit-learn's DictVectorizer.
 
-    A numeric feature is 0 if it is absent or a string. A string feature is None, which matches no
-    column of the vectorizer, if it is absent or a number.
+    If a numeric feature is absent or a string, its value is 0. If a string feature is absent or a
+    number, its value is None, which matches no column of the vectorizer.
     """
     columns: dict[str, Array] = {}
     for feature in (f for f in features if f.kind != "any"):
@@ -318,13 +318,13 @@ def convert_dicts(
 
 
 def convert_rows(rows: Sequence[Any], features: tuple[Feature, ...]) -> Array | Mapping[str, Array]:
-    """Convert rows that are lists to a matrix of numbers, (n, k) or (n,), or columns by feature.
+    """Convert lists of values to a numeric matrix, (n, k) or (n,), or to columns by feature name.
 
     A row may be a single value if the model has one column.
     """
     try:
         matrix = np.asarray(rows)
-    except ValueError:  # rows of different lengths, or with lists in them
+    except ValueError:  # Rows have different lengths or contain lists.
         matrix = np.empty(0, object)
     if matrix.size and matrix.dtype.kind in "biuf":
         return matrix

@@ -43,8 +43,8 @@ class ScorerOptions(TypedDict, total=False):
 
     Attributes:
         backend: "auto", "native", "reference", "torch" or "onnxruntime".
-        strategy: how trees are evaluated: "auto", or what the backend has: "traverse", "cursor",
-            "descent" or "lockstep"; "gemm", "tt" or "ptt", and "fused" on a GPU.
+        strategy: how trees are evaluated: "auto", or a strategy that the backend supports, such as
+            "traverse", "cursor", "descent", "lockstep", "gemm", "tt", "ptt", or "fused" on a GPU.
         device: "auto", "cpu" or "cuda".
         threads: the number of threads; all cores by default.
     """
@@ -67,15 +67,15 @@ _OUTPUT_OF_METHOD = {
 
 
 class Scorer:
-    """A compiled model. Thread-safe and picklable.
+    """A compiled model, which is thread-safe and picklable.
 
-    Each method accepts rows as a numpy array, a sparse matrix of scipy or a list of lists (columns
-    in training order); as a pandas, polars (lazy too), dask or Spark frame, an Arrow table, a
-    relation of DuckDB, a mapping of columns or a list of dicts (columns by name,
-    case-insensitively); or as a single column if the model has one. Options of a method override
-    those of `compile`. As in the source library, a method raises AttributeError if the model lacks
-    its output; the error lists the outputs that the model has. Errors about the rows are
-    `ScoringError`s.
+    Each method accepts rows as a numpy array, a scipy sparse matrix or a list of lists, with
+    columns in training order; as a pandas, polars (also lazy), dask or Spark frame, an Arrow table,
+    a DuckDB relation, a mapping of columns or a list of dicts, with columns matched by name in any
+    case; or as a single column if the model has only one. The options of a method override those
+    of `compile`. As in the source library, a method raises AttributeError if the model does not
+    compute its output; the message lists the outputs of the model. Errors in the rows raise
+    `ScoringError`.
 
     Attributes:
         program: the imported model.
@@ -115,7 +115,7 @@ class Scorer:
         return f"Scorer({', '.join(shown)})"
 
     def __dir__(self) -> list[str]:
-        """List the attributes that work for this model: a regressor has no `predict_proba`."""
+        """List the attributes that this model supports; a regressor has no `predict_proba`."""
         outputs = self.program.outputs
         missing = {name for name, output in _OUTPUT_OF_METHOD.items() if output not in outputs}
         if not self.program.labels:
@@ -135,7 +135,7 @@ class Scorer:
 
     @property
     def classes_(self) -> Array | list[Array]:
-        """The class labels, (K,), in the model's order; a list of such arrays for several targets.
+        """The class labels (K,) in the model's order; for several targets, one array per target.
 
         Raises:
             AttributeError: the model is not a classifier.
@@ -146,7 +146,7 @@ class Scorer:
         return classes[0] if len(classes) == 1 else classes
 
     def predict(self, X: Rows, **options: Unpack[ScorerOptions]) -> Array:
-        """Return labels in their own dtype, or regression values as float64.
+        """Predict labels, in the dtype of `classes_`, or regression values as float64.
 
         Returns:
             (n,), or (n, targets) for several targets.
@@ -158,7 +158,7 @@ class Scorer:
         return labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
 
     def predict_proba(self, X: Rows, **options: Unpack[ScorerOptions]) -> Array | list[Array]:
-        """Return class probabilities (n, K), in the order of `classes_`.
+        """Return the class probabilities (n, K), in the order of `classes_`.
 
         For several targets, the result has the form of the source library: a list with (n, K) for
         each target, or (n, targets) with the probability of each target's second class.
@@ -170,7 +170,7 @@ class Scorer:
         return np.split(result, np.cumsum(sizes)[:-1], axis=1)
 
     def decision_function(self, X: Rows, **options: Unpack[ScorerOptions]) -> Array:
-        """Return margins: (n,) for two classes or a single score, otherwise (n, K)."""
+        """Return the margins: (n,) for two classes or a single score, otherwise (n, K)."""
         result = self._score("score", X, options)
         return result[:, 0] if result.shape[1] == 1 else result
 
@@ -179,7 +179,7 @@ class Scorer:
         return self._score("samples", X, options)[:, 0]
 
     def transform(self, X: Rows, **options: Unpack[ScorerOptions]) -> Array:
-        """Return the transformed columns, (n, k) float64; filled strings are objects.
+        """Return the transformed columns, (n, k) float64, or objects if imputed strings remain.
 
         The result is (n,) where the source library returns that: for the int64 codes of a
         LabelEncoder and the predictions of an IsotonicRegression.
@@ -192,19 +192,19 @@ class Scorer:
     def evaluate(
         self, X: Rows, y: Rows, *, sample_weight: Rows = None
     ) -> Evaluation | list[Evaluation]:
-        """Measure the model on rows with labels, as `ml_evaluate` does in SQL.
+        """Compute the metrics of the model on labeled rows, as `ml_evaluate` does in SQL.
 
         Args:
-            X: n rows, as `predict` takes them.
-            y: (n,) labels, or (n, targets); rows whose label is None or NaN are left out.
+            X: n rows, in any form that `predict` accepts.
+            y: (n,) labels, or (n, targets); rows whose label is None or NaN are skipped.
             sample_weight: (n,) weights of the rows.
 
         Returns:
-            Name of a metric -> its value, None if the rows do not define it; a list of such
-            mappings for several targets.
+            Metric name -> value, or None if the metric is undefined for these rows. For several
+            targets, a list with one such mapping per target.
 
         Raises:
-            ConfigError: a label that is not a class of the model, or no label at all.
+            ConfigError: a label is not a class of the model, or all labels are missing.
         """
         return evaluate(self, X, y, sample_weight)
 
@@ -219,24 +219,24 @@ class Scorer:
     ) -> Contributions:
         """Return the contribution of each column to the score of each row, as Shapley values.
 
-        Without a background, trees have path-dependent values (Lundberg et al., "From local
-        explanations to global understanding with explainable AI for trees", 2020), and linear
-        models weight times value. The second of two classes is explained, or the predicted one of
-        several. `Session.explain` is different: it returns the plan of a query.
+        If no background is passed, tree models get path-dependent values (Lundberg et al., "From
+        local explanations to global understanding with explainable AI for trees", 2020), and linear
+        models get weight times value. With two classes the second one is explained, with more
+        classes the predicted one. `Session.explain` is different: it returns the plan of a query.
 
         Args:
-            X: n rows, as for `predict`.
-            label: the class to explain instead.
-            background: 1 to 1,000 rows, as X; each row is compared with their mean. The values are
-                estimates then, unless the model is a sum of terms of single columns.
-            permutations: pairs of random orders of the columns that an estimate tries for each
-                background row, up to 1,000; four times as many halve its error.
-            options: as for `predict`.
+            X: n rows, in any form that `predict` accepts.
+            label: the class to explain instead of the default.
+            background: 1 to 1,000 rows in the form of `X`, with whose mean score each row is
+                compared. The values are then estimates, unless the model is additive.
+            permutations: pairs of random column orders to try for each background row, up to
+                1,000; four times as many pairs halve the error of the estimates.
+            options: the same options as for `predict`.
 
         Raises:
             UnsupportedModelError: the model needs a background, or cannot be explained.
-            ConfigError: a label that is not a class of the model, no background rows, or
-                permutations without a background.
+            ConfigError: `label` is not a class of the model, `background` has no rows, or
+                `permutations` is set without a background.
         """
         if permutations is not None and background is None:
             message = "permutations needs a background, because only then are values estimated"
@@ -269,7 +269,7 @@ class Scorer:
         return self._tree_explainer
 
     def to_onnx(self) -> bytes:
-        """Return the model as an ONNX file: one input (N, 1) per column, outputs by name.
+        """Export the model as the bytes of an ONNX file, with one input (N, 1) per column.
 
         Raises:
             BackendError: ONNX has no equivalent of an operator of the model; the message names it.
@@ -286,19 +286,20 @@ class Scorer:
         form: str | None = None,
         name: str = "model",
     ) -> str:
-        """Return the model as SQL of a database in which sqlml does not run.
+        """Return SQL that computes the model in another database, without sqlml.
 
         Args:
             dialect: "postgres", "sqlite", "snowflake", ...; docs/databases.md lists them all.
-            table: the table to score; a sequence names a schema before the table.
-            columns: columns of the table to return beside the predictions; by default those that
-                the model reads.
-            form: "select", "view" or "function"; by default a query, or functions without a table.
+            table: the table to score; a sequence contains the schema before the table.
+            columns: table columns to return with the predictions; by default, the columns that the
+                model reads.
+            form: "select", "view" or "function"; by default a query if `table` is given, otherwise
+                functions.
             name: the name of the functions; a view is named `name` with the suffix "_scores".
 
         Raises:
-            BackendError: that database's SQL cannot express the model; the message says why.
-            ConfigError: an unknown database or form, or no table.
+            BackendError: the SQL of that database cannot express the model; the message says why.
+            ConfigError: the database or form is unknown, or the form needs a table.
         """
         table_names = (table,) if isinstance(table, str) else table
         tuples = [None if value is None else tuple(value) for value in (table_names, columns)]
@@ -310,7 +311,7 @@ class Scorer:
         return self._run(output, X, options) if result is None else result
 
     def _run(self, output: str, X: Rows, options: Mapping[str, Any]) -> Array:
-        """Score rows of any type: read them into a `Table`, and score parts of it in threads."""
+        """Read rows of any type into a `Table`, and score parts of it in parallel threads."""
         if output not in self.program.outputs:
             outputs = ", ".join(self.program.outputs)
             reason = explain_missing_output(output, self.program)
@@ -337,12 +338,12 @@ class Scorer:
         return np.concatenate(list(map_parts(score_part, slices)))
 
     def _run_texts(self, output: str, table: Table) -> Array:
-        """Compute an output of strings, (n, k) objects, with numpy: no backend is faster."""
+        """Compute a string output (n, k), an object array, with numpy; no backend is faster."""
         program = select_outputs(self.program, [output])
         return reference.run(program, {n: table.objects(n) for n in program.inputs})[output]
 
     def _score_few(self, output: str, x: Rows, options: Mapping[str, Any]) -> Array | None:
-        """Score a matrix or a few strings on a fast path; None if only `_run` can score `x`."""
+        """Score a matrix or a few strings on a fast path; return None if `x` fits none of them."""
         if options:
             return None
         if type(x) is not np.ndarray or x.dtype == object:
@@ -411,27 +412,26 @@ def compile(
     allow_pickle: bool = False,
     **options: Unpack[ScorerOptions],
 ) -> Scorer:
-    """Compile a fitted object or a model file to a Scorer, which no longer needs its library.
+    """Compile a fitted object or a model file to a Scorer that no longer needs the source library.
 
     Args:
-        model: a fitted estimator or pipeline of scikit-learn, a booster of XGBoost, LightGBM or
-            CatBoost, an ONNX ModelProto, a torch module or exported program, or a Program; or the
-            path of a file or folder that CREATE MODEL accepts. docs/operators.md lists the
-            supported objects.
-        inputs: names of the columns in training order (or name -> SQL type), if the object was
-            fitted without names; a matrix needs none.
-        allow_pickle: read a file that is a pickle, which executes code.
+        model: a fitted scikit-learn estimator or pipeline, an XGBoost, LightGBM or CatBoost model,
+            an ONNX ModelProto, a torch module or exported program, or a Program; or the path of a
+            file or folder that CREATE MODEL accepts. docs/operators.md lists the supported objects.
+        inputs: the column names in training order, or name -> SQL type, if the object was fitted
+            without names. To score matrices, no names are needed.
+        allow_pickle: whether to read pickle files, which can execute code.
         options: `backend`, `strategy` for trees, `device` and `threads`; see `ScorerOptions`.
 
     Raises:
-        UnsupportedModelError: sqlml does not support an estimator or parameter, which it names.
-        ConfigError: no such option, backend, strategy or device; or `inputs` does not fit.
+        UnsupportedModelError: sqlml does not support an estimator or parameter of the model.
+        ConfigError: an option, backend, strategy or device is unknown, or `inputs` does not fit.
         MissingDependencyError: the backend's library is not installed.
-        ArtifactError: there is no such file, or it is damaged.
-        UntrustedArtifactError: the file is a pickle.
+        ArtifactError: the file is missing or damaged.
+        UntrustedArtifactError: the file is a pickle, and `allow_pickle` is not set.
 
-    A backend that cannot run this model raises BackendError: here if its trees are too large for
-    the strategy, otherwise with the first batch.
+    If the backend cannot run this model, BackendError is raised: by `compile` if the trees are too
+    large for the strategy, otherwise when the first batch is scored.
 
     >>> import numpy as np
     >>> from sklearn.linear_model import LogisticRegression
@@ -451,7 +451,7 @@ def compile(
             imported = import_model(model, inputs)
         scorer = Scorer(imported.program, imported.features, checked, imported.gaps)
     if checked:
-        choose_way(scorer.program, checked)  # reports an unknown name before the first batch
+        choose_way(scorer.program, checked)  # Report an unknown name before the first batch.
     return scorer
 
 
@@ -467,7 +467,7 @@ def _check_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _abbreviate(value: Any) -> str:
-    """Return the repr of a value, in which a long list is abbreviated.
+    """Return the repr of `value`, abbreviated if it is a long list.
 
     >>> _abbreviate(list(range(30)))
     '[0, 1, 2, 3, 4, 5, 6, 7, ... (30)]'

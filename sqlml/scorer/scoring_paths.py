@@ -38,11 +38,11 @@ MAX_FEW_ROWS = 16  # For `FewTextsScorer`; more rows are faster with a table.
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompiledOutput:
-    """One compiled output of a model: the encoders of string columns, and the `core` after them.
+    """One compiled output of a model: encoders for string columns, and a numeric `core`.
 
-    Category codes are looked up in Arrow columns (`look_up`: name of the codes -> feature and
-    encoder) or computed by `encode`. `dtype` is the dtype of the packed matrix that `core` reads,
-    and `row_ns` the estimated time per row in nanoseconds.
+    Category codes are looked up in Arrow columns or computed by `encode`; `look_up` maps the name
+    of the codes to a feature and its encoder. `core` reads a packed matrix of `dtype`. `row_ns` is
+    the estimated time per row in nanoseconds.
     """
 
     output: str
@@ -55,11 +55,11 @@ class CompiledOutput:
     row_ns: float
 
     def score(self, table: Table) -> Array:
-        """Compute the output for the rows of a table, (n, k)."""
+        """Compute the output (n, k) for the n rows of a table."""
         try:
             with no_wait():
                 return self._score(table)
-        except NotReady:  # this kernel has no slower alternative, so wait for it
+        except NotReady:  # This kernel has no slower alternative, so wait for it.
             return self._score(table)
 
     def _score(self, table: Table) -> Array:
@@ -82,13 +82,13 @@ class CompiledOutput:
 def compile_output(
     program: Program, output: str, layout: Layout, options: Mapping[str, Any]
 ) -> CompiledOutput:
-    """Compile an output, split into string encoders and the rest, and estimate its time per row."""
+    """Compile the string encoders and the numeric core of an output, and estimate its row time."""
     split = prepare_output(program, output, None, layout).split
-    choice = choose_way(split.core, options, batch=ROWS)  # a caller's rows arrive all at once
+    choice = choose_way(split.core, options, batch=ROWS)  # All rows arrive at once.
     encoders = split.encoders
     look_up = None if encoders is None else make_arrow_encoders(encoders)
     row_ns = 50.0
-    if choice.estimates:  # which include the time that an engine needs to pass a row on
+    if choice.estimates:  # Estimates include the time that an engine needs to pass a row on.
         passing_ns = len(split.columns) * current_costs()["udf.number"]
         row_ns = max(1.0, choice.estimates[0].seconds / ROWS * 1e9 - passing_ns)
     return CompiledOutput(
@@ -104,7 +104,7 @@ def compile_output(
 
 
 def decode_labels(class_numbers: Array, labels: Sequence[Array]) -> Array:
-    """Decode (n, targets) class numbers to labels, as objects if the targets differ in dtype."""
+    """Decode class numbers (n, targets) to labels; if target dtypes differ, labels are objects."""
     columns = []
     for column, classes in zip(class_numbers.T, labels, strict=True):
         if column.size and not (column.min() >= 0 and column.max() < len(classes)):
@@ -116,7 +116,7 @@ def decode_labels(class_numbers: Array, labels: Sequence[Array]) -> Array:
 
 
 def split_rows(rows: int, threads: int, row_ns: float) -> list[slice]:
-    """Split a batch of rows into equal parts for threads; a row takes `row_ns` nanoseconds.
+    """Split a batch into equal parts for threads, if a row takes about `row_ns` nanoseconds.
 
     >>> split_rows(10_000, 2, row_ns=500.0)
     [slice(0, 5120, None), slice(5120, 10000, None)]
@@ -131,10 +131,10 @@ def split_rows(rows: int, threads: int, row_ns: float) -> list[slice]:
 
 
 class MatrixScorer:
-    """Scores matrices (n, `width`) of dtype `filler.input` without copying them. Thread-safe.
+    """A thread-safe scorer of matrices (n, `width`) of dtype `filler.input`, which are not copied.
 
-    If `labels` holds the classes of the target, (K,), class numbers are decoded to them. `threads`
-    defaults to all cores, and a row takes about `row_ns` nanoseconds.
+    If `labels` holds the classes (K,) of the target, class numbers are decoded to these labels.
+    `threads` defaults to all cores, and a row takes about `row_ns` nanoseconds.
     """
 
     __slots__ = ("_dtype", "_fill", "_labels", "_results", "_row_ns", "_threads", "width")
@@ -163,7 +163,7 @@ class MatrixScorer:
         labels: Sequence[Array],
         threads: int | None,
     ) -> MatrixScorer | None:
-        """Return a scorer of matrices; None if the model reads strings or lacks such a kernel."""
+        """Make a scorer; return None if the model reads strings or no kernel scores matrices."""
         split = compiled.split
         if split.encoders is not None or split.texts or not split.columns:
             return None
@@ -172,13 +172,13 @@ class MatrixScorer:
         filler = find_filler(compiled.core, compiled.output, columns, len(features))
         if filler is None:
             return None
-        if labels:  # each class number that the kernel writes must be the index of a label
+        if labels:  # Each class number that the kernel writes must be the index of a label.
             if len(labels) > 1 or filler.below is None or filler.below > len(labels[0]):
                 return None
         return cls(filler, len(features), threads, compiled.row_ns, labels)
 
     def score(self, x: Array) -> Array | None:
-        """Return the output (n, k), or labels (n,); None if the model rejects a row."""
+        """Return the output (n, k), or labels (n,); return None if the model rejects a row."""
         rows, labels = x.shape[0], self._labels
         row_slices = split_rows(rows, self._threads, self._row_ns) if rows > BLOCK_ROWS else ()
         if len(row_slices) < 2:
@@ -191,7 +191,7 @@ class MatrixScorer:
         output = np.empty(shape, self._dtype if labels is None else labels.dtype)
 
         def score_part(rows: slice) -> int:
-            """Score some rows; return the index of the first rejected row, or -1."""
+            """Score a slice of rows; return the index of the first rejected row, or -1."""
             block, out_block = x[rows], output[rows]
             if labels is None:
                 with no_wait():
@@ -213,12 +213,12 @@ def get_thread_pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="sqlml")
 
 
-if hasattr(os, "register_at_fork"):  # a forked child has none of its parent's threads
+if hasattr(os, "register_at_fork"):  # A forked child has none of its parent's threads.
     os.register_at_fork(after_in_child=get_thread_pool.cache_clear)
 
 
 class FewTextsScorer:
-    """Scores a few rows of a model that reads only string columns. Thread-safe.
+    """A thread-safe fast path that scores a few rows of a model with only string columns.
 
     `filler` is a result of `Compiled.text_filler`, and `follower` calls it for a few rows.
     `columns` are the indices of the string columns among the `features`.
@@ -238,7 +238,7 @@ class FewTextsScorer:
 
     @classmethod
     def of(cls, compiled: CompiledOutput, features: Sequence[Feature]) -> FewTextsScorer | None:
-        """Return a scorer of few rows; None if the model reads numbers or lacks such a kernel."""
+        """Make a scorer; return None if the model reads numbers or no kernel scores strings."""
         split = compiled.split
         if split.encoders is not None or split.columns or not split.texts:
             return None
@@ -252,7 +252,7 @@ class FewTextsScorer:
         return cls(filler, follower, features, [index_by_name[name] for name in split.texts])
 
     def score(self, x: Any) -> Array | None:
-        """Return the output (n, k); None if `x` has too many rows or a value is not a string."""
+        """Return the output (n, k), or None if `x` has too many rows or a value is no string."""
         columns = self._read_texts(x)
         if columns is None:
             return None
@@ -261,7 +261,7 @@ class FewTextsScorer:
             return None
         try:
             encoded_texts = [str.encode(text) for column in columns for text in column]
-        except (TypeError, UnicodeEncodeError):  # a value is not a string, or not valid Unicode
+        except (TypeError, UnicodeEncodeError):  # A value is not a string, or not valid Unicode.
             return None
         text_bytes = np.frombuffer(b"".join(encoded_texts), np.uint8)
         address = text_bytes.__array_interface__["data"][0]
@@ -277,7 +277,7 @@ class FewTextsScorer:
         return result if scored_rows == rows else None
 
     def _read_texts(self, x: Any) -> list[list[Any]] | None:
-        """Return the strings by column; None if this fast path does not read the type of `x`."""
+        """Return one list of strings per column, or None if `x` has an unsupported type."""
         cls = type(x)
         if cls is np.ndarray:
             if x.ndim == 2 and x.dtype == object and x.shape[1] == len(self._features):
@@ -290,6 +290,6 @@ class FewTextsScorer:
             try:
                 if len(x) == 1 and labels.is_unique:
                     return [[x.iat[0, labels.get_loc(name)]] for name in self._names]
-            except (KeyError, TypeError):  # spelled differently, or labels that are not names
+            except (KeyError, TypeError):  # Names are spelled differently, or are not strings.
                 pass
         return None

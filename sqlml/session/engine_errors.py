@@ -29,8 +29,8 @@ _EXCERPT = re.compile(r"\n\nLINE (\d+): (.*)\n( *)\^[~^]*", re.DOTALL)
 class UserCall(interruption_stops):
     """A context manager around a user's call of a Session method.
 
-    The engine sees the user's frame, Ctrl-C stops the engine's threads, and errors have sqlml's
-    types and show their position in the user's text.
+    In its block, the engine sees the variables of the user's frame, Ctrl-C stops the engine's
+    threads, and errors have sqlml's types and show their position in the user's SQL.
     """
 
     def __init__(self, engine: DuckDBEngine, query: Any = None) -> None:
@@ -66,7 +66,7 @@ class UserCall(interruption_stops):
             raise relocated from error.__cause__
 
     def _relocate(self, error: SqlmlError) -> SqlmlError | None:
-        """Show an error of one statement at its position in the whole query."""
+        """Return a copy of `error`, located in the whole query instead of in one statement."""
         if error.offset is None or not error.sql or not isinstance(self._query, str):
             return None
         offset = self._query.find(error.sql, self._statement_begin)
@@ -75,10 +75,10 @@ class UserCall(interruption_stops):
 
 
 class user_errors(interruption_stops):
-    """A context manager that replaces the engine's errors by those of `translate_error`.
+    """A context manager that translates the engine's errors with `translate_error`.
 
-    A Ctrl-C calls `stop`, the `interrupt` of the connection, which stops all of the engine's
-    threads; with None, it stops this thread only.
+    A Ctrl-C calls `stop`, the `interrupt` method of the connection, which stops all threads of the
+    engine. If `stop` is None, only the current thread is stopped.
     """
 
     __slots__ = ("_engine", "_texts")
@@ -104,10 +104,10 @@ def translate_error(
 ) -> BaseException:
     """Return the error to raise instead of `error`, which may be `error` itself.
 
-    If a batch function raised the error, its own exception replaces the engine's report of it. If a
-    call in `texts`, the user's SQL, was meant for sqlml, a hint is added. A Ctrl-C (`stopped`) is
-    checked first, since `except Exception` would treat it as an error of the query. `engine` is
-    None for the results of a relation.
+    If a batch function raised an exception, it replaces the error in which the engine reports it.
+    If a call in `texts`, the user's SQL, was meant for sqlml, a hint is added. A Ctrl-C (`stopped`)
+    is checked first, since `except Exception` would treat it as an error in the query. For results
+    of a relation, `engine` is None.
     """
     was_interrupted = is_interrupt if engine is None else engine.is_interrupt
     if was_interrupted(error, stopped):
@@ -128,7 +128,7 @@ def translate_error(
 
 
 class reworded_errors:
-    """A context manager that moves errors about a rewritten query to the user's query."""
+    """A context manager that makes errors about rewritten SQL point to the SQL the user wrote."""
 
     __slots__ = ("_rewritten", "_written")
 
@@ -145,9 +145,9 @@ class reworded_errors:
 
 
 def relocate_error(error: duckdb.Error, rewritten: str, written: str) -> duckdb.Error:
-    """Move the excerpt in an error about `rewritten` SQL to the user's `written` SQL.
+    """Return an error about `rewritten` SQL with an excerpt of the user's `written` SQL instead.
 
-    The error is returned unchanged if its position in `written` cannot be found.
+    If its position in `written` cannot be found, the error is returned unchanged.
     """
     text = str(error)
     match = _EXCERPT.search(text)
@@ -160,7 +160,7 @@ def relocate_error(error: duckdb.Error, rewritten: str, written: str) -> duckdb.
 
 
 def _find_offset(sql: str, line: str, excerpt_text: str, blanks: str) -> int | None:
-    """Return the offset in `sql` of the caret below the engine's excerpt; None if it is ambiguous.
+    """Return the offset in `sql` to which the engine's caret points; None if it is ambiguous.
 
     `line` is the line number in the excerpt, and `blanks` are the blanks before the caret.
     """

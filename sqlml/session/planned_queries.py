@@ -27,7 +27,7 @@ from sqlml.udfs.metering import meter_functions
 
 
 class Queries(PlanCache):
-    """Plans, rewrites and explains the queries of one connection."""
+    """A cache of plans that also rewrites and explains the queries of one connection."""
 
     def __init__(
         self, engine: DuckDBEngine, functions: Functions, lookup: Lookup, host: RowHost
@@ -49,7 +49,7 @@ class Queries(PlanCache):
         self._last_estimated: tuple[Plan | None, Plan | None] = None, None  # plan, with estimates
 
     def plan_with_rows(self, sql: str, parameters: Any) -> Plan | None:
-        """Plan one statement, with the engine's estimate of the row count of each call."""
+        """Plan one statement, and add the engine's estimate of the row count of each model call."""
         plan = self.plan(sql, parameters)
         if plan is None:
             return None
@@ -60,10 +60,10 @@ class Queries(PlanCache):
         return estimated
 
     def rewrite(self, sql: str, parameters: Any, runs: bool = False) -> tuple[str, Any]:
-        """Return a statement rewritten for the engine, and the parameters that it still needs.
+        """Rewrite a statement for the engine; return it with the parameters that it still needs.
 
-        The functions that the rewritten SQL calls are registered. Set `runs` if the SQL is run at
-        once: then the models are the current ones, even if an open result still sees older ones.
+        The functions that the rewritten SQL calls are registered. If `runs` is set, the SQL is run
+        at once, and calls the current models even if an open result still sees older models.
         """
         make_plan = self._plan_current if runs else self.plan
         plan = make_plan(sql, parameters)
@@ -73,14 +73,14 @@ class Queries(PlanCache):
             except UnknownModelError:
                 previous_plan, plan = plan, make_plan(sql, parameters)
                 if plan is not None and plan.functions.keys() == previous_plan.functions.keys():
-                    raise  # otherwise another connection replaced the model after planning
+                    raise  # Otherwise, another connection replaced the model after planning.
         return sql, parameters
 
     def runnable(self, sql: str) -> str:
         return self.rewrite(sql, None)[0]
 
     def _plan_current(self, sql: str, parameters: Any) -> Plan | None:
-        """Plan with the current models, even if an open result still sees older ones."""
+        """Plan `sql` with the current models, even if an open result still sees older models."""
         try:
             plan = self.plan(sql, parameters)
             if plan is None or not self._engine.release_open_result():
@@ -91,7 +91,7 @@ class Queries(PlanCache):
         return self.plan(sql, parameters)
 
     def explain(self, query: str, parameters: Any, analyze: bool) -> list[tuple[str, str]]:
-        """Return the rows of EXPLAIN: the model plan, then the engine's own plan."""
+        """Return the rows of EXPLAIN: first the model plan, and then the plan of the engine."""
         plan = self.plan(query, parameters)
         if plan is None:
             if len(self._engine.native.extract_statements(query)) > 1:
@@ -114,7 +114,7 @@ class Queries(PlanCache):
         return plan
 
     def _run_measured(self, plan: Plan, parameters: Any) -> tuple[Plan, list[tuple[str, str]]]:
-        """Run the plan once. Return the plan with measurements, and the rows of EXPLAIN ANALYZE."""
+        """Run a plan once; return it with measurements, and the rows of EXPLAIN ANALYZE."""
         called_specs = {name: spec for name, spec in plan.specs.items() if f"{name}(" in plan.sql}
         factories = {
             name: partial(
@@ -141,7 +141,7 @@ class Queries(PlanCache):
 
 
 def select_parameters(plan: Plan, parameters: Any) -> Any:
-    """Return the parameters that the rewritten statement still has."""
+    """Return those of `parameters` that the plan's rewritten statement still uses."""
     if isinstance(parameters, Mapping):
         dropped_names = plan.dropped_names
         return {k: v for k, v in parameters.items() if fold(str(k)) not in dropped_names} or None

@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 class Functions:
-    """The functions of sqlml that one connection sees."""
+    """Registers and renames the engine functions of sqlml for one connection."""
 
     def __init__(self, engine: DuckDBEngine, catalog: Catalog, host: Host) -> None:
         self._engine = engine
@@ -53,14 +53,14 @@ class Functions:
         return self.rename_calls(plan.sql, names)
 
     def rename_calls(self, sql: str, names: Mapping[str, str]) -> str:
-        """Rename called functions as `names` says, and register the `refused_text` helpers."""
+        """Rename calls in `sql` by `names`, old -> new, and register its `refused_text` helpers."""
         for name, new_name in {**names, **self._register_refused_texts(sql)}.items():
             if new_name != name:
                 sql = sql.replace(f"{name}(", f"{new_name}(")
         return sql
 
     def find_program(self, digest: str) -> Program:
-        """Return the Program from the first database that has an undamaged copy."""
+        """Return the Program with this hash from the first database that has an undamaged copy."""
         failures: list[SqlmlError] = []
         for database in chain([None], self._ours.list_catalogs()):
             try:
@@ -70,9 +70,9 @@ class Functions:
         raise next((f for f in failures if not isinstance(f, UnknownModelError)), failures[-1])
 
     def retry(self, function: Callable[[], T], statement: Any = None) -> T:
-        """Run `function` and return its result, registering sqlml functions that the engine misses.
+        """Run `function` and return its result, registering sqlml functions that the engine lacks.
 
-        A view may call such functions; `function` runs again once they are registered. `statement`
+        If a view calls such functions, they are registered, and `function` runs again. `statement`
         is the SQL that `function` runs, which may import a database.
         """
         registered: set[str] = set()
@@ -84,7 +84,7 @@ class Functions:
                 names = {spec.name} if spec is not None else find_refused_text_names(str(error))
                 text = statement if isinstance(statement, str) else ""
                 if names <= registered or has_several_statements(text):
-                    raise  # earlier statements have run, and would run again
+                    raise  # Earlier statements have run, and would run again.
                 registered |= names
                 if spec is None:
                     self._register_refused_texts(str(error))
@@ -94,14 +94,14 @@ class Functions:
                 self._engine.register(spec, program or self.find_program(spec.program_hash))
 
     def register_stored(self) -> object:
-        """Register all functions that views and macros call; return the databases and views."""
+        """Register all functions that views and macros call; return all databases and views."""
         texts = self._ours.list_definitions()
         self._register_called_in(texts)
         self.register_for_macros()
         return self._ours.list_databases(), texts
 
     def register_for_macros(self) -> None:
-        """Register the functions that our macros call, for connections without a session."""
+        """Register the functions that scoring macros call, for connections without a session."""
         self._register(self._ours.list_macro_functions())
 
     def register_for_calls(self, calls: Sequence[ModelCall]) -> None:
@@ -122,14 +122,14 @@ class Functions:
             remaining_text = text
             while (spec := parse_function_name(remaining_text)) is not None:
                 remaining_text = remaining_text[remaining_text.index(spec.name) + len(spec.name) :]
-                with suppress(SqlmlError):  # its model is gone: reading the view reports that
+                with suppress(SqlmlError):  # If the model is gone, reading the view reports it.
                     program = self.find_program(spec.program_hash)
                     self._engine.make_callable(make_engine_function(spec, program, on_use=True))
 
     def _register_refused_texts(self, sql: str) -> dict[str, str]:
         """Register the functions that `sql` calls to report a string that a model rejects.
 
-        Return the name of each function -> the name under which it was registered.
+        Return a map from each function's name in `sql` to the name under which it was registered.
         """
         return {
             f.name: self._engine.find_registered(f.name) or self._engine.make_callable(f)
@@ -138,12 +138,12 @@ class Functions:
 
 
 class Arrivals:
-    """Watches for views that call models and arrive with ATTACH or IMPORT, on one connection.
+    """A watcher for views that call models and are added by ATTACH or IMPORT on one connection.
 
-    Their functions must be registered before anybody reads them. New views are inspected on a
-    separate connection, so that no open result is closed, and profile, log and memory limit stay as
-    they were. A transaction hides its changes from other connections until it ends. In that case
-    `unseen` is true, and the user's connection itself is inspected before the next statement.
+    The functions of such views must be registered before anyone reads the views. New views are
+    inspected on a separate connection, so that no open result is closed, and profile, log and
+    memory limit do not change. But a transaction hides its changes from other connections until it
+    ends. Then `unseen` is true, and the user's connection is inspected before the next statement.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class Arrivals:
         self.unseen = self._inspect() == known_views
 
     def register_unseen(self) -> None:
-        """Register the functions of views that arrived in the user's transaction."""
+        """Register the functions of views that the user's own transaction has added."""
         if self.unseen:
             self.unseen = False
             with suppress(duckdb.Error, SqlmlError):
@@ -196,6 +196,8 @@ def find_exported_program(
 ) -> Program | None:
     """Find a Program, by a prefix of its hash, in the folder that a statement will import.
 
+    If the folder lacks the Program, or the statement does not import, None is returned.
+
     IMPORT DATABASE creates the views before it loads the tables, and a view that calls a model
     needs its function. The engine reads the folder under its own access settings, and runs nothing.
     """
@@ -210,7 +212,7 @@ def find_exported_program(
         path = os.path.join(folder, os.path.basename(_unquote(copy_match[1])))
         return _read_exported_program(connection, path, copy_match[2], digest)
     except (UnicodeDecodeError, duckdb.Error, SqlmlError):
-        return None  # IMPORT reports what is wrong with the folder
+        return None  # IMPORT will report what is wrong with the folder.
 
 
 def _read_exported_program(

@@ -31,8 +31,8 @@ _MODEL_COLUMNS = ("name", "version", "versions", "library", "features", "comment
 class Relation(Wrapper):
     """A wrapper that delegates everything to a DuckDBPyRelation and raises sqlml's errors.
 
-    `native` is the relation itself, for functions that insist on DuckDB's own class, and `stop` is
-    the `interrupt` of its connection.
+    `native` is the wrapped relation, for functions that require the DuckDB class, and `stop` is the
+    `interrupt` method of its connection.
     """
 
     def __init__(self, native: Any, stop: Stop) -> None:
@@ -42,7 +42,7 @@ class Relation(Wrapper):
 
     @property  # type: ignore[misc]
     def __class__(self) -> type[Any]:
-        """DuckDB's class, for tools that check with `isinstance` that they have a relation."""
+        """The class DuckDBPyRelation, so that `isinstance` checks of other tools succeed."""
         return duckdb.DuckDBPyRelation
 
     def __getattr__(self, name: str) -> Any:
@@ -75,7 +75,7 @@ class Relation(Wrapper):
             return escape_controls(repr(self.native))
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        """Return what a notebook shows: a plan, DuckDB's own table (2.0), or the first rows."""
+        """Return the notebook output: a plan, the table of DuckDB 2.0, or else the first rows."""
         is_plan = list(self.columns) == ["explain_key", "explain_value"]
         if not is_plan and hasattr(self.native, "_repr_mimebundle_"):
             with user_errors(self._stop):
@@ -100,7 +100,7 @@ class Relation(Wrapper):
             return getattr(self.native, "to_arrow_table" if is_new else "fetch_arrow_table")()
 
     def batches(self, rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield the result as pyarrow RecordBatches of about `rows` rows, while it is computed."""
+        """Yield pyarrow RecordBatches of about `rows` rows while the result is computed."""
         reader = self.to_arrow_reader(rows)
         while True:
             with user_errors(self._stop):
@@ -108,7 +108,7 @@ class Relation(Wrapper):
                     batch = reader.read_next_batch()
                 except StopIteration:
                     return
-                except (OSError, pa.ArrowInvalid) as error:  # an engine error that Arrow raises
+                except (OSError, pa.ArrowInvalid) as error:  # Arrow raises the engine's error.
                     raise duckdb.Error(str(error)) from None
             yield batch
 
@@ -132,7 +132,7 @@ def unwrap(value: Any) -> Any:
 
 
 class PlanText(str):
-    """The text of a plan, which a prompt shows line by line."""
+    """The text of a plan, whose `repr` is the text itself, so that a prompt shows its lines."""
 
     __slots__ = ()
 
@@ -144,7 +144,7 @@ class PlanText(str):
 
 
 def session_html(session: Session) -> str:
-    """Return the databases of a session, and the committed models of the current one, as HTML."""
+    """List a session's databases, and the committed models of the current database, as HTML."""
     try:
         with session.cursor() as cursor:
             databases = cursor.connection.execute(

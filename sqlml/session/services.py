@@ -32,8 +32,8 @@ class Services:
     """The services of a Session on one connection.
 
     All connections to a database share `engine.registry`, and all cursors of a session share the
-    Programs in `loaded`. `functions` registers what plans, views and macros call, and `arrivals`
-    watches for views that ATTACH and IMPORT bring.
+    Programs in `loaded`. `functions` registers the functions that plans, views and macros call, and
+    `arrivals` watches for views that ATTACH and IMPORT add.
     """
 
     engine: DuckDBEngine
@@ -53,9 +53,9 @@ def open_services(
     registry: Registry | None = None,
     loaded: Loaded | None = None,
 ) -> Services:
-    """Create the services of a connection.
+    """Create the services of a Session on a connection.
 
-    A second connection to the same database passes the `registry` and `loaded` of the first.
+    For a second connection to the same database, pass `registry` and `loaded` of the first one.
     """
     engine = DuckDBEngine(connection, registry or Registry(connection))
     loaded = Loaded() if loaded is None else loaded
@@ -77,10 +77,10 @@ def open_services(
     open_beside = partial(_open_functions_beside, connection, engine.registry, loaded)
     arrivals = Arrivals(functions, open_beside)
     if registry is None:
-        with suppress(CatalogError):  # the error is raised when a model is first used
+        with suppress(CatalogError):  # The error is raised when a model is first used.
             if catalog.schema_exists():
                 functions.register_for_views()
-                with suppress(duckdb.Error, SqlmlError):  # read-only, or another session writes
+                with suppress(duckdb.Error, SqlmlError):  # Read-only, or another session writes.
                     macros.refresh_stale_macros()
         functions.register_for_macros()
     return Services(engine, loaded, lookup, macros, functions, queries, arrivals, models)
@@ -90,7 +90,7 @@ def open_services(
 def _open_functions_beside(
     connection: duckdb.DuckDBPyConnection, registry: Registry, loaded: Loaded
 ) -> Iterator[Functions]:
-    """Yield the functions as seen by a second connection to the same database."""
+    """Open a second connection to the same database, and yield the `Functions` on it."""
     cursor = connection.cursor()
     try:
         services = open_services(cursor, allow_pickle=False, registry=registry, loaded=loaded)
@@ -100,9 +100,9 @@ def _open_functions_beside(
 
 
 def build_macro_calls(version: NewVersion) -> list[ModelCall]:
-    """Return the SQL expressions with which macros compute the outputs of `version`.
+    """Build the calls with which macros compute the outputs of `version`.
 
-    Connections without sqlml score with these macros.
+    Connections without sqlml use these macros to score.
     """
     calls = []
     bodies = build_macro_bodies(

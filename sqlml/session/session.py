@@ -42,18 +42,17 @@ else:
 class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
     """A DuckDB connection on which models are statements and functions.
 
-    It has all methods of a DuckDBPyConnection and delegates to it, errors included. `execute` and
-    `sql` also accept the statements about models (CREATE MODEL, SHOW MODELS, ...) and the functions
-    that call them (`predict`, `explain`, `ml_evaluate`, ...). Models are stored in the schema
-    `sqlml` of their database, in the user's transaction. Use `cursor()` for each further thread.
+    It has all methods of a DuckDBPyConnection, to which it delegates. `execute` and `sql` also
+    accept statements about models (CREATE MODEL, SHOW MODELS, ...) and functions that call models
+    (`predict`, `explain`, `ml_evaluate`, ...). Models are stored in the schema `sqlml` of their
+    database, in the user's transaction. Use a separate `cursor()` in each further thread.
     `sqlml.connect` and `sqlml.attach` open sessions; `close()` or the end of `with` closes them.
 
-    Errors about models are sqlml's own (`SqlmlError` and its subclasses in `sqlml.errors`); all
-    others are DuckDB's.
+    Errors about models are instances of `sqlml.errors.SqlmlError`; all other errors are DuckDB's.
 
     Args:
         connection: an open DuckDB connection, which the Session closes when it is closed itself.
-        allow_pickle: let CREATE MODEL read pickles, which execute code.
+        allow_pickle: whether CREATE MODEL may read pickles, which can execute code.
     """
 
     def __init__(
@@ -69,7 +68,7 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
         self._services = services
         self._models = services.models
         self._owns_registry = owns_registry
-        # Whether an open result makes `sql` fail, as every open result does in DuckDB 2.0. The
+        # This decides whether an open result makes `sql` fail, as it always does in DuckDB 2.0. The
         # result of SHOW must not, unless the user has begun to read it and would lose rows.
         self._open_result: Literal["ignored", "blocks once read", "blocks"] = "blocks"
 
@@ -84,11 +83,11 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
                 `$1`, a dict for `$name`.
 
         Returns:
-            The session, from which the last result is fetched (`fetchall()`, `df()`, ...).
+            The session, from which to fetch the result of the last statement (`fetchall()`, ...).
 
         Raises:
-            SqlmlError: the error is about a model; its class in `sqlml.errors` says what is wrong.
-            duckdb.Error: any other error.
+            SqlmlError: a statement or call about a model fails; subclasses are in `sqlml.errors`.
+            duckdb.Error: anything else fails.
         """
         run_native = partial(self._services.engine.execute, query, parameters)  # type: ignore[arg-type]
         result = self._run(query, run_native, partial(self._execute_one, parameters=parameters))
@@ -114,16 +113,16 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
     def sql(
         self, query: str | duckdb.Statement, *, alias: str = "", params: object = None
     ) -> duckdb.DuckDBPyRelation:
-        """Return a query as a lazy relation, as DuckDB's `sql` does.
+        """Make a lazy relation from a query, like the `sql` method of DuckDB.
 
         Args:
-            query: one or more statements; the last one makes the relation.
-            alias: the relation's name in SQL.
+            query: one or more statements, of which the last one makes the relation.
+            alias: the name of the relation in SQL.
             params: values for the parameters of the last statement.
 
         Returns:
-            A relation of DuckDB (`show()`, `df()`, `fetchall()`, ...). If the query calls models,
-            results of the relation raise sqlml's errors. None for a statement without a result.
+            A DuckDB relation (`show()`, `df()`, `fetchall()`, ...), or None if the last statement
+            has no result. If the query calls models, reading the relation may raise `SqlmlError`.
         """
         run_native = partial(self._services.engine.make_relation, query, params, alias)  # type: ignore[arg-type]
         make_relation = partial(self._make_relation, parameters=params, alias=alias)
@@ -135,17 +134,17 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
     query = sql
 
     def explain(self, query: str, params: object = None, analyze: bool = False) -> str:
-        """Return the model plan of a query above the engine's own plan, as text.
+        """Return the model plan of a query, followed by the engine's own plan, as text.
 
         `Scorer.explain` is different: it explains predictions.
 
         Args:
             query: one query, with or without EXPLAIN in front of it.
-            params: values for its parameters.
+            params: values for the parameters of the query.
             analyze: run the query once, as EXPLAIN ANALYZE does, and report the measurements.
 
         Raises:
-            ParseError: several statements, or one that is not a query.
+            ParseError: `query` contains several statements, or one that is not a query.
         """
         with self._calling(query):
             statements = self._prepare(classify_text(query)) or (Query(query),)
@@ -162,11 +161,11 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
     def plan(self, query: str, params: object = None, analyze: bool = False) -> Plan | None:
         """Return the Plan of a query that calls models; None if it calls none.
 
-        `to_dict()` returns it as plain values, and a notebook draws it.
+        Its method `to_dict()` returns plain values, and a notebook draws the Plan.
 
         Args:
             query: one query.
-            params: values for its parameters.
+            params: values for the parameters of the query.
             analyze: run the query once, and add the measurements to the Plan.
         """
         with self._calling():
@@ -185,33 +184,33 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
         parameters: Sequence[object] | dict[str, object] | None = None,
         progress: Callable[[str], None] | None = None,
     ) -> Report:
-        """Return a report on how a model performs on the rows of `data`.
+        """Make a report on how a model performs on the rows of `data`.
 
-        It shows the model and its inputs, its metrics, which columns matter, metrics by group, the
-        distribution of its scores, drift since training, cost and plan. The query runs once, into
-        a temporary table, and the model scores its rows once.
+        It shows the model and its inputs, its metrics, the importance of columns, metrics by group,
+        the distribution of scores, drift since training, cost and plan. The query runs once, its
+        rows are stored in a temporary table, and the model scores them once.
 
         Args:
             model: `model` or `database.model`, or a version of it: `model/2`, `model@alias`.
             data: a query, or the name of a table.
-            label: the column with the true values, one for each target; by default the one that
-                sqlml trained the model on, if the rows have it. Without labels the page says
-                nothing about quality.
-            by: one or more columns that distinguish groups of rows.
+            label: the column with the true values, or one column per target; by default the label
+                on which sqlml trained the model, if `data` contains it. If there are no labels, the
+                report does not measure quality.
+            by: one or more columns that divide the rows into groups.
             parameters: values for the parameters of the query.
-            progress: is called with a short text at each step.
+            progress: a function that is called with a short text at each step.
 
         Raises:
-            UnknownModelError: no such model or version.
-            ParseError: the data is neither one query nor the name of a table.
-            BindError: the rows lack a column that the model, `label` or `by` names.
+            UnknownModelError: the model or version does not exist.
+            ParseError: `data` is neither one query nor the name of a table.
+            BindError: `data` lacks a column that the model, `label` or `by` names.
             MissingDependencyError: the extra `report` is not installed.
             ScoringError, duckdb.Error: the query fails, or its rows cannot be scored.
         """
         from sqlml.report.make_report import make_report  # most sessions make no report
 
         with self._calling():
-            self._before_change()  # which finishes an open result
+            self._before_change()  # This finishes an open result.
             if parameters:
                 data = self._models.host.with_values(data, parameters)
             report_step = progress or (lambda step: None)
@@ -220,7 +219,7 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
     # The connection
 
     def cursor(self) -> Session:
-        """Return a second connection to the same database, for another thread."""
+        """Open another Session on the same database, for use in another thread."""
         cursor = self._connection.cursor()
         services = open_services(
             cursor,
@@ -235,8 +234,8 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
     duplicate = cursor
 
     def close(self) -> None:
-        """Close the connection."""
-        with suppress(duckdb.Error):  # already closed, or in a failed transaction
+        """Close the session and its DuckDB connection."""
+        with suppress(duckdb.Error):  # Already closed, or in a failed transaction.
             self._refresh_macros()
         if self._owns_registry:
             self._services.engine.registry.close()
@@ -244,7 +243,7 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
-        """The DuckDB connection itself."""
+        """The DuckDB connection that this session wraps."""
         return self._connection
 
     def arrow(self, rows_per_batch: int = 1_000_000) -> pa.Table:
@@ -260,7 +259,7 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
         names = {*object.__dir__(self), *dir(self._connection)}
         return sorted(n for n in names if not n.startswith("_") or n.startswith("__"))
 
-    if not TYPE_CHECKING:  # a misspelt method is an error for type checkers
+    if not TYPE_CHECKING:  # Type checkers then report misspelt methods.
 
         def __getattr__(self, name: str) -> Any:
             if name.startswith("_"):
@@ -269,7 +268,7 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
             return self._delegate(value) if callable(value) else value
 
     def _delegate(self, method: Any) -> Any:
-        """Wrap a method of the DuckDB connection: register missing functions, translate errors."""
+        """Wrap a connection method to register missing functions and translate its errors."""
         name = getattr(method, "__name__", "")
         engine = self._services.engine
 
@@ -307,10 +306,10 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
     def _run(
         self, query: Any, run_native: Callable[[], Any], run_last: Callable[[Statement], Any]
     ) -> Any:
-        """Run the statements of `query` one by one, and return the result of the last one.
+        """Run the statements of `query` one by one, and return the result of the last statement.
 
-        `run_native` runs the whole query if all of it is plain SQL of the engine. `run_last` runs
-        the last statement of any other query, and returns its result.
+        If all of `query` is plain SQL of the engine, `run_native` runs it as a whole. Otherwise,
+        `run_last` runs the last statement and returns its result.
         """
         text = classify_text(query)
         services = self._services
@@ -322,7 +321,7 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
             if text.is_engine_sql and not is_pending:
                 return services.functions.retry(run_native, query)
             statements = self._prepare(text)
-            for name in text.defined_functions:  # the user's own function replaces our macro
+            for name in text.defined_functions:  # The user's function replaces sqlml's macro.
                 services.macros.drop_bare_macro(name)
             if not statements:
                 with services.arrivals.watch(query):
@@ -340,9 +339,9 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
             return result
 
     def _prepare(self, text: Text) -> tuple[Statement, ...]:
-        """Parse a text, and do the work that had to wait for the end of the previous statement.
+        """Parse a text into statements, after work that waited for the previous statement to end.
 
-        DuckDB 1.5 runs no statement if a later one has a syntax error, so that error comes first.
+        If any statement has a syntax error, DuckDB 1.5 runs none of them, so that is checked first.
         """
         statements = text.statements
         for statement in statements if len(statements) > 1 else ():
@@ -355,10 +354,10 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
         return statements
 
     def _refresh_macros(self) -> None:
-        """Rebuild the macros that waited for the end of a transaction, if it has ended."""
+        """Rebuild the outdated macros if the transaction that delayed them has ended."""
         if self._services.macros.has_outdated:
             self._services.engine.finish_result()
-            with suppress(duckdb.Error):  # other connections write: the next statement retries
+            with suppress(duckdb.Error):  # After a conflict, the next statement tries again.
                 self._services.macros.refresh()
 
     def _execute_one(self, statement: Statement, parameters: Any) -> Session:
@@ -391,7 +390,10 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
         return wrap(relation, self._connection.interrupt)
 
     def _answer(self, statement: Statement, parameters: Any) -> tuple[str, Any] | None:
-        """Carry out a statement about models; return the query for its answer, with parameters."""
+        """Carry out a statement about models; return the query and parameters that answer it.
+
+        If the statement has no answer, return None.
+        """
         services = self._services
         if isinstance(statement, SetOption):
             services.queries.set(statement.option, statement.value)

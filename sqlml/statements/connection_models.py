@@ -20,10 +20,10 @@ Answer = tuple[str, list[Any] | None]
 
 @dataclass(frozen=True, slots=True)
 class Models:
-    """The models of one connection, and the files that it reads and writes.
+    """The models of one connection, and the files that the connection reads and writes.
 
     Every statement takes effect completely or not at all. `runnable` rewrites a query that may call
-    models to SQL that the engine runs. SHOW CREATE MODEL writes the SQL of `dialect`.
+    models to SQL that the engine runs. SHOW CREATE MODEL writes SQL in `dialect`.
     """
 
     host: Host
@@ -36,13 +36,13 @@ class Models:
     dialect: Dialect = DUCKDB
 
     def exists(self, reference: Reference) -> bool:
-        """Return whether the model exists; its version is not checked."""
+        """Return whether the model of a reference exists; the version is not checked."""
         has_schema = self.catalog.schema_exists(reference.database)
         return has_schema and self.catalog.default_version(reference) is not None
 
 
 def resolve_name(name: ModelName) -> Reference:
-    """Return the reference that a statement names; `"m/2"` in quotes names a version, too."""
+    """Convert a parsed name to a reference; a quoted name such as `"m/2"` may contain a version."""
     reference = Reference(name.name, name.database, name.version, name.alias)
     if reference.has_version or not any(character in name.name for character in "@/"):
         return reference
@@ -51,12 +51,12 @@ def resolve_name(name: ModelName) -> Reference:
 
 
 def resolve_model(name: ModelName) -> Reference:
-    """Return the reference of the model as a whole, without the version that a statement names."""
+    """Convert a parsed name to a reference to the whole model, without any version in the name."""
     return Reference(name.name, name.database)
 
 
 def format_pairs_answer(columns: tuple[str, str], pairs: Sequence[tuple[str, str]]) -> Answer:
-    """Return a query whose result is `pairs`, as two string columns."""
+    """Build a query that returns `pairs` as two string columns."""
     placeholders = ", ".join(f"({n}, ?, ?)" for n in range(len(pairs)))
     column_names = f"a AS {columns[0]}, b AS {columns[1]}"
     query = f"SELECT {column_names} FROM (VALUES {placeholders}) t(n, a, b) ORDER BY n"

@@ -50,10 +50,11 @@ from sqlml.verifying.verification import Verification, verify_object, verify_sou
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelRequest:
-    """The name under which a model is registered, and everything that the user specifies for it.
+    """The name under which to register a model, and everything else that the user specifies.
 
-    `inputs` has the names of the columns in training order, or maps them to SQL types. `output` has
-    the name and the SQL type of the prediction. An invalid argument or option raises ConfigError.
+    `inputs` lists the column names in training order, or maps them to SQL types. `output` contains
+    the name and SQL type of the prediction. If an argument or option is invalid, ConfigError is
+    raised.
     """
 
     reference: Reference
@@ -78,7 +79,7 @@ class ModelRequest:
 
 
 def parse_model_name(name: Any) -> Reference:
-    """Parse `model` or `database.model`. Raises ConfigError if it is invalid or names a version."""
+    """Parse `model` or `database.model`; if it is invalid or has a version, raise ConfigError."""
     if not isinstance(name, str):
         fault = f"the model name comes first and must be a string, not a {type(name).__name__}"
         raise ConfigError(f"{fault}: create_model('churn', model)")
@@ -159,7 +160,7 @@ def _register_file(
 def _build_stored_version(
     models: Models, model: Any, request: ModelRequest, file: ModelFile | None
 ) -> NewVersion:
-    """Build a version, and check the TRANSFORM that a model file by sqlml may contain."""
+    """Build a version from `model`, and check the TRANSFORM clause if a sqlml file contains one."""
     version = build_version(model, request, file)
     stored_transform = version.options.get(TRANSFORM)
     if stored_transform is None:
@@ -173,8 +174,8 @@ def _build_stored_version(
 def build_version(model: Any, request: ModelRequest, file: ModelFile | None = None) -> NewVersion:
     """Import `model`, check that it fits the request, and compare it with its source library.
 
-    Raises UnsupportedModelError, ConfigError, VerificationError if it predicts differently from its
-    source, and ArtifactError if the file is damaged or its library fails on it.
+    It may raise UnsupportedModelError, ConfigError, VerificationError if it predicts differently
+    from its source, or ArtifactError if the file is damaged or its library cannot read it.
     """
     show_stage("importing it")
     version = import_version(model, request, file)
@@ -255,7 +256,7 @@ def _find_used_inputs(program: Program) -> frozenset[str]:
 
 
 def _collect_options(model: Any, request: ModelRequest, program: Program) -> dict[str, Any]:
-    """Return the options to store: from the request, from the model's file, and internal ones."""
+    """Return the options to store: those of the request and the model file, and internal ones."""
     options = model_options.validate_options(request.options)
     if isinstance(model, StoredModel):
         options = {**model_options.read_exported_options(model.options), **options}
@@ -269,7 +270,7 @@ def _collect_options(model: Any, request: ModelRequest, program: Program) -> dic
 
 
 def _check_declared_output(program: Program, output: Sequence[tuple[str, str]]) -> str:
-    """Check the OUTPUT clause, and return the name that it gives to the prediction."""
+    """Check the OUTPUT clause against the Program, and return the declared prediction name."""
     if "label" not in program.outputs:
         raise ConfigError("OUTPUT names what a model predicts, but this model predicts nothing")
     if len(output) != 1:

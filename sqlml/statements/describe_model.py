@@ -35,7 +35,7 @@ NOT_USED = "(not used)"
 
 
 def show_models(models: Models, statement: ShowModels) -> Answer:
-    """Carry out SHOW MODELS [LIKE ...] [FROM ...]. Without a catalog the result has no rows."""
+    """Carry out SHOW MODELS [LIKE ...] [FROM ...]; if no catalog exists, the result is empty."""
     catalog, database = models.catalog, statement.database
     columns = (
         "name, version, source, library, features, labels, versions, aliases, tags, comment, "
@@ -52,7 +52,7 @@ def show_models(models: Models, statement: ShowModels) -> Answer:
 
 
 def show_versions(models: Models, statement: ShowVersions) -> Answer:
-    """Carry out SHOW VERSIONS IN MODEL, the oldest version first."""
+    """Carry out SHOW VERSIONS IN MODEL, which lists the oldest version first."""
     reference = resolve_model(statement.name)
     models.catalog.version(reference)
     query = f"SELECT * EXCLUDE (name) FROM ({models.catalog.versions_query(reference.database)})"
@@ -65,7 +65,7 @@ def describe_model(models: Models, statement: DescribeModel) -> Answer:
 
 
 def explain_model(models: Models, statement: ExplainModel) -> Answer:
-    """Carry out EXPLAIN MODEL: list the pipeline, the operators and the small models."""
+    """Carry out EXPLAIN MODEL, which lists the pipeline, the operators and the small models."""
     model = models.catalog.get(resolve_name(statement.name))
     training = models.catalog.training(model)
     lines = [] if training is None else [("pipeline", training.pipeline)]
@@ -76,20 +76,20 @@ def explain_model(models: Models, statement: ExplainModel) -> Answer:
 
 @dataclass(frozen=True, slots=True)
 class ModelDescription:
-    """The description of a version: what it reads and predicts, and what it was made from.
+    """The description of a model version: its inputs, outputs, origin and metrics.
 
     Printing it shows the result of DESCRIBE MODEL; a notebook shows a table.
 
     Attributes:
         name: the name of the model, without its database.
         version: the number of the version.
-        inputs: the columns that a call passes, in order, and their SQL types; `(not used)` for a
-            column that no output needs, and `(for a, b)` for a column from which
-            TRANSFORM computes the features a and b.
-        outputs: what the model can return: label, proba, score, samples, transform.
+        inputs: the columns that a model call passes, in order, with their SQL types. The type is
+            followed by `(not used)` if no output needs the column, or by `(for a, b)` if
+            TRANSFORM computes the features a and b from it.
+        outputs: the outputs of the model, among label, proba, score, samples and transform.
         classes: the class labels of each target; empty for a regression.
-        metrics: the metrics on the rows that training held out, by name; None for a metric that
-            these rows do not define. Empty if sqlml did not train the model.
+        metrics: the metrics on the held-out training rows, by name; None for a metric that is
+            undefined for these rows. Empty if sqlml did not train the model.
         properties: everything that DESCRIBE MODEL shows, as (name, text) pairs.
     """
 
@@ -112,7 +112,7 @@ class ModelDescription:
 
 
 def describe(models: Models, reference: Reference) -> ModelDescription:
-    """Describe the version that a reference names. Raises UnknownModelError if there is none."""
+    """Describe the version that a reference names; if it is missing, raise UnknownModelError."""
     catalog, model = models.catalog, models.catalog.get(reference)
     training = catalog.training(model)
     used = set(model.used_columns)
@@ -186,7 +186,7 @@ def _count_trees(program: Program) -> str:
 
 
 def _describe_estimator(stored_recipe: Any) -> str:
-    """Return the class of the last estimator, with the parameters that differ from the defaults."""
+    """Return the class name of the last estimator, with its parameters that are not defaults."""
     if stored_recipe is None:
         return ""
     recipe = Recipe.from_stored(stored_recipe)
@@ -230,7 +230,7 @@ def _describe_small_models(small_models: Mapping[str, SmallModel]) -> list[tuple
 
 
 def describe_small_model(facts: CascadeFacts | FilterFacts) -> list[tuple[str, str]]:
-    """Describe what a cascade or a top-K filter reads, what it guarantees, and what it saves."""
+    """Describe the inputs, the guarantee and the savings of a cascade or top-K filter."""
     pairs = _describe_cascade(facts) if isinstance(facts, CascadeFacts) else _describe_filter(facts)
     unique_keys = [("unique keys", "; ".join(facts.unique_keys))] if facts.unique_keys else []
     expected_ns, exact = f"{facts.expected_ns:,.0f}", f"{facts.exact_ns:,.0f}"
@@ -245,7 +245,7 @@ def describe_small_model(facts: CascadeFacts | FilterFacts) -> list[tuple[str, s
 
 
 def list_groups(groups: Sequence[FeatureGroup]) -> list[tuple[str, str]]:
-    """List the feature groups with their costs and importances."""
+    """Return (property, text) pairs of the costs and importances of feature groups."""
     return [
         (
             f"group {number}",

@@ -22,15 +22,15 @@ Options = Mapping[str, Any]
 
 
 def carry_out(models: Models, statement: statements.Statement) -> Answer | None:
-    """Carry out a statement about models, and return its answer, if any."""
+    """Carry out a statement about models; return its answer, or None if it has no answer."""
     return STATEMENTS[type(statement)](models, statement)
 
 
 def alter_model(models: Models, statement: statements.AlterModel) -> Answer | None:
-    """Carry out ALTER MODEL [IF EXISTS], and return the answer of its change, if any."""
+    """Carry out ALTER MODEL [IF EXISTS]; return the answer of its change, or None without one."""
     reference = resolve_name(statement.name)
     if statement.if_exists and not models.exists(reference):
-        models.changes.report(reference, ())  # another session may have dropped it
+        models.changes.report(reference, ())  # Another session may have dropped the model.
         return None
     return CHANGES[type(statement.change)](models, reference, statement.change)
 
@@ -48,7 +48,7 @@ def _reset_options(models: Models, reference: Reference, change: statements.Rese
 def _change_options(
     models: Models, reference: Reference, change: Callable[[Options], Options]
 ) -> None:
-    """Apply `change` to the options that the user set; keep the internal options."""
+    """Replace the options that the user has set by `change(options)`; keep internal options."""
 
     def alter(model: Model) -> Options:
         user_options = model_options.user_options(model.options)
@@ -99,7 +99,7 @@ CHANGES: Mapping[type, Callable[[Models, Reference, Any], Answer | None]] = {
 def bind_parameters(
     host: Host, statement: statements.Statement, parameters: Any
 ) -> statements.Statement:
-    """Replace the parameters in the query of a training statement; other statements have none."""
+    """Replace parameters in a training query by their values; return other statements unchanged."""
 
     def bind(training: statements.Training) -> statements.Training:
         return replace(training, query=host.with_values(training.query, parameters))

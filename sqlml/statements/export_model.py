@@ -24,7 +24,7 @@ def export_statement(models: Models, statement: ExportModel) -> None:
 
 
 def export_model(models: Models, reference: Reference, path: str, format: str | None) -> None:
-    """Write a model to a file. By default the extension of the path implies the format."""
+    """Write a model to a file; if `format` is None, the extension of `path` implies it."""
     model = models.catalog.get(reference)
     _check_path(path)
     extension = path.rsplit(".", 1)[-1].upper()

@@ -51,7 +51,7 @@ def add_cascade(models: Models, reference: Reference, change: AddCascade) -> Ans
         reason = "has several targets" if labels else "does not predict classes"
         raise ConfigError(f"model {model.label} {reason}, and a cascade is for classifiers")
     _check_option_names(options, ("label", "accuracy_loss", UNIQUE_KEYS), "ADD CASCADE")
-    accuracy_loss: Any = options.get("accuracy_loss", 0.001)  # the default of Willump
+    accuracy_loss: Any = options.get("accuracy_loss", 0.001)  # The default in Willump.
     if not _is_fraction(accuracy_loss) or accuracy_loss == 1:
         message = f"accuracy_loss must lie between 0 and 1, as 0.001 does, not {accuracy_loss!r}"
         raise ConfigError(message)
@@ -71,7 +71,7 @@ def add_top_k_filter(models: Models, reference: Reference, change: AddTopKFilter
     model, options = models.catalog.get(reference), change.options
     _check_option_names(options, ("k", "precision", "class", UNIQUE_KEYS), "ADD TOP_K FILTER")
     output, column, chosen_class = _find_ranking_output(model, options)
-    k: Any = options.get("k", 20)  # the defaults of Willump, section 6.3
+    k: Any = options.get("k", 20)  # The defaults in section 6.3 of Willump.
     precision: Any = options.get("precision", 0.95)
     if type(k) is not int or k < 1:
         raise ConfigError(f"option k must be a number of rows, such as 20, not {k!r}")
@@ -97,7 +97,7 @@ def _is_fraction(value: Any) -> bool:
 
 
 def _find_ranking_output(model: Model, options: Mapping[str, Any]) -> tuple[str, int, str]:
-    """Return the name of the output that queries order by, its column, and the class as SQL."""
+    """Return the name of the output by which queries order, its column, and the class as SQL."""
     program = model.program
     if not program.labels and "label" in program.outputs and program.target_count == 1:
         if "class" in options:
@@ -148,10 +148,10 @@ def _store_small_model(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LearningRows:
-    """The rows of a query from which a small model learns, as a pandas frame.
+    """The rows of a query from which a small model learns, in a pandas frame.
 
-    In `expanded_query`, views and joined CTEs are subqueries. `sources` are its parts that compute
-    single features, and `rest_ns` is the time of all other parts, in nanoseconds per row.
+    In `expanded_query`, views and joined CTEs are subqueries. `sources` are the parts of the query
+    that compute single features, and `rest_ns` is the time of all other parts in ns per row.
     """
 
     query: str
@@ -167,7 +167,7 @@ class LearningRows:
 
 
 def fetch_learning_rows(models: Models, model: Model, query: str, statement: str) -> LearningRows:
-    """Fetch the rows of a query, and measure the time that its parts take."""
+    """Fetch the rows from which to learn, and measure the time that parts of the query take."""
     if not models.dialect.lazy_calls:
         raise ConfigError(
             "a small model saves nothing in this engine, which evaluates both models for every "
@@ -182,7 +182,7 @@ def fetch_learning_rows(models: Models, model: Model, query: str, statement: str
     frame = fetch_rows(models.host, query, model, f"ALTER MODEL ... {statement}")
 
     def run(subquery: str) -> None:
-        """Make the engine compute all columns of a query, but return only a single number."""
+        """Run a query so that the engine computes all columns but returns a single number."""
         models.host.fetch_frame(
             f"SELECT {builtin('max')}({builtin('hash')}(sqlml_rows)) "
             f"FROM (\n{subquery}\n) AS sqlml_rows"
@@ -236,14 +236,14 @@ def _find_removable_sources(models: Models, query: str, model: Model) -> feature
     features = {f.name: sources.get(fold(f.name), frozenset()) for f in model.features}
     removable: set[FeatureSource] = set()
     for source in frozenset().union(*features.values()):
-        with suppress(ProbeError):  # the cost of a source is measured without it
+        with suppress(ProbeError):  # Then the source cannot be removed.
             models.host.columns(feature_groups.disable_sources(query, (source,)))
             removable.add(source)
     return {name: needed & removable for name, needed in features.items() if needed & removable}
 
 
 def check_unique_keys(models: Models, options: Mapping[str, Any], query: str) -> tuple[str, ...]:
-    """Return the keys in the option `unique_keys`, after checking that they are unique."""
+    """Check that the keys in the option `unique_keys` are unique in the query, and return them."""
     option = options.get(UNIQUE_KEYS, ())
     keys = (option,) if isinstance(option, str) else option
     if not isinstance(keys, list | tuple) or not all(isinstance(k, str) and k for k in keys):
@@ -275,7 +275,7 @@ def _check_unique(models: Models, join: LeftJoin, key: str) -> None:
 
 
 def find_label_column(name: Any, model: Model, frame: Any) -> str:
-    """Return the column of the true labels: `name`, or the only column that is not a feature."""
+    """Return the label column: `name`, or by default the only column that is not a feature."""
     columns = [str(column) for column in frame.columns]
     if name is not None:
         matches = [c for c in columns if fold(c) == fold(str(name))]
@@ -293,7 +293,7 @@ def find_label_column(name: Any, model: Model, frame: Any) -> str:
 
 
 def encode_labels(column: Any, model: Model) -> Array:
-    """Return the index of each label among the model's classes, int64 (n,); -1 for NULL."""
+    """Encode labels as their indices among the model's classes, int64 (n,), with -1 for NULL."""
     labels = model.program.labels[0]
     indices = {value: index for index, value in enumerate(labels.values)}
     codes = []
@@ -301,7 +301,7 @@ def encode_labels(column: Any, model: Model) -> Array:
         plain_value = value.item() if isinstance(value, np.generic) else value
         try:
             codes.append(-1 if is_missing else indices[plain_value])
-        except (KeyError, TypeError):  # TypeError: a list or a struct
+        except (KeyError, TypeError):  # Lists and structs raise TypeError.
             raise ConfigError(
                 f"column {column.name!r} contains {value!r}, which is not a class of model "
                 f"{model.label}; its classes are {list_classes(labels.values)}"

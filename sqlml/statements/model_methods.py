@@ -41,7 +41,7 @@ def _merge_options(
     label: str | None,
     library_options: Mapping[str, object],
 ) -> dict[str, Any]:
-    """Merge the options of `train`. A model type in `what` becomes the option `model_type`."""
+    """Merge the options of `train` into one dict; a string `what` becomes `model_type`."""
     merged_options = {**options, **({} if label is None else {"label": label})}
     for option, value in library_options.items():
         if merged_options.setdefault(option, value) is not value:
@@ -52,15 +52,15 @@ def _merge_options(
 class NewModel(ModelDescription):
     """The description of a model that was just registered.
 
-    Earlier versions of sqlml returned the session instead. Code that chains a method of the session
-    still runs, with a DeprecationWarning.
+    Earlier versions of sqlml returned the session instead. Code that calls a session method on the
+    result still runs, with a DeprecationWarning.
     """
 
     __slots__ = ("_session",)
 
     _session: Any
 
-    if not TYPE_CHECKING:  # a misspelt attribute is an error for type checkers
+    if not TYPE_CHECKING:  # Type checkers then report misspelt attributes.
 
         def __getattr__(self, name: str) -> Any:
             if name.startswith("_") or not hasattr(self._session, name):
@@ -75,7 +75,7 @@ class NewModel(ModelDescription):
 
 
 class ModelMethods(ABC, Generic[Relation]):
-    """The part of a session that is the same on every engine."""
+    """The base class of sessions, with the methods that are the same on every engine."""
 
     _models: Models
 
@@ -90,19 +90,20 @@ class ModelMethods(ABC, Generic[Relation]):
         comment: str | None = None,
         **options: Unpack[ModelOptions],
     ) -> ModelDescription:
-        """Register a fitted object, as CREATE MODEL registers the model in a file.
+        """Register a fitted object as a model, like CREATE MODEL for a file.
 
         Args:
             name: `model` or `database.model`.
-            model: an estimator, pipeline, booster, module, ... (docs/operators.md lists them all).
-            inputs: names of the columns in training order, or name -> SQL type, if the object was
+            model: a fitted estimator, pipeline, booster, module, ...; docs/operators.md lists all.
+            inputs: the column names in training order, or name -> SQL type, if the object was
                 fitted without names.
             or_replace: if the model exists, add a version and make it the default.
             if_not_exists: if the model exists, do nothing.
             comment: a text that SHOW MODELS and DESCRIBE MODEL show.
-            options: of the model (`on_null`, `positive_class`, `backend`, ...), and `verify`:
-                `True` compares the stored model with the object on generated rows and rejects it
-                if they differ, `"record"` only stores the result, `False` skips the comparison.
+            options: options of the model (`on_null`, `positive_class`, `backend`, ...), and
+                `verify`: `True` compares the stored model with the object on generated rows and
+                rejects it if the predictions differ, `"record"` only stores the result of the
+                comparison, and `False` skips the comparison.
 
         Returns:
             The description of the model's default version.
@@ -110,8 +111,8 @@ class ModelMethods(ABC, Generic[Relation]):
         Raises:
             UnsupportedModelError: sqlml cannot reproduce the object; the message says why.
             ModelExistsError: the name is taken.
-            ConfigError: an unknown option, or an invalid value.
-            VerificationError: the stored model predicts differently from the object.
+            ConfigError: an option is unknown or has an invalid value.
+            VerificationError: the stored model and the object predict differently.
         """
         with self._calling():
             self._before_change()
@@ -136,25 +137,25 @@ class ModelMethods(ABC, Generic[Relation]):
         comment: str | None = None,
         **options: Unpack[ModelOptions],
     ) -> ModelDescription:
-        """Add a version to a model, as ALTER MODEL ... ADD VERSION does, and keep the default.
+        """Add a version to a model, like ALTER MODEL ... ADD VERSION; the default does not change.
 
         Args:
             name: `model` or `database.model`.
-            model: a fitted object.
-            number: the number of the version; by default one more than the highest number ever
+            model: a fitted object, as for `create_model`.
+            number: the number of the version; by default, one more than the highest number ever
                 used.
-            inputs: as for `create_model`.
+            inputs: the column names, as for `create_model`.
             comment: a comment on the version.
-            options: as for `create_model`.
+            options: the same options as for `create_model`.
 
         Returns:
             The description of the new version.
 
         Raises:
-            UnknownModelError: no such model.
+            UnknownModelError: the model does not exist.
             UnsupportedModelError: sqlml cannot reproduce the object.
-            ModelExistsError: the model has a version of this number.
-            ConfigError: an unknown option, or an invalid value.
+            ModelExistsError: the model already has a version with this number.
+            ConfigError: an option is unknown or has an invalid value.
         """
         with self._calling():
             self._before_change()
@@ -178,33 +179,34 @@ class ModelMethods(ABC, Generic[Relation]):
         comment: str | None = None,
         **options: Unpack[TrainingOptions],
     ) -> ModelDescription:
-        """Train a model on the rows of a query, as CREATE MODEL ... AS SELECT does.
+        """Train a model on the rows of a query, like CREATE MODEL ... AS SELECT.
 
         Args:
             name: `model` or `database.model`.
-            what: the name of a model type ("boosted_tree_classifier"), or an estimator, pipeline
-                or search that is not fitted; a clone of it is fitted to a pandas frame.
-            query: a SELECT whose rows the model learns from.
+            what: the name of a model type such as "boosted_tree_classifier", or an unfitted
+                estimator, pipeline or search, of which a clone is fitted to a pandas frame.
+            query: a SELECT that returns the training rows.
             label: the column to predict.
-            parameters: values of the query's parameters.
-            library_options: more parameters of the library's estimator by their own names.
+            parameters: values for the parameters of the query.
+            library_options: more parameters of the library's estimator, by the library's names.
             or_replace: if the model exists, add a version and make it the default.
             if_not_exists: if the model exists, do nothing.
             comment: a text that SHOW MODELS and DESCRIBE MODEL show.
-            options: the options of OPTIONS (...); with an estimator only sqlml's own options.
+            options: the options that OPTIONS (...) accepts in SQL; with an estimator, only the
+                options of sqlml.
 
         Returns:
-            The model's default version, with its `metrics`. A `TrainingWarning` reports what may
-            be unintended about the rows.
+            The description of the model's default version, with its `metrics`. A `TrainingWarning`
+            reports properties of the rows that may be unintended.
 
         Raises:
-            ConfigError: an option or the rows do not suit the model.
-            MissingColumnError: an option names a column that the query lacks.
+            ConfigError: an option or the training rows do not fit the model.
+            MissingColumnError: an option names a column that the query does not return.
             MissingDependencyError: the library is not installed.
             ModelExistsError: the name is taken.
             UnsupportedModelError: sqlml cannot reproduce the fitted estimator.
-            VerificationError: the stored model predicts differently from the estimator.
-            ParseError: the text is not a query.
+            VerificationError: the stored model and the estimator predict differently.
+            ParseError: `query` is not a query.
         """
         _require_query_text(query)
         all_options = _merge_options(what, options, label, library_options or {})
@@ -226,36 +228,36 @@ class ModelMethods(ABC, Generic[Relation]):
         return description
 
     def estimator(self, name: str) -> Any:
-        """Load the fitted object of a model that `train` or CREATE MODEL ... AS SELECT trained.
+        """Load the fitted object of a model that sqlml trained.
 
         Args:
             name: `model` or `database.model`, or a version of it: `model/2`.
 
         Returns:
-            The object as its library defines it: an estimator or a pipeline with `predict`.
+            The fitted estimator or pipeline, an object of its library.
 
         Raises:
             UntrustedArtifactError: the object must be unpickled, which executes code from the
                 database, and the session was not opened with allow_pickle=True.
             CatalogError: sqlml did not train the model, or trained it with keep_estimator = false.
-            UnknownModelError: no such model or version.
+            UnknownModelError: the model or version does not exist.
         """
         with self._calling():
             self._before_change()  # which finishes an open result
             return load_estimator(self._models, parse_reference(name))
 
     def models(self) -> Relation:
-        """Return the models of the current database as a relation, as SHOW MODELS does."""
+        """List the models of the current database in a relation, like SHOW MODELS."""
         return self.sql("SHOW MODELS")
 
     def model(self, name: str) -> ModelDescription:
-        """Describe what a model reads, predicts and was made from, as DESCRIBE MODEL does.
+        """Describe the inputs, outputs and origin of a model, like DESCRIBE MODEL.
 
         Args:
             name: `model` or `database.model`, or a version of it: `model/2`, `model@alias`.
 
         Raises:
-            UnknownModelError: no such model or version.
+            UnknownModelError: the model or version does not exist.
         """
         with self._calling():
             self._before_change()  # which finishes an open result
@@ -264,21 +266,21 @@ class ModelMethods(ABC, Generic[Relation]):
     def export_model(
         self, name: str, path: str | os.PathLike[str], *, format: str | None = None
     ) -> Self:
-        """Write a model to a file, as EXPORT MODEL does.
+        """Write a model to a file, like EXPORT MODEL.
 
         Args:
             name: `model` or `database.model`, or a version of it: `model/2`.
             path: the path of the file to write.
-            format: "ONNX", "SQLML" or "SQL" (macros); by default the extension of the
-                path implies it.
+            format: "ONNX", "SQLML" or "SQL" (macros); by default, the extension of `path` implies
+                the format.
 
         Returns:
             The session.
 
         Raises:
-            UnknownModelError: no such model or version.
-            ConfigError: an unknown format, or the extension implies none.
-            BackendError: that format cannot express the model; the message says why.
+            UnknownModelError: the model or version does not exist.
+            ConfigError: the format is unknown, or the extension does not imply a format.
+            BackendError: the format cannot express the model; the message says why.
         """
         with self._calling():
             self._before_change()
@@ -287,11 +289,11 @@ class ModelMethods(ABC, Generic[Relation]):
 
     @abstractmethod
     def sql(self, query: Any) -> Relation:
-        """Return a query as a lazy relation of the engine."""
+        """Make a lazy relation of the engine from a query."""
 
     @abstractmethod
     def close(self) -> None:
-        """Release the models and the engine's resources."""
+        """Close the session, and release its models and the resources of the engine."""
 
     def __enter__(self) -> Self:
         return self
@@ -307,8 +309,8 @@ class ModelMethods(ABC, Generic[Relation]):
 
     @abstractmethod
     def _calling(self) -> AbstractContextManager[object]:
-        """Return the context of a user's call."""
+        """Return a context manager that surrounds a user's call of a method."""
 
     @abstractmethod
     def _before_change(self) -> None:
-        """Check that the models may be changed, and finish an open result."""
+        """Check that models may be changed now, and finish an open query result."""

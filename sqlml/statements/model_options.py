@@ -34,19 +34,19 @@ class ModelOptions(TypedDict, total=False):
     """Keyword options of `create_model` and `add_version`.
 
     Attributes:
-        on_null: `'error'` or `'null'`, for rows with NULL in a column that the model needs.
-        on_missing_column: the same, for tables that lack a column.
-        on_unknown: the same, for categories that the model has never seen.
+        on_null: `'error'` or `'null'`, the result for rows with NULL in a column the model needs.
+        on_missing_column: `'error'` or `'null'`, the result for tables that lack a column.
+        on_unknown: `'error'` or `'null'`, the result for categories that the model has never seen.
         positive_class: the class whose probability `predict_proba` returns.
         approximate: allow a cascade to predict instead of the model.
         backend: "auto", "native", "reference", "torch", "onnxruntime" or "sql".
         strategy: how trees are evaluated; "auto" by default.
         device: "auto", "cpu" or "cuda".
-        batch_size: rows that are scored at once.
+        batch_size: the number of rows to score at once.
         verify: `True` compares the stored model with its source and rejects it if they differ,
-            `"record"` only stores the result of the comparison, `False` skips it.
-        allow_pickle: read a file that is a pickle, which executes code.
-        sha256: the digest that a model file must have.
+            `"record"` only stores the result of the comparison, and `False` skips the comparison.
+        allow_pickle: read pickle files, which can execute code.
+        sha256: the SHA-256 digest that a model file must have.
     """
 
     on_null: Literal["error", "null"]
@@ -66,25 +66,26 @@ class ModelOptions(TypedDict, total=False):
 class TrainingOptions(ModelOptions, total=False):
     """Keyword options of `train`.
 
-    These are sqlml's own options, and the parameters of estimators that most libraries share.
-    Every other parameter of a library goes into `library_options`, by its own name.
-    docs/sql-options.md lists all of sqlml's own.
+    These are the options of sqlml, and the parameters of estimators that most libraries share.
+    Pass all other parameters in `library_options`, by the names that the library uses.
+    docs/sql-options.md lists all options of sqlml.
 
     Attributes:
         library: "sklearn", "xgboost", "lightgbm", "catboost" or "torch".
         split, eval_fraction, split_column: which rows are held out to measure the model.
         seed: the seed of the split and of the estimator; 0 by default.
-        early_stop, early_stopping_rounds: stop boosting when the held-out loss stops improving.
+        early_stop, early_stopping_rounds: whether, and after how many rounds without a lower
+            held-out loss, to stop boosting.
         class_weights: "balanced", or (class, weight) pairs.
         weight, group: columns with row weights, and with the groups of a ranker.
         encoding: `"one_hot"` or `"target"`, for categories that the estimator cannot read.
-        standardize: scale numbers for estimators that need it.
-        leaks: `"warn"` or `"error"`, if a feature equals the label.
-        keep_estimator: store the fitted object, for `Session.estimator`.
-        num_trials, tuning_objective: trials of a search, and the metric that ranks them.
-        checkpoint: a folder that keeps finished rounds.
+        standardize: scale numbers for estimators that need scaled numbers.
+        leaks: `"warn"` or `"error"`, the reaction to a feature that equals the label.
+        keep_estimator: store the fitted object, so that `Session.estimator` can load it.
+        num_trials, tuning_objective: the number of trials of a search, and the metric to rank them.
+        checkpoint: a folder in which finished rounds are saved.
         out_of_core: read rows in blocks from a file instead of keeping them in memory.
-        num_workers: Spark tasks that train together.
+        num_workers: the number of Spark tasks that train together.
     """
 
     library: str
@@ -129,7 +130,7 @@ class TrainingOptions(ModelOptions, total=False):
 
 
 def validate_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Check all options of a new model, and return the options that are stored with it."""
+    """Check all options of a new model, and return those that are stored with the model."""
     known_names = sorted((*STORED, *AT_CREATION))
     for name in options:
         if name not in known_names:
@@ -137,7 +138,7 @@ def validate_options(options: Mapping[str, Any]) -> dict[str, Any]:
                 f"unknown option {name!r}; options: {', '.join(known_names)} (and inputs, "
                 "or_replace, if_not_exists, comment in create_model)"
             )
-    verify = options.get("verify", True)  # 1 equals True, but is rejected
+    verify = options.get("verify", True)  # 1 equals True, but is rejected.
     if type(verify) not in (bool, str) or verify not in (True, False, "record"):
         raise ConfigError(f"option verify cannot be {verify!r}; it takes true, false or 'record'")
     for name in ("on_null", "on_missing_column", "on_unknown"):
@@ -173,7 +174,7 @@ def user_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_exported_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Check the options in a model file that EXPORT MODEL wrote, internal keys included."""
+    """Check the options, also internal ones, in a file that EXPORT MODEL wrote; return them."""
     label = options.get(OUTPUT)
     if not (label is None or isinstance(label, str)):
         raise ConfigError(f"invalid name {label!r} for what a model predicts")
@@ -184,8 +185,8 @@ def read_exported_options(options: Mapping[str, Any]) -> dict[str, Any]:
 def check_options_fit(program: Program, options: Mapping[str, Any]) -> None:
     """Check that a model supports its options.
 
-    Raises ConfigError if an option does not apply to the model, and BackendError or
-    MissingDependencyError if the backend cannot run it.
+    If an option does not apply to the model, ConfigError is raised. If the backend cannot run the
+    model, BackendError or MissingDependencyError is raised.
     """
     if not options:
         return

@@ -24,9 +24,9 @@ def explain_by_rows(
     query: str,
     permutations: int | None,
 ) -> Program:
-    """Return a Program that explains the model against the rows of `query`, a query in brackets.
+    """Build a Program that explains a model by comparison with the rows of a bracketed `query`.
 
-    An estimate tries `permutations` pairs of column orders for each row.
+    If contributions are estimated, `permutations` pairs of column orders are tried for each row.
     """
     select_items, quote = "*", dialect.quote_name
     if model.transform is not None:
@@ -45,8 +45,8 @@ def explain_by_rows(
 def fetch_names(queries_ref: weakref.ref[Any], query: str) -> tuple[str, ...]:
     """Run a one-column query, which may call models, and return its values as sorted strings.
 
-    The planner keeps a weak reference to a session's queries, so that an unused session is freed at
-    once.
+    The planner has only a weak reference to a session's queries, so that an unused session is freed
+    immediately.
     """
     queries = queries_ref()
     assert queries is not None, "the session outlives its planner"

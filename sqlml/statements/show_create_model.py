@@ -39,7 +39,7 @@ _SQL_TYPES: dict[Kind, str] = {
 
 
 def show_create(models: Models, statement: statements.ShowCreate) -> Answer:
-    """Carry out SHOW CREATE MODEL: CREATE MODEL, then ALTER MODEL for small models and tags."""
+    """Carry out SHOW CREATE MODEL: return CREATE MODEL and the ALTER MODEL statements after it."""
     reference = resolve_name(statement.name)
     model = models.catalog.get(reference)
     catalog, dialect = models.catalog, models.dialect
@@ -58,7 +58,7 @@ def show_create(models: Models, statement: statements.ShowCreate) -> Answer:
 def _format_training(
     name: str, model: Model, facts: TrainingFacts, comment: str | None, dialect: Dialect
 ) -> str:
-    """Return the CREATE MODEL ... AS SELECT that trains a version again, without a semicolon."""
+    """Write the CREATE MODEL ... AS SELECT statement of a trained version, without a semicolon."""
     quoted_keywords = {keyword: dialect.quote_name(keyword) for keyword in ("group", "lambda")}
     options = ", ".join(
         f"{quoted_keywords.get(option, option)} = {option_text(from_json(value), dialect)}"
@@ -83,9 +83,9 @@ def _format_training(
 def _format_file_import(
     name: str, reference: Reference, model: Model, comment: str | None, dialect: Dialect
 ) -> str:
-    """Return the CREATE MODEL ... FROM 'path' of a version, without a semicolon.
+    """Write the CREATE MODEL ... FROM 'path' statement of a version, without a semicolon.
 
-    A version that was made from a Python object has no file; EXPORT MODEL writes one.
+    If the version was made from a Python object, it has no file until EXPORT MODEL writes one.
     """
     origin = model.origin
     if origin.path is None:
@@ -124,10 +124,10 @@ def _format_file_import(
 def _format_additions(
     catalog: Catalog, reference: Reference, name: str, model: Model, dialect: Dialect
 ) -> str:
-    """Return the statements that add small models and tags, each after a line break."""
+    """Write the statements that add small models and tags, each after a line break."""
     additions = ""
     is_in_file = model.origin.path is None and catalog.training(model) is None
-    if not is_in_file:  # the file that EXPORT MODEL writes contains the small models
+    if not is_in_file:  # The file that EXPORT MODEL writes contains the small models.
         for small_model in catalog.small_models(model).values():
             additions += f"\n{_format_small_model(name, small_model, dialect)}"
     for tag, value in catalog.tags(reference).items():
@@ -148,7 +148,7 @@ def _format_small_model(name: str, small_model: SmallModel, dialect: Dialect) ->
         options += f", class = {facts.chosen}" if facts.chosen else ""
     if facts.unique_keys:
         options += f", unique_keys = [{', '.join(map(dialect.quote_string, facts.unique_keys))}]"
-    end = "\n" if "--" in facts.query else ""  # or a comment would contain the bracket
+    end = "\n" if "--" in facts.query else ""  # Otherwise, a comment could hide the bracket.
     text = f"ALTER MODEL {name} ADD {kind} USING ({facts.query}{end})\nOPTIONS ({options})"
     statement = _parse_single(text)
     change = statement.change if isinstance(statement, statements.AlterModel) else None
@@ -164,20 +164,20 @@ def _format_small_model(name: str, small_model: SmallModel, dialect: Dialect) ->
 def _parse_single(text: str) -> statements.Statement | None:
     try:
         (statement,) = parse(text)
-    except (ParseError, ValueError):  # the catalog may contain any text
+    except (ParseError, ValueError):  # The catalog may contain any text.
         return None
     return statement
 
 
 def as_json(value: OptionValue | list[Any]) -> Any:
-    """Convert the value of an option to what JSON can represent."""
+    """Convert the value of an option to a value that JSON can represent."""
     if isinstance(value, Call):
         return {"call": value.name, "arguments": [as_json(element) for element in value.arguments]}
     return [as_json(element) for element in value] if isinstance(value, tuple | list) else value
 
 
 def from_json(value: Any) -> OptionValue:
-    """Convert a result of `as_json` back to the value of an option, or raise ArtifactError."""
+    """Convert a result of `as_json` back to an option's value; if invalid, raise ArtifactError."""
     if isinstance(value, dict):
         name, arguments = value.get("call"), value.get("arguments")
         if not isinstance(name, str) or not name.isidentifier() or not isinstance(arguments, list):
@@ -189,7 +189,7 @@ def from_json(value: Any) -> OptionValue:
 
 
 def sql_type(program: Program, feature: Feature) -> str:
-    """Return a SQL type that a feature accepts; for a list, by the items that the model seeks."""
+    """Return a SQL type that a feature accepts; a list has the type of items the model looks up."""
     for node in program.nodes:
         if node.op == "has_items" and node.attrs["feature"] == feature.name:
             sought_items = unpack_items(node.attrs["words"], node.attrs["ends"])

@@ -41,7 +41,7 @@ _NO_HELD_OUT_ROWS = (
 
 
 def train_model(models: Models, statement: TrainModel) -> Answer | None:
-    """Carry out CREATE MODEL ... AS query; nothing changes if it fails."""
+    """Carry out CREATE MODEL ... AS query; if it fails, nothing is stored."""
     reference = resolve_model(statement.name)
     version = train_and_create(
         models,
@@ -62,14 +62,15 @@ def train_and_create(
     or_replace: bool,
     if_not_exists: bool,
 ) -> NewVersion | None:
-    """Train and store a model; return None if it exists and `if_not_exists` is set.
+    """Train and store a model, and return its new version.
 
-    `estimator` is an unfitted object from Python; without it, the option `model_type` decides.
+    If the model exists and `if_not_exists` is set, return None. `estimator` is an unfitted Python
+    object; if it is None, the option `model_type` decides what is trained.
     """
     if if_not_exists and models.exists(reference):
         models.changes.report_existing(reference)
         return None
-    if not or_replace and models.exists(reference):  # checked before hours of training
+    if not or_replace and models.exists(reference):  # Check this before hours of training.
         raise ModelExistsError(
             f"model {reference.name!r} already exists; CREATE OR REPLACE MODEL (in Python: "
             "train(..., or_replace=True)) adds a version to it, DROP MODEL removes it"
@@ -104,7 +105,7 @@ def train_version(models: Models, reference: Reference, change: TrainVersion) ->
 def retrain_model(models: Models, reference: Reference, change: Retrain) -> Answer:
     """Train a version again, on the current rows of its query or of another query.
 
-    The new version becomes the default, unless PROMOTE IF names a bound that it misses.
+    The new version becomes the default, unless it misses the bound that PROMOTE IF names.
     """
     whole_model = Reference(reference.name, reference.database)
     model, current = models.catalog.get(reference), models.catalog.get(whole_model)
@@ -151,7 +152,7 @@ def _check_promotion(
     if promotion.threshold is not None:
         return
     columns = {fold(name) for name in models.host.columns(models.runnable(training.query))}
-    has_transform = current.transform is not None  # which reads columns of any type
+    has_transform = current.transform is not None  # TRANSFORM reads columns of any type.
     needed_columns = [f.name for f in current.columns if has_transform or f.kind != "any"]
     missing = [name for name in needed_columns if fold(name) not in columns]
     if missing:
@@ -169,7 +170,7 @@ def _decide_promotion(
     trained: TrainedModel,
     current: Model,
 ) -> tuple[bool, str]:
-    """Return whether the new version becomes the default, and why as a suffix of the answer."""
+    """Return whether the new version becomes the default, and the reason as text for the answer."""
     if promotion is None:
         return True, ""
     if trained.held_out_rows is None:
@@ -207,9 +208,9 @@ def _read_metric(metric: str, metrics: Mapping[str, float | None]) -> float:
 def _train(
     models: Models, training: Training, estimator: Any = None, held_out_for: str | None = None
 ) -> TrainedModel:
-    """Fit a model type, or an estimator from Python, to the rows of the query.
+    """Fit a model type, or an estimator from Python, to the rows of the training query.
 
-    `held_out_for` is the error message if no rows are held out; None accepts that.
+    If no rows are held out and `held_out_for` is set, ConfigError is raised with this message.
     """
     if estimator is not None:
         request = parse_estimator_request(estimator, training.options, _MODEL_OPTIONS)
@@ -227,7 +228,7 @@ def _train(
 def _build_trained_version(
     reference: Reference, training: Training, trained: TrainedModel
 ) -> NewVersion:
-    """Import a trained model, and add its classes, TRANSFORM, training facts and estimator."""
+    """Build a version from a trained model, with its classes, TRANSFORM, facts and estimator."""
     request = trained.request
     options = {n: v for n, v in request.stored_options.items() if n in STORED or n in AT_CREATION}
     version = build_version(trained.model, ModelRequest(reference, options=options))
@@ -281,7 +282,7 @@ def _collect_facts(training: Training, trained: TrainedModel) -> TrainingFacts:
 def _pickle_estimator(model: Any) -> bytes | None:
     try:
         content = pickle.dumps(model)
-    except Exception:  # objects that cannot be pickled may raise any exception
+    except Exception:  # Objects that cannot be pickled may raise any exception.
         return None
     _OWN_PICKLES.add(sha256(content).digest())
     return content

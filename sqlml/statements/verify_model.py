@@ -34,8 +34,8 @@ _COLUMNS = {
 def verify_model(models: Models, statement: VerifyModel) -> Answer:
     """Carry out VERIFY MODEL ... USING (query) [AGAINST 'path'].
 
-    The result has a row for each output of the model, if the file of its source is known, and a row
-    for each small model. A cascade is measured only if the query has the column of true labels.
+    The answer has a row for each small model and, if the source file of the model is known, a row
+    for each output. A cascade is measured only if the query returns the true labels.
     """
     model = models.catalog.get(resolve_name(statement.name))
     small_models = models.catalog.small_models(model)
@@ -75,7 +75,7 @@ def _open_source(
     if path is None:
         path, sha256 = str(model.origin.path), model.origin.sha256
         format = model.origin.format or format
-    check_trusted(format, path, models.allow_pickle)  # before the file is searched for
+    check_trusted(format, path, models.allow_pickle)  # Check this before looking for the file.
     allow_pickle = models.allow_pickle
     file = read_file(path, models.host, format=format, sha256=sha256, allow_pickle=allow_pickle)
     return open_source(file, model.program, allow_pickle=models.allow_pickle)

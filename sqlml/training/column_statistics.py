@@ -21,7 +21,7 @@ MAX_NAMES = 1_000
 
 
 class NumberSample:
-    """A sample of the numbers of a column, from which its distribution is computed."""
+    """A sample of a column's numbers, from which the column's distribution is computed."""
 
     def __init__(self) -> None:
         self._samples: list[Array] = []
@@ -29,7 +29,7 @@ class NumberSample:
         self._step = 1
 
     def add(self, values: Array) -> None:
-        """Add (n,) float64 numbers, none of them NaN."""
+        """Add a batch of float64 numbers (n,) without NaN."""
         sample = values[-self._seen % self._step :: self._step].copy()
         self._seen += len(values)
         self._samples.append(sample)
@@ -40,8 +40,7 @@ class NumberSample:
             self._count = len(self._samples[0])
 
     def values(self) -> list[list[Any]]:
-        """Return [upper bound, count] pairs: `count` samples lie above the previous bound and not
-        above this one."""
+        """Return a histogram of the sample as [upper bound, count] pairs in ascending order."""
         sample = np.sort(np.concatenate([np.empty(0), *self._samples]))
         values, counts = np.unique(sample, return_counts=True)
         if len(values) > MAX_VALUES:
@@ -59,7 +58,7 @@ class CodeCounts:
         self._counts = np.array(counts, np.int64)
 
     def add(self, codes: Array) -> None:
-        """Count (n,) codes, -1 for NULL."""
+        """Count the category codes (n,) of a batch; -1 marks NULL."""
         counts = np.bincount(codes[codes >= 0], minlength=len(self._counts))
         counts[: len(self._counts)] += self._counts
         self._counts = counts
@@ -97,7 +96,7 @@ class ColumnStatistics:
         self._code_counts = CodeCounts()
 
     def add_numbers(self, numbers: Array) -> None:
-        """Add (n,) numbers, NaN for NULL."""
+        """Add a batch of numbers (n,), with NaN for NULL."""
         with np.errstate(over="ignore", invalid="ignore"):
             self._add(numbers)
 
@@ -130,17 +129,17 @@ class ColumnStatistics:
         self.mean += difference * len(values) / count
 
     def add_codes(self, codes: Array) -> None:
-        """Add (n,) codes of categories, -1 for NULL."""
+        """Add a batch of category codes (n,), with -1 for NULL."""
         self.row_count += len(codes)
         self.null_count += int((codes < 0).sum())
         self._code_counts.add(codes)
 
     def set_values(self, values: Array) -> None:
-        """Set the distribution of rows that were already counted: (n,) float64, NaN for NULL."""
+        """Set the distribution of already counted rows from float64 `values` (n,), NaN for NULL."""
         self._numbers.add(values[~np.isnan(values)])
 
     def set_names(self, counts: Mapping[str, int]) -> None:
-        """Set the categories of rows that were already counted: category -> row count."""
+        """Set the categories of already counted rows from `counts`, category -> row count."""
         self.names, self.distinct_count = tuple(counts), len(counts)
         self._code_counts = CodeCounts(list(counts.values()))
 
@@ -192,7 +191,7 @@ class Classes:
         return len(self._codes)
 
     def encode(self, values: Any) -> Array:
-        """Return the (n,) int64 codes of a pyarrow Array without NULLs; number new classes."""
+        """Encode a pyarrow Array without NULLs to int64 codes (n,), adding new classes."""
         encoded, codes = values.dictionary_encode(), self._codes
         values_of_dictionary = map(_normalize_zero, encoded.dictionary.to_pylist())
         new_codes = [codes.setdefault(value, len(codes)) for value in values_of_dictionary]
@@ -200,7 +199,7 @@ class Classes:
         return np.asarray(np.array([*new_codes, -1], np.int64)[indices])
 
     def find_positions(self, values: Any) -> Array:
-        """Return the (n,) int64 positions of values in the sorted classes, -1 if unknown."""
+        """Return the int64 positions (n,) of `values` in the sorted classes; -1 if unknown."""
         positions_by_value = {value: n for n, value in enumerate(self.values())}
         python_values = (_normalize_zero(v.item() if hasattr(v, "item") else v) for v in values)
         return np.array([positions_by_value.get(value, -1) for value in python_values], np.int64)
@@ -210,7 +209,7 @@ class Classes:
         return sorted(self._codes)
 
     def sorted_positions(self) -> Array:
-        """Return a (k,) int64 map from a class's code to its position in the sorted classes."""
+        """Return an int64 array (k,) that maps a class code to its position in sorted order."""
         return _sort_codes(self._codes, np.int64)
 
     def labels(self) -> Labels:
@@ -221,7 +220,7 @@ class Classes:
         return Labels(label_kind, values, self._sql_type if is_exact else "")
 
     def is_numbered(self) -> bool:
-        """Return whether the classes are the integers 0, 1, 2, ... themselves."""
+        """Return whether the classes are the integers 0, 1, 2, ..."""
         values = self.values()
         return all(type(value) is int for value in values) and values == list(range(len(values)))
 
@@ -238,7 +237,7 @@ def class_name(value: Any) -> str:
 
 
 def find_class(name: str, values: Sequence[Any]) -> Any:
-    """Find the class that an option names; 1.0 may be written as '1'. None if it is unknown."""
+    """Find the class that `name` denotes, such as 1.0 for '1'; return None if it is unknown."""
     for value in values:
         if class_name(value) == name:
             return value
@@ -269,7 +268,7 @@ class Names:
         return len(self._codes)
 
     def encode(self, values: Any) -> Array:
-        """Return the (n,) int32 codes of an Array of strings, -1 for NULL; number new names."""
+        """Encode a pyarrow Array of strings to int32 codes (n,), -1 for NULL, adding new names."""
         import pyarrow as pa
 
         encoded = values if pa.types.is_dictionary(values.type) else values.dictionary_encode()
@@ -293,7 +292,7 @@ class Names:
         return tuple(sorted(self._codes))
 
     def sorted_positions(self) -> Array:
-        """Return a (k,) int32 map from a name's code to its position in the sorted names."""
+        """Return an int32 array (k,) that maps each code to its position among the sorted names."""
         return _sort_codes(self._codes, np.int32)
 
 

@@ -28,12 +28,12 @@ Converter = Callable[[Parameters, int], dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class BlockEstimator:
-    """An estimator with partial_fit, which learns from blocks of rows instead of all rows at once.
+    """An estimator with `partial_fit`, which replaces one that needs all rows in memory at once.
 
-    path: the path of its class. shared: parameters that the replaced estimator has with the same
-    meaning. ignored: parameters that only control the solver of the replaced estimator. convert:
-    computes further parameters from those of the replaced estimator and the number of rows.
-    gains_by_passes: whether more than one pass over the rows helps.
+    path: the path of its class. shared: parameters that mean the same in both estimators. ignored:
+    parameters that only control the solver of the replaced estimator. convert: computes further
+    parameters from those of the replaced estimator and the number of rows. gains_by_passes: whether
+    more than one pass over the rows helps.
     """
 
     path: str
@@ -47,7 +47,7 @@ class BlockEstimator:
         return frozenset((*self.shared, *self.ignored, *PASS_OPTIONS, "alpha", "C", "l1_ratio"))
 
     def parameters(self, given: Parameters, rows: int) -> dict[str, Any]:
-        """Convert `given`, the replaced estimator's parameters, for a fit to `rows` rows."""
+        """Convert `given`, the parameters of the replaced estimator, for a fit to `rows` rows."""
         return {**{n: given[n] for n in self.shared if n in given}, **self.convert(given, rows)}
 
 
@@ -80,7 +80,7 @@ def _convert_elastic_net(given: Parameters, rows: int) -> dict[str, Any]:
 
 
 def _convert_logistic(given: Parameters, rows: int) -> dict[str, Any]:
-    """Convert C, the inverse weight of the penalty relative to the sum over the rows."""
+    """Convert C, the inverse penalty weight of LogisticRegression, to parameters of SGD."""
     alpha = 1 / (given.get("C", 1.0) * rows)
     l1_ratio = given.get("l1_ratio") or 0.0
     parameters = _make_sgd_options("elasticnet" if l1_ratio else "l2", alpha, rows)
@@ -98,7 +98,7 @@ BLOCK_ESTIMATORS: Mapping[str, BlockEstimator] = {
     "LinearRegression": _make_regression(
         "n_jobs", lambda given, rows: _make_sgd_options(None, 0.0, rows)
     ),
-    # Ridge penalizes relative to the sum over the rows, and descent relative to the mean.
+    # Ridge weights its penalty against a sum over the rows, and SGD against their mean.
     "Ridge": _make_regression(
         "solver",
         lambda given, rows: _make_sgd_options("l2", given.get("alpha", 1.0) / rows, rows),
@@ -127,9 +127,9 @@ BLOCK_ESTIMATORS: Mapping[str, BlockEstimator] = {
 
 
 def find_block_estimator(path: str, parameters: Parameters) -> BlockEstimator | None:
-    """Return the estimator that learns from blocks of rows in place of the class at `path`.
+    """Find the estimator that replaces the class at `path` and learns from blocks of rows.
 
-    Return None if there is none, or if it does not support one of `parameters`.
+    Return None if the class has no replacement, or if it does not support one of `parameters`.
     """
     replacement = BLOCK_ESTIMATORS.get(path.rpartition(".")[2])
     if replacement is None or not path.startswith("sklearn."):
@@ -164,10 +164,10 @@ class Trainer:
     """How a library trains a type of model.
 
     path: the path of the estimator's class. features: the form in which it expects features. names:
-    other names of a parameter -> the library's name. defaults: parameters that sqlml sets unless
-    the statement does. seed: the parameter for the seed; None if the estimator is deterministic.
-    stops_early: whether it can stop when the loss on the held-out rows no longer improves.
-    packages: required packages, the library first; () for the package of `path` alone.
+    alternative parameter names -> the library's name. defaults: parameters that sqlml sets unless
+    the statement sets them. seed: the name of the seed parameter; None if the estimator is
+    deterministic. stops_early: whether it can stop when the loss on the held-out rows no longer
+    improves. packages: required packages, the library first; () if only that of `path` is required.
     """
 
     path: str
@@ -215,16 +215,16 @@ def uses_bins(parameters: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelType:
-    """A type of model: its task, and its trainers by library, the preferred library first."""
+    """A type of model, with its task and its trainers by library, the preferred library first."""
 
     task: Task
     trainers: Mapping[str, Trainer]
 
 
 def _rename(**names: str) -> Mapping[str, str]:
-    """Map alternative names of parameters to the library's names.
+    """Map alternative parameter names to the names that the library uses.
 
-    Each keyword is a library's name, and its value has the alternatives, separated by blanks.
+    Each keyword is the library's name, and its value lists the alternatives, separated by blanks.
     """
     return _freeze(**{other: name for name, others in names.items() for other in others.split()})
 
@@ -358,7 +358,7 @@ def find_model_type(name: Any) -> tuple[str, ModelType]:
 
 
 def find_trainer(model_type: str, library: Any = None) -> tuple[str, Trainer]:
-    """Return the name of the requested or first installed library, and its trainer."""
+    """Return the name and trainer of `library`, by default the first that is installed."""
     trainers = MODEL_TYPES[model_type].trainers
     libraries = ", ".join(trainers)
     if library is not None and library not in trainers:
@@ -390,7 +390,7 @@ def join_names(names: Sequence[str]) -> str:
 
 
 def find_missing_packages(*packages: str) -> list[str]:
-    """Return the missing packages among `packages` and those that all training needs."""
+    """Return which of `packages` and of the packages that all training needs are missing."""
     required = dict.fromkeys(("sklearn", "pandas", *packages))
     return [package for package in required if find_spec(package) is None]
 
@@ -413,9 +413,9 @@ LOWER_IS_BETTER = frozenset(
 
 
 def compute_model_metrics(estimator: Any, part: Part, task: Task, n_classes: int) -> Metrics:
-    """Compute the metrics of a task on `part`; a metric that is undefined there is None.
+    """Compute the metrics of an estimator on the rows of `part`; undefined metrics are None.
 
-    The labels of `part` are codes of `n_classes` classes, or numbers for other tasks.
+    The labels of `part` are the codes of `n_classes` classes, or numbers if `task` has no classes.
     """
     if task == "classify":
         proba = _predict_all(estimator.predict_proba, part)
@@ -437,7 +437,7 @@ def compute_model_metrics(estimator: Any, part: Part, task: Task, n_classes: int
 
 
 def _predict_all(method: Any, part: Part) -> Any:
-    """Return predictions for all rows as float64, block by block if the rows are in a file."""
+    """Call `method` on all rows, block by block if they are in a file; return float64 results."""
     if not isinstance(part.X, Blocks):
         return np.asarray(method(part.X), np.float64)
     return np.concatenate([np.asarray(method(block), np.float64) for block in part.X.blocks()])

@@ -16,15 +16,15 @@ MIN_SECONDS = 1.0
 
 
 class Progress:
-    """Progress bars, shown one after another. `close` removes the current bar."""
+    """A series of progress bars, shown one at a time; `close` removes the current bar."""
 
     def __init__(self) -> None:
         self._bar: Any = None
 
     def begin(self, description: str, total: int | None, unit: str) -> None:
-        """Draw a bar for the next work, which has `total` units; None if the number is unknown."""
+        """Draw a bar for the next task of `total` units; `total` is None if it is unknown."""
         self.close()
-        show_stage(description)  # Names the work even if no unit is ever counted.
+        show_stage(description)  # This names the work even if no unit is ever counted.
         stream = watched_stream()
         if stream is None:
             return
@@ -36,7 +36,7 @@ class Progress:
         self._bar = make_bar(desc=description, total=total, unit=unit)
 
     def add(self, units: int, postfix: str = "") -> None:
-        """Count finished units, and show `postfix` after the bar."""
+        """Advance the bar by `units` finished units, and show `postfix` after it."""
         if self._bar is not None:
             hide_line()
             if postfix:
@@ -54,8 +54,9 @@ class Progress:
 class Round:
     """One boosting round, or one pass over the rows.
 
-    loss, eval_loss: the losses on the fitted and on the held-out rows, in the library's own metric;
-    None if the library does not report them. seconds: the time since the previous round, or None.
+    loss, eval_loss: the losses on the fitted and the held-out rows, in the metric of the library;
+    None if the library does not report them. seconds: the time since the previous round, or None if
+    it is unknown.
     """
 
     iteration: int
@@ -68,7 +69,7 @@ class Round:
 class TrainingLog:
     """The rounds of a training so far, in order.
 
-    progress: draws the rounds. metric: the library's name for the losses.
+    progress: the bars that show the rounds. metric: the library's name for the losses.
     """
 
     progress: Progress = field(default_factory=Progress)
@@ -97,5 +98,5 @@ class TrainingLog:
         self._last_time = time.perf_counter()
 
     def add_past(self, loss: float | None, eval_loss: float | None) -> None:
-        """Log a round that the library reported only after the training."""
+        """Log a round that the library reports only after the training has ended."""
         self.rounds.append(Round(len(self.rounds) + 1, loss, eval_loss, None))

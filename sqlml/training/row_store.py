@@ -24,7 +24,7 @@ BLOCK_BYTES = 32 << 20
 
 
 def block_rows(row_bytes: int, max_bytes: int = BLOCK_BYTES) -> int:
-    """Return how many rows of `row_bytes` fit into a block of `max_bytes`.
+    """Return how many rows of `row_bytes` bytes fit into a block of `max_bytes` bytes.
 
     The number is a multiple of the engine's vector size.
 
@@ -61,9 +61,9 @@ class Blocks(ABC):
 
 
 class Buffer:
-    """An array of shape (n, width) or (n,) that rows are appended to.
+    """A growing array of shape (n, width) or (n,), to which rows are appended.
 
-    It grows by letting the system move pages, so two copies never exist at the same time.
+    The system moves its memory pages when it grows, so two copies never exist at the same time.
     """
 
     def __init__(self, dtype: Any, width: int | None = None) -> None:
@@ -75,7 +75,7 @@ class Buffer:
         return self._row_count
 
     def grow(self, row_count: int) -> Array:
-        """Make room for more rows, and return the slice of the array to write them to."""
+        """Make room for `row_count` more rows, and return the slice of the array to fill."""
         end = self._row_count + row_count
         if end > len(self._array):
             capacity = max(end, int(len(self._array) * 1.1))
@@ -88,12 +88,12 @@ class Buffer:
         self.grow(len(rows))[...] = rows
 
     def array(self) -> Array:
-        """Return all rows; nothing may be appended afterwards."""
+        """Return all rows as an array, after which no rows may be appended."""
         self._array.resize((self._row_count, *self._row_shape), refcheck=False)
         return self._array
 
     def take_out(self, mask: Array) -> Array:
-        """Remove the rows selected by `mask`, (n,) bool, and return a copy of the removed rows."""
+        """Remove the rows that `mask`, (n,) bool, selects, and return a copy of them."""
         array = self.array()
         removed = array[mask]
         end = 0
@@ -122,7 +122,7 @@ def open_vanishing_folder(parent: str | None) -> Iterator[str]:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd=tempfile.gettempdir(),
-            start_new_session=True,  # A signal to this process group must not end it.
+            start_new_session=True,  # A signal to this process group must not end the child.
         )
         yield path
     finally:
@@ -171,7 +171,10 @@ class RowStore:
         self._write(block)
 
     def take_out(self, mask: Array) -> Array:
-        """Remove the rows selected by `mask`, (n,) bool, from a store in memory; return a copy."""
+        """Remove the rows that `mask`, (n,) bool, selects, and return a copy of them.
+
+        The store must be in memory.
+        """
         assert self._buffer is not None
         removed = self._buffer.take_out(mask)
         self._row_count = len(self._buffer)
@@ -224,8 +227,8 @@ class RowStore:
 class StoredRows(Blocks):
     """Selected rows and columns of a `RowStore` that has moved to a file.
 
-    mask: selects the rows, (n,) bool; None for all. recoded: column index -> the new code of each
-    category code. columns: indices of the columns, in the order to return; None for all.
+    mask: (n,) bool, which selects rows; None for all rows. recoded: column index -> the new code of
+    each category code. columns: the indices of the columns to return, in order; None for all.
     """
 
     store: RowStore
@@ -294,8 +297,8 @@ class StoredRows(Blocks):
 class Part:
     """Rows in the form that an estimator expects.
 
-    X: (n, k), an array, a sparse matrix, a pandas frame or `Blocks`. y, weight, group: labels,
-    row weights and group numbers, (n,) or None.
+    X: the features (n, k) as an array, a sparse matrix, a pandas frame or `Blocks`. y, weight,
+    group: the labels, row weights and group numbers (n,), each None if missing.
     """
 
     X: Any
@@ -305,7 +308,7 @@ class Part:
 
 
 def sample_rows(part: Part, max_rows: int) -> Part:
-    """Return at most `max_rows` evenly spaced rows, in memory; rows with groups are all kept."""
+    """Load at most `max_rows` evenly spaced rows into memory; if rows have groups, load all."""
     row_count = part.X.shape[0]
     positions = None
     if row_count > max_rows and part.group is None:
@@ -328,7 +331,7 @@ def sample_rows(part: Part, max_rows: int) -> Part:
 
 
 def _select_rows(X: Blocks, positions: Array | None) -> Iterator[Any]:
-    """Yield the rows at `positions`, (m,) ascending, block by block; None yields all rows."""
+    """Yield the rows at the ascending `positions` (m,), or all rows for None, block by block."""
     block_start = 0
     for block in X.blocks():
         block_end = block_start + block.shape[0]

@@ -48,9 +48,9 @@ _KEYS = ("sqlml_key_0", "sqlml_key_1")
 def parse_estimator_request(
     estimator: Any, options: Mapping[str, Any], stored_options: tuple[str, ...]
 ) -> Request:
-    """Parse the options for training an estimator.
+    """Parse the options of a training into a Request for `estimator`.
 
-    `stored_options` names the options that are stored with any model.
+    `stored_options` are the names of the options that are stored with every model.
     """
     is_estimator = hasattr(estimator, "fit") and hasattr(estimator, "get_params")
     if isinstance(estimator, type) or not is_estimator:
@@ -91,7 +91,7 @@ def _find_task(estimator: Any) -> model_types.Task:
 
 
 def train_estimator(host: RowHost, query: str, estimator: Any, request: Request) -> TrainedModel:
-    """Fit a clone of an estimator to the rows of a query that are not held out."""
+    """Fit a clone of `estimator` to the rows of a query, except for the held-out rows."""
     start = time.perf_counter()
     if request.label is None and request.task in ("classify", "regress"):
         name = type(estimator).__name__
@@ -141,7 +141,7 @@ def train_estimator(host: RowHost, query: str, estimator: Any, request: Request)
 
 
 def _build_query(query: str, columns: TrainingColumns, request: Request) -> str:
-    """Return the query for the labelled rows, with the columns that decide the split."""
+    """Build the query for the labeled rows, with the columns that decide the split."""
     keys = request.split.key_expressions(columns.raw, request.label, None, request.seed)
     key_columns = "".join(f", {key} AS {name}" for key, name in zip(keys, _KEYS, strict=False))
     where_clause = replace_clause = ""
@@ -189,15 +189,16 @@ def _fit_clone(
     weights = {} if request.weight is None else {"sample_weight": rows[request.weight]}
     try:
         return clone(estimator).fit(rows[features], *y, **weights)
-    except Exception as error:  # A library may raise any exception
+    except Exception as error:  # A library may raise any exception.
         hint = _suggest_fix(str(error), rows, features, types)
         raise make_training_error(type(estimator).__name__, error, hint) from error
 
 
 def _suggest_fix(message: str, rows: Any, features: list[str], types: Mapping[str, str]) -> str:
-    """Return advice for a library's error `message` about strings or missing values.
+    """Return advice on a library's error `message` about strings or missing values.
 
-    The advice names the first such feature. It is "" for other errors, or without such a feature.
+    The advice names the first feature that has such values. It is "" if no feature has them, or if
+    the error is about something else.
     """
     if _TEXT_ERROR.search(message):
         strings = [name for name in features if STRINGS.fullmatch(types[name])]
@@ -250,12 +251,12 @@ class Trainers(Protocol):
     def train_model_type(
         self, query: str, request: Request, transform: Sequence[str] | None
     ) -> TrainedModel:
-        """Train a model of the requested type, with the features of TRANSFORM (...), if any."""
+        """Train the requested model type, on the features of TRANSFORM (...) if it is given."""
 
     def train_estimator(self, query: str, estimator: Any, request: Request) -> TrainedModel: ...
 
     def read_held_out(self, query: str, trained: TrainedModel, model: Model) -> Part:
-        """Return the rows that a training held out, with the features that `model` reads."""
+        """Read the rows that a training held out, with the features that `model` reads."""
 
 
 @dataclass(frozen=True)
@@ -295,7 +296,7 @@ class RowTrainers:
             role: Role = "category" if feature.kind == "string" else "number"
             features.append(TrainingColumn(feature.name, sql_type, role, expression))
         columns = replace(trained.columns, features=tuple(features), left_out=())
-        # Features "scaled" are read as columns by name, in memory.
+        # With the form "scaled", features are read as columns by name, in memory.
         trainer = replace(trained.request.trainer, features="scaled")
         request = replace(trained.request, trainer=trainer, out_of_core=False)
         rows = read_rows(self.host, query, columns, request, Progress())

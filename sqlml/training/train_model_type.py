@@ -61,12 +61,12 @@ MAX_MEASURED_ROWS = 100_000
 class TrainedModel:
     """A trained model with the facts that are stored with it.
 
-    model: the fitted pipeline. labels: its classes in their SQL type, or None. rows, held_out: the
-    numbers of fitted and of held-out rows. metrics: metrics on the held-out rows, or on the fitted
-    rows if no rows are held out. statistics: statistics of the features. notices: messages for the
-    user. held_out_rows: reads the held-out rows, with X as a pandas frame, to compare another
-    model; None if no rows are held out. columns: the columns of the query. trials: the trials of a
-    search, as in `TrainingFacts.trials`.
+    model: the fitted pipeline. labels: its classes in their SQL type; None if it has no classes.
+    rows, held_out: the numbers of fitted and of held-out rows. metrics: metrics on the held-out
+    rows, or on the fitted rows if no rows are held out. statistics: statistics of the features.
+    notices: messages for the user. held_out_rows: a function that reads the held-out rows, with X
+    as a pandas frame, to measure another model; None if no rows are held out. columns: the columns
+    of the query. trials: the trials of a search, as in `TrainingFacts.trials`.
     """
 
     model: Any
@@ -97,9 +97,9 @@ def train(
 ) -> TrainedModel:
     """Train the requested model on the rows of a query, with the features of TRANSFORM (...).
 
-    `inlines` says whether the engine that will score can compute features in its queries.
-    `identity` is the query as the user wrote it, which identifies a checkpoint. The engine raises
-    duckdb.PermissionException if its settings forbid the folder of a checkpoint.
+    `inlines` is true if the engine that will score the model can compute features in its queries.
+    `identity` is the query as the user wrote it, which identifies a checkpoint. If the settings of
+    the engine forbid the folder of the checkpoint, duckdb.PermissionException is raised.
     """
     start = time.perf_counter()
     if request.checkpoint is not None:
@@ -126,7 +126,7 @@ def _train_on_rows(
     inlines: bool,
     identity: str,
 ) -> TrainedModel:
-    """Check and encode the rows, then fit the estimator, or search for its parameters."""
+    """Check and encode the rows, and then fit the estimator or search for its parameters."""
     if rows.held_out is None and request.held_out_for is not None:
         raise ConfigError(request.held_out_for)
     keys = find_keys(rows)
@@ -180,7 +180,7 @@ def _train_on_rows(
 def _settle_storage(
     rows: TrainingRows, groups: FeatureGroups, request: Request
 ) -> tuple[Request, list[str]]:
-    """Return the request, with out_of_core set if the rows are in a file, and notices."""
+    """Decide whether to train out of core; return the updated request and notices for the user."""
     package = request.trainer.package
     if package not in MEMORY_SHARES or not _stays_in_file(rows, groups, request):
         return request, []
@@ -212,7 +212,7 @@ def _report_left_out(columns: TrainingColumns, inlines: bool) -> list[str]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _PreparedRows:
-    """Rows in the form that the estimator expects, and the fitted transformer.
+    """Rows in the form that an estimator expects, and the transformer that was fitted to them.
 
     categories: the indices of the columns that the estimator treats as categories.
     """
@@ -274,7 +274,7 @@ class _PreparedRows:
 
 
 def _prepare_rows(rows: TrainingRows, groups: FeatureGroups, request: Request) -> _PreparedRows:
-    """Fit the transformer, and encode the fitted and the held-out rows for the estimator."""
+    """Fit the transformer to the training rows, and encode these and the held-out rows."""
     if groups.target_encoded:
         _check_folds(rows, groups.target_encoded[0])
     transformer = make_transformer(groups, rows.names, request)

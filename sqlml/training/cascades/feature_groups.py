@@ -21,12 +21,12 @@ Cost = Callable[[Sequence[int]], float]
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Features that are computed together.
+    """A group of features that are computed together.
 
-    columns: their columns in the last estimator's matrix. inputs: the model's features that they
-    depend on. sources: parts of the query that compute only these features. inside: whether the
-    model has steps for them alone. cost: nanoseconds per row, in the query and in the model.
-    importance: the loss if they are shuffled among rows.
+    columns: the group's columns in the last estimator's matrix. inputs: the model features on which
+    they depend. sources: parts of the query that compute only these features. inside: whether the
+    model has steps for this group alone. cost: nanoseconds per row, in the query and in the model.
+    importance: the loss if the group is shuffled among rows.
     """
 
     name: str

@@ -92,7 +92,7 @@ def find_last_estimator(program: Program) -> LastEstimator:
 def _find_bottlenecks(program: Program, outputs: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
     """Yield the nodes on every path from the inputs to the outputs, from the last to the first.
 
-    Each is yielded with the nodes between it and the previously yielded node.
+    Each node is yielded with the nodes between it and the previously yielded node.
     """
     frontier, nodes_above = set(outputs), list[int]()
     while frontier:
@@ -230,7 +230,7 @@ Rows = Mapping[str, Array]
 
 
 def compute_output(program: Program, output: str, rows: Rows) -> Array:
-    """Compute an output (n, k) for some rows; labels are class indices."""
+    """Compute an output (n, k) of a Program for n rows; labels are returned as class indices."""
     return _make_scorer(program)._score(output, _select_inputs(program, rows), {})
 
 

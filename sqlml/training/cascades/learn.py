@@ -81,7 +81,7 @@ class LearningTask:
 
 @dataclass(frozen=True, slots=True)
 class RankingGoal:
-    """The queries that a filter is for, and their precision.
+    """The kind of queries that a filter serves, and their required precision.
 
     output, column: the score that queries order by. chosen: the class of the score, as SQL. k: the
     maximum number of rows that a query may request. precision: the share of these rows that must be
@@ -264,7 +264,7 @@ class Candidates:
     def shared_facts(
         self, chosen: frozenset[int], small_model: Program, output: str, rest_ns: float
     ) -> dict[str, Any]:
-        """Return the facts that cascades and filters share.
+        """Return the measured facts that cascades and filters have in common.
 
         `rest_ns` is the time per row that the full model adds.
         """
@@ -353,9 +353,9 @@ _SmallModel = TypeVar("_SmallModel", Cascade, TopKFilter)
 def _choose_fastest(
     small_models: Iterable[_SmallModel], candidates: Candidates, reason: str
 ) -> _SmallModel | NoGain:
-    """Return the fastest small model, or the reason why none is worth storing.
+    """Return the fastest small model, or the reason why no small model is worth storing.
 
-    `reason` is given if `small_models` is empty.
+    `reason` is the reason to return if `small_models` is empty.
     """
     fastest = min(small_models, key=lambda small_model: small_model.facts.expected_ns, default=None)
     if fastest is not None and fastest.facts.gain >= MIN_GAIN:

@@ -87,7 +87,7 @@ class Recipe:
 
 
 def extract_recipe(model: Any) -> Recipe | None:
-    """Return the recipe of a fitted object's last estimator, or None if it cannot be stored."""
+    """Return the recipe of a fitted object's last estimator; None if no recipe can be stored."""
     estimator = _find_last_estimator(model)
     path = find_class_key(estimator)
     if path.split(".")[0] not in _LIBRARIES or not hasattr(estimator, "get_params"):

@@ -32,7 +32,7 @@ def compute_interval(successes: int, trials: int, level: float = LEVEL) -> tuple
 def min_share(successes: int, trials: int, tail: float) -> float:
     """Return the lower Clopper-Pearson bound of a share of successes, with the risk `tail`.
 
-    For at most a share `tail` of all samples, the true share is below the bound.
+    The probability that the true share is below this bound is at most `tail`.
     """
     return 1 - max_share(trials - successes, trials, tail)
 
@@ -110,7 +110,7 @@ def find_lowest_threshold(
     loss: float,
     level: float = LEVEL,
 ) -> Threshold | None:
-    """Return the lowest threshold whose loss of accuracy is at most `loss`; None if all lose more.
+    """Find the lowest threshold that loses at most `loss` of accuracy; None if all lose more.
 
     All arrays are (n,), one entry per held-out row. Thresholds are tried in descending order until
     one may lose more, so the probability of a wrong result is at most (1 - level) / 2 overall.

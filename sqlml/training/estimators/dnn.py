@@ -123,7 +123,7 @@ def _make_loader(dataset: Any, batch_size: int, shuffle: bool = False) -> Any:
 
 
 class _Net(NeuralNet):  # type: ignore[misc]
-    """A network whose loss is weighted by the weights of the rows."""
+    """A skorch network that weights the loss of each row by the row's weight."""
 
     def get_loss(self, y_pred: Any, y_true: Any, X: Any = None, training: bool = False) -> Any:
         predictions = y_pred.squeeze(-1) if y_pred.shape[-1] == 1 else y_pred
@@ -252,7 +252,7 @@ class _DNN(BaseEstimator):  # type: ignore[misc]
     def _fit(
         self, datasets: Sequence[_Rows], n_outputs: int, criterion: Any, epochs: Epochs
     ) -> None:
-        """Train on the first dataset; a second one, of held-out rows, decides on early stopping."""
+        """Train on the first dataset; if a second one has held-out rows, use it to stop early."""
         self._check_parameters()
         (dataset, *held_out), segment = datasets, epochs.segment
         callback = _RoundCallback(epochs, stops_early=bool(held_out))
@@ -329,7 +329,7 @@ class DNNClassifier(ClassifierMixin, _DNN):  # type: ignore[misc]
     ) -> Self:
         """Fit to rows X (n, k) with classes y (n,) and weights (n,).
 
-        `held_out` are rows, classes and weights for early stopping.
+        `held_out` is a tuple of held-out rows, classes and weights for early stopping.
         """
         self.classes_: Array = np.unique(np.asarray(y))
         is_binary = len(self.classes_) == 2
@@ -352,7 +352,7 @@ class DNNClassifier(ClassifierMixin, _DNN):  # type: ignore[misc]
         return np.asarray(torch.cat([1 - positive, positive], 1).numpy())
 
     def predict(self, X: Any) -> Array:
-        """Return the (n,) most probable classes; of equally probable classes, the first."""
+        """Predict the most probable class of each row, (n,); in a tie, the first class."""
         return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
 
 

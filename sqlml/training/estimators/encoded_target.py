@@ -22,7 +22,7 @@ def _has_method(method: str) -> Callable[[Any], bool]:
 
 
 class EncodedTargetClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Fits a clone of `classifier` to the indices of the labels among the sorted classes.
+    """A meta-estimator that fits `classifier` to the indices of labels among the sorted classes.
 
     The fitted `classifier_` has the classes 0 to k - 1; `classes_` are the (k,) labels.
     """

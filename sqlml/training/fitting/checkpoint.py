@@ -54,7 +54,7 @@ class Checkpoint:
 
     @classmethod
     def of(cls, folder: str, identity: str, data_parts: Iterable[Part | None]) -> Checkpoint:
-        """Return the checkpoint of a training, named for its statement, options and rows."""
+        """Return the checkpoint of a training; its file name is a hash of statement and rows."""
         digest = sha256(identity.encode())
         for part in data_parts:
             for array in () if part is None else _read_arrays(part):
@@ -63,7 +63,7 @@ class Checkpoint:
         return cls(Path(folder) / f"training-{digest.hexdigest()[:32]}.checkpoint")
 
     def load(self) -> Saved | None:
-        """Return the saved content; None if it is missing, damaged, or not the user's file."""
+        """Load the saved content; return None if the file is missing, damaged or another user's."""
         try:
             content = own_files.read(self.path)
         except OSError:
@@ -112,7 +112,7 @@ def _make_private(folder: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ModelFormat:
-    """A library's way to save a model in a checkpoint.
+    """The functions that save a library's models in a checkpoint and load them again.
 
     package: the package that reads the content of a checkpoint. dump, load: convert a model to this
     content, and back. growth, min_rounds: the lengths of segments; see `split_rounds`.
@@ -137,7 +137,7 @@ def fit_in_segments(
     fit_segment: FitSegment,
     model_format: ModelFormat,
 ) -> Any:
-    """Fit `rounds` rounds of a model: all at once, or in segments if there is a checkpoint.
+    """Fit `rounds` rounds of a model, in segments if `checkpoint` is set, otherwise all at once.
 
     Each segment is saved, and training resumes after the last segment that was saved.
     """
@@ -183,7 +183,7 @@ def is_readable(package: str, content: bytes) -> bool:
 
 
 def read_content(package: bytes, content: bytes) -> Generator[bytes, bytes, None]:
-    """Read a checkpoint's content with its library, and with sqlml's stricter importer."""
+    """Read the content of a checkpoint with its library, and with sqlml's stricter importer."""
     if package == b"xgboost":
         import xgboost
 
@@ -255,5 +255,5 @@ class Fitting:
 
     @property
     def patience(self) -> int | None:
-        """Rounds without improvement after which training stops; None if all rounds are fitted."""
+        """The number of rounds without improvement after which to stop; None to fit all rounds."""
         return None if self.held_out is None else self.request.early_stopping_rounds

@@ -31,7 +31,7 @@ BLOCK_STRETCHES = 16
 
 
 def fit_by_blocks(fitting: Fitting) -> Any:
-    """Fit, by partial_fit, the estimator that replaces the requested one for blocks of rows.
+    """Fit the estimator that replaces the requested estimator, block by block with `partial_fit`.
 
     Each pass reads the rows in a different order. The fit ends when the loss on a sample hardly
     decreases in two passes.
@@ -72,7 +72,7 @@ def fit_by_blocks(fitting: Fitting) -> Any:
 
 
 def _shuffle_blocks(part: Part, random: np.random.Generator) -> Iterator[tuple[Any, Any, Any]]:
-    """Yield all rows in blocks of distant stretches, each as X, y or None, and weight or None."""
+    """Yield all rows in mixed blocks (X, y, weight), where y and weight may be None."""
     stretch_rows = max(part.X.block_rows // BLOCK_STRETCHES, 1)
     starts = random.permutation(np.arange(0, len(part.X), stretch_rows))
     for block_start in range(0, len(starts), BLOCK_STRETCHES):
@@ -86,7 +86,7 @@ def _shuffle_blocks(part: Part, random: np.random.Generator) -> Iterator[tuple[A
 
 
 def _estimate_learning_rate(X: Any) -> float:
-    """Return half of the largest step that cannot overshoot (Bottou, 2012, "SGD tricks")."""
+    """Estimate a learning rate: half the largest step that cannot overshoot (Bottou, 2012)."""
     squares = X.multiply(X).sum(axis=1) if hasattr(X, "multiply") else np.square(X).sum(axis=1)
     return float(0.5 / max(np.mean(squares), 1.0))
 
@@ -158,7 +158,7 @@ def fit_torch(fitting: Fitting) -> Any:
 
 
 def make_training_error(class_name: str, error: BaseException, hint: str = "") -> ConfigError:
-    """Return the error for a training that failed in its library, with advice for the user."""
+    """Make the error to raise if the library fails during training, with advice for the user."""
     reason = shorten_message(str(error))
     message = f"{class_name} cannot be trained: {type(error).__name__}: {reason}"
     return ConfigError(f"{message.removesuffix('.')}; {hint}" if hint else message)

@@ -31,7 +31,7 @@ def fit_xgboost(fitting: Fitting) -> Any:
 
 
 def _fit_with_xgboost(folder: str | None, fitting: Fitting) -> Any:
-    """Fit a booster, with bins in `folder` or in memory, and load it into an XGBoost estimator."""
+    """Fit an XGBoost estimator, with bins in `folder`, or in memory if `folder` is None."""
     import xgboost
 
     fitted, held_out = fitting.fitted, fitting.held_out
@@ -77,7 +77,7 @@ def _fit_with_xgboost(folder: str | None, fitting: Fitting) -> Any:
 
 
 def _make_callbacks(fitting: Fitting, model: Any) -> list[Any]:
-    """Return a segment's callbacks: one logs the rounds, and another may stop early."""
+    """Return the callbacks of a segment, which log its rounds and may stop the training early."""
     from xgboost.callback import EarlyStopping, TrainingCallback
 
     log = fitting.log
@@ -115,8 +115,8 @@ def _build_matrix(
 ) -> Any:
     """Build the XGBoost matrix of `part`, quantized to one byte per number if it trains on bins.
 
-    A matrix of held-out rows takes the bins of `reference`, the matrix of the fitted rows. The
-    bins are stored in `folder`, or in memory if it is None. XGBoost names the `feature_types`.
+    A matrix of held-out rows uses the bins of `reference`, the matrix of the fitted rows. The bins
+    are stored in `folder`, or in memory if `folder` is None. `feature_types` are XGBoost's names.
     """
     import xgboost
 
@@ -161,7 +161,7 @@ def _build_matrix(
 
 
 def _to_arrow(block: Any) -> Any:
-    """Convert dense rows to Arrow columns, which XGBoost reads faster, and keep sparse rows."""
+    """Convert dense rows to Arrow columns, which XGBoost reads faster; return others unchanged."""
     import pyarrow as pa
 
     if not isinstance(block, np.ndarray):
@@ -180,9 +180,9 @@ _BIN_MEMORY_SHARE = 0.25
 
 
 def _open_bin_folder(fitting: Fitting) -> AbstractContextManager[str | None]:
-    """Open a temporary folder for bins that do not fit into memory; None if they fit.
+    """Open a temporary folder for bins that do not fit into memory; if they fit, yield None.
 
-    Raises ConfigError if the disk is too full, because XGBoost would abort the process.
+    If the disk is too full, ConfigError is raised, because XGBoost would abort the process.
     """
     X, held_out = fitting.fitted.X, fitting.held_out
     if not isinstance(X, StoredRows) or not sys.executable:
@@ -203,7 +203,7 @@ def _open_bin_folder(fitting: Fitting) -> AbstractContextManager[str | None]:
 
 
 def fit_lightgbm(fitting: Fitting) -> Any:
-    """Fit a LightGBM estimator, by `lightgbm.train` for rows in a file or saved rounds."""
+    """Fit a LightGBM estimator; if rows are in a file or rounds are saved, use `lightgbm.train`."""
     import lightgbm
 
     log, fitted, held_out = fitting.log, fitting.fitted, fitting.held_out
@@ -265,7 +265,7 @@ def _fit_with_lightgbm(fitting: Fitting, estimator: Any, log_round: Any) -> Any:
         )
 
     def stop_early(environment: Any) -> None:
-        """Stop early, as LightGBM's own callback does, but count the rounds of all segments."""
+        """Stop early like the callback of LightGBM, but count the rounds of all segments."""
         if fitting.patience is not None:
             best_round = _find_best_round(log)
             if len(log.rounds) - 1 - best_round >= fitting.patience:
@@ -297,7 +297,7 @@ def _fit_with_lightgbm(fitting: Fitting, estimator: Any, log_round: Any) -> Any:
 
 
 def _make_dataset(part: Part, **options: Any) -> Any:
-    """Return a LightGBM dataset, which reads rows in a file as needed."""
+    """Make a LightGBM dataset from the rows of `part`; rows in a file are read as needed."""
     import lightgbm
 
     class Rows(lightgbm.Sequence):
@@ -328,7 +328,7 @@ def _find_best_round(log: TrainingLog) -> int:
 
 
 def _compute_group_sizes(group: Array) -> Array:
-    """Return the lengths, (g,), of runs of equal group ids (n,)."""
+    """Return the lengths (g,) of the runs of equal values in `group` (n,)."""
     return np.diff(np.concatenate([[0], np.flatnonzero(np.diff(group)) + 1, [len(group)]]))
 
 

@@ -61,7 +61,7 @@ Fitter = Callable[[Mapping[str, Any], TrainingLog], Fit]
 def tune(
     fit: Fitter, request: Request, log: TrainingLog, checkpoint: Checkpoint | None
 ) -> tuple[Fit, Trials]:
-    """Search for the parameters that the request leaves open; return the best fit, and trials."""
+    """Search for the parameters that `request` leaves open; return the best fit and all trials."""
     search = _Search(_import_optuna(), fit, request, _choose_objective(request), log)
     trials = [] if checkpoint is None else _load_trials(checkpoint)[: request.num_trials]
     study = search.create_study(trials)
@@ -141,7 +141,7 @@ class _Search:
         )
 
     def run_trial(self, study: Any, number: int) -> tuple[Trial, Fit | None]:
-        """Draw parameters and fit them; return the trial, and its fit unless it was cut short."""
+        """Fit a model with drawn parameters; return the trial, and its fit or None if cut short."""
         study.sampler = self._create_sampler(number)
         optuna_trial = study.ask(self._make_distributions())
         trial = Trial(dict(optuna_trial.params))
@@ -174,7 +174,7 @@ class _Search:
         return values
 
     def find_best(self, trials: Sequence[Trial]) -> int | None:
-        """Return the index of the best trial, the first of equals; None if no trial succeeded."""
+        """Return the index of the best trial, or of the first among equals; None if all failed."""
         sign = 1 if self.objective in LOWER_IS_BETTER else -1
         scores = [(sign * t.value, n) for n, t in enumerate(trials) if t.value is not None]
         return min(scores)[1] if scores else None

@@ -20,7 +20,7 @@ from sqlml.training.model_types import Trainer
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """hparam_range(low, high), both ends included. A range of integers contains integers only."""
+    """The inclusive range `hparam_range(low, high)`; with integer ends, all values are integers."""
 
     low: int | float
     high: int | float
@@ -33,7 +33,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """hparam_candidates([...])."""
+    """The values in `hparam_candidates([...])`, from which a search chooses."""
 
     values: tuple[Any, ...]
 
@@ -118,7 +118,7 @@ def _map_constraints(
     query_columns: Sequence[str],
     numeric_columns: Collection[str],
 ) -> dict[str, int]:
-    """Return the direction of each feature; reject unknown features and constrained categories."""
+    """Map each constrained feature to its direction; reject unknown and categorical features."""
     by_position = [constraint for constraint in constraints if not isinstance(constraint, tuple)]
     if by_position and len(by_position) != len(query_columns):
         features = f"{len(query_columns)} features: {', '.join(query_columns)}"
@@ -269,7 +269,7 @@ def _read_lightgbm_names() -> Mapping[str, str]:
 def check_parameters(
     trainer: Trainer, given: Mapping[str, Any], spellings: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, Any]:
-    """Convert parameters to the estimator's types. Errors use their spelling in `spellings`."""
+    """Convert parameters to the estimator's types; errors show their names as in `spellings`."""
     return {n: _check_parameter(trainer, n, v, spellings.get(n, n)) for n, v in given.items()}
 
 
@@ -348,7 +348,7 @@ def _check_count(name: str, value: Any, spelling: str) -> None:
 
 
 def _normalize_word(trainer: Trainer, name: str, value: str, spelling: str) -> str:
-    """Spell a keyword as the library does, since BigQuery writes 'DART', 'RELU' or 'FULL'."""
+    """Convert a keyword, such as BigQuery's 'DART' or 'RELU', to the library's spelling."""
     if trainer.path.endswith(".KMeans") and name == "init":
         if value.lower() == "custom":
             advice = "k-means cannot start from rows of your choice; write 'kmeans++' or 'random'"

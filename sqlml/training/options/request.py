@@ -224,7 +224,7 @@ class Request:
         return {**penalties, **parameters}
 
     def with_columns(self, columns: Mapping[str, str]) -> Request:
-        """Return the request with column names spelled as in the query (folded name -> name)."""
+        """Return the request with the column names of the query; `columns` maps folded names."""
         names: dict[str, Any] = {
             name: _find_column(self.written.get(name, name), getattr(self, name), columns)
             for name in ("label", "weight", "group")
@@ -256,7 +256,8 @@ def _find_column(option: str, name: str, columns: Mapping[str, str]) -> str:
 def parse_request(options: Mapping[str, Any], stored_names: tuple[str, ...]) -> Request:
     """Parse the options of a training statement; `stored_names` are options that any model has.
 
-    Raises ConfigError for an invalid option, and MissingDependencyError if no library is installed.
+    If an option is invalid, ConfigError is raised; if the library is not installed,
+    MissingDependencyError is raised.
     """
     renamed = _rename_objective(Options.from_mapping(options)).rename(ALIASES)
     model_type, definition = find_model_type(renamed.values.get("model_type"))
@@ -336,7 +337,7 @@ def _check_search(
 def _select_pass_options(options: Options, out_of_core: Any, trainer: Trainer) -> dict[str, Any]:
     """Check and return the `PASS_OPTIONS` among `options`, which limit out-of-core passes.
 
-    Return {} if training is not out of core, or if they are parameters of the estimator itself.
+    If training is not out of core, or if these options are estimator parameters, return {}.
     """
     pass_options = {name: options.values[name] for name in PASS_OPTIONS if name in options.values}
     if not out_of_core or pass_options.keys() <= list_parameter_names(trainer):
@@ -404,7 +405,7 @@ def _check_sqlml_options(
 
 
 def _parse_split(values: Mapping[str, Any], task: Task) -> Split:
-    """Parse the options of the split. By default, tasks without a label hold out no rows."""
+    """Parse the options of the split; by default, tasks without a label hold out no rows."""
     split = parse_split(*(values.get(n) for n in ("split", "eval_fraction", "split_column")))
     is_automatic = split.method == "auto" and split.fraction is None
     return Split("none") if is_automatic and task not in SUPERVISED else split

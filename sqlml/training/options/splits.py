@@ -37,7 +37,7 @@ STEP = 1_327_217_885
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A rule by which rows are held out.
+    """A rule that decides which rows are held out.
 
     method: by a hash of the row (random), the largest values of a column (seq), the rows where a
     BOOLEAN column is true (custom), none, or by the number of rows (auto). fraction: the share that
@@ -67,7 +67,7 @@ class Split:
 
     @property
     def bound(self) -> int:
-        """The position below which method random holds rows out."""
+        """The position below which rows are held out by the method random."""
         return int((self.fraction or 0.0) * 2**BITS)
 
     @property
@@ -75,7 +75,7 @@ class Split:
         return self.method in ("auto", "random")
 
     def count_trained(self, rows: int) -> int:
-        """Return the number of rows that method seq trains on."""
+        """Return how many of `rows` rows are training rows with the method seq."""
         return rows - round(rows * (self.fraction or 0.0))
 
     def key_expressions(
@@ -83,7 +83,7 @@ class Split:
     ) -> tuple[str, ...]:
         """Return the SQL expressions whose values decide whether a row is held out.
 
-        There are none if all rows are trained on. A single expression is the split column, or the
+        If no rows are held out, the result is (). One expression is the split column, or the
         position of the row's group, whose rows stay together. Two expressions are the hash of the
         row without its label, and the hash of the label, by which equal rows are numbered.
         """
@@ -131,7 +131,7 @@ class Split:
         )
 
     def find_held_out(self, keys: Sequence[Any]) -> Array:
-        """Return which rows are held out, (n,) bool. The split must be settled.
+        """Return a mask, (n,) bool, of the held-out rows; the split must be settled.
 
         `keys` are the values of `key_expressions`: numpy arrays of hashes or positions, or one
         pyarrow Array of the split column.
@@ -170,12 +170,12 @@ _PORTION_ROWS = 1 << 20
 
 
 def _base_position(row_hash: str) -> str:
-    """Return SQL for the highest `BITS` bits of a hash, which equal rows have in common."""
+    """Return SQL for the highest `BITS` bits of a row hash, which are equal for equal rows."""
     return f"CAST({DUCKDB.operator('>>', row_hash, str(64 - BITS))} AS BIGINT)"
 
 
 def _find_below(row_hashes: Array, label_hashes: Array, bound: int) -> Array:
-    """Return which rows have a position below `bound`, (n,) bool.
+    """Return a mask, (n,) bool, of the rows whose position is below `bound`.
 
     `row_hashes` and `label_hashes` are (n,) uint64; the latter order rows with equal row hashes.
     Rows are sorted in portions with the same first byte of the hash, which bounds memory.
@@ -197,9 +197,9 @@ def _find_below(row_hashes: Array, label_hashes: Array, bound: int) -> Array:
 
 
 def _number_ties(row_hashes: Array, label_hashes: Array) -> Array:
-    """Return the (n,) int64 number of each row among those with the same row hash.
+    """Number the rows with equal row hashes from 0, in the order of their label hashes.
 
-    Such rows are numbered from 0 in the order of their label hashes.
+    The result is (n,) int64.
     """
     order = np.lexsort((label_hashes, row_hashes))
     sorted_rows = row_hashes[order]

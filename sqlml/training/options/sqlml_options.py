@@ -75,7 +75,7 @@ class Options:
         return cls(MappingProxyType(values), MappingProxyType({n: n for n in values}))
 
     def rename(self, names: Mapping[str, str]) -> Options:
-        """Return the options under other names, and reject two options with the same meaning."""
+        """Rename options by `names`, old -> new, and reject two options with the same meaning."""
         values: dict[str, Any] = {}
         spellings: dict[str, str] = {}
         for name, value in self.values.items():
@@ -98,7 +98,7 @@ class Options:
 
 
 def _freeze(value: Any) -> Any:
-    """Convert Python lists and dicts to tuples, as statements have them."""
+    """Convert Python lists and dicts to tuples, the form in which statements contain them."""
     if isinstance(value, Mapping):
         return tuple((name, _freeze(v)) for name, v in value.items())
     return tuple(_freeze(v) for v in value) if isinstance(value, list | tuple) else value
@@ -135,7 +135,7 @@ _KEYWORD_OPTIONS = frozenset({"class_weights", "encoding", "leaks", "library", "
 
 
 def parse_class_weights(value: Any) -> Mapping[str, float] | str | None:
-    """Return the weights by class name, "balanced", or None."""
+    """Parse class weights to a map from class names, to "balanced", or to None if not set."""
     if value is None or value == "balanced":
         return value  # type: ignore[no-any-return]
     description = TRAINING_OPTIONS["class_weights"][1]
@@ -176,7 +176,7 @@ UNSUPPORTED: Mapping[str, Mapping[str, str]] = {
 
 
 def drop_unsupported(options: Options, model_type: str) -> Options:
-    """Drop `UNSUPPORTED` options that ask for what sqlml does anyway; reject other values."""
+    """Drop `UNSUPPORTED` options whose values request the default behavior; reject other values."""
     actual_values = {"optimize_strategy": "auto_strategy", "distance_type": "euclidean"}
     reasons = UNSUPPORTED.get(model_type, {})
     for name, value in options.values.items():

@@ -73,7 +73,7 @@ def _report_leak(name: str, request: Request) -> str:
 
 
 def check_label(request: Request, label_type: str | None) -> list[str]:
-    """Return a notice if a label suits another type of model better."""
+    """Return a notice if another model type suits the type of the label better, otherwise []."""
     if request.task != "regress" or label_type != "BOOLEAN":
         return []
     classifier = "logistic_reg"

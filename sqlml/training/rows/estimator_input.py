@@ -149,7 +149,7 @@ class EncodedBlocks(Blocks):
 
     @property
     def block_rows(self) -> int:
-        """The rows in a block: fewer than in the source if encoding adds many columns."""
+        """The number of rows in a block, which is reduced if encoding adds many columns."""
         expansion = max(self.rows(0, 1).shape[1] // self.source.shape[1], 1) if self.dense else 1
         return max(self.source.block_rows // expansion, 1)
 
@@ -157,7 +157,7 @@ class EncodedBlocks(Blocks):
         return self.stretches([(start, stop)])
 
     def stretches(self, stretches: Sequence[tuple[int, int]]) -> Any:
-        """Return the encoded rows of several (start, stop) stretches."""
+        """Return the encoded rows in several ranges, each a pair (start, stop)."""
         block = np.concatenate([self.source.rows(start, stop) for start, stop in stretches])
         numeric, categorical = self.groups.numbers, self.groups.categories
         encoded = []
@@ -262,7 +262,7 @@ def build_held_out_query(host: RowHost, facts: TrainingFacts) -> str | None:
     """Return a query, in parentheses, for the rows that repeating a training would hold out today.
 
     Return None if the training held out no rows. A sequential split trains on as many rows as
-    before. Raises duckdb.Error if the engine can no longer bind the training query.
+    before. If the engine can no longer bind the training query, duckdb.Error is raised.
     """
     columns = dict(host.describe(facts.query))
     try:

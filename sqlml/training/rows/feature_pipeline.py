@@ -22,7 +22,7 @@ TOPICS = 50
 
 
 def are_texts(values: Sequence[str]) -> bool:
-    """Return whether the values are texts of several words, as TfidfVectorizer counts them.
+    """Return whether the values are texts of several words, counted like in TfidfVectorizer.
 
     A UUID or an e-mail address is a single word.
 

@@ -90,7 +90,7 @@ class TrainingRows:
 def read_rows(
     host: RowHost, query: str, columns: TrainingColumns, request: Request, progress: Progress
 ) -> TrainingRows:
-    """Run a query once, and collect the rows that a model learns from."""
+    """Run a query once, and collect its rows for training."""
     reader = _Reader(columns, request, host)
     expected = host.estimated_rows(query)
     reader.check_memory(expected)
@@ -142,7 +142,7 @@ class _Reader:
 
     @property
     def batch_rows(self) -> int:
-        """The rows of a batch from the engine, which keeps several batches in memory."""
+        """The number of rows in a batch from the engine, which keeps several batches in memory."""
         return block_rows(8 * len(self.features), _BATCH_BYTES)
 
     @property
@@ -324,7 +324,7 @@ class _Reader:
         return split, split.find_held_out([pa.concat_arrays(self.split_values)])
 
     def _return_lone_classes(self, mask: Array | None) -> tuple[Any, ...]:
-        """Move classes that only held-out rows have to the fitted rows, and return these classes.
+        """Move rows to the fitted rows if no fitted row has their class; return these classes.
 
         The rows are moved in `mask`, (n,) bool, which selects the held-out rows.
         """
@@ -366,7 +366,7 @@ def check_weights(weights: Array, request: Request) -> Array:
 
 
 def quote_if_needed(name: str) -> str:
-    """Quote a name, as users do, only if SQL requires it."""
+    """Quote a name only if SQL requires quotes."""
     return name if re.fullmatch(r"[A-Za-z_]\w*", name) else DUCKDB.quote_name(name)
 
 

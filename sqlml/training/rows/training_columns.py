@@ -248,8 +248,8 @@ def read_columns(
 
     The features are the columns of `query`, or the items of TRANSFORM (...) if `transform` is set.
 
-    Raises MissingColumnError if the query lacks a column that an option names, and ParseError if
-    the query is invalid.
+    If the query lacks a column that an option names, MissingColumnError is raised; if the query is
+    invalid, ParseError is raised.
     """
     column_types = host.describe(query)
     duplicate = _find_duplicate(name for name, _ in column_types)
@@ -328,7 +328,7 @@ def _make_unique_name(name: str, taken_names: set[str]) -> str:
 
 
 def _split_column(rows: FittedRows, column: TrainingColumn) -> list[TrainingColumn]:
-    """Return the parts of a nested value or date, or the column itself if it has none."""
+    """Return the parts of a nested or date column; if it has no parts, return only the column."""
     name, sql_type = column.name, column.type
     expression = column.expression or RowExpression("sqlml_raw_0", (name,), sql_type)
     computed = replace(expression, type=sql_type)

@@ -208,8 +208,8 @@ Ask = Callable[[str], tuple[Any, ...]]
 def compute_exact_moments(ask: Ask, column: str) -> tuple[float, float]:
     """Return the mean and the population standard deviation of a DOUBLE `column`.
 
-    Both are 0 if the column has no values or an infinite one. The numbers are shifted, scaled by a
-    power of two, rounded to 128-bit integers, and added exactly: the order of rows cannot matter.
+    If the column has no values or an infinite value, both are 0. The numbers are shifted, scaled by
+    a power of two, rounded to 128-bit integers and added exactly, so the row order does not matter.
     """
     call = DUCKDB.call
     min_value, max_value, count = ask(", ".join(call(f, column) for f in ("min", "max", "count")))
@@ -285,7 +285,7 @@ def _format_double(value: float) -> str:
 
 
 def _compile_scaling(call: Arguments, center: float, scale: float) -> str:
-    """Compile (x - middle) / size, with a size of 1 instead of 0, as scikit-learn does."""
+    """Compile (x - center) / scale, in which a scale of 0 is replaced by 1 as in scikit-learn."""
     return _call("/", _call("-", call.number, _format_double(center)), _format_double(scale or 1.0))
 
 
@@ -359,7 +359,7 @@ def _compile_quantile_bucketize(call: Arguments) -> str:
 
 
 def _compile_one_hot_encoder(call: Arguments) -> str:
-    """Compile to the category if it is frequent, otherwise NULL; the estimator encodes it."""
+    """Compile to the category, which the estimator encodes, or to NULL if it is not frequent."""
     categories = DUCKDB.texts(call.find_categories())
     text = f"CAST({call.column} AS VARCHAR)"
     return f"CASE WHEN {_call('list_contains', categories, text)} THEN {text} END"
@@ -413,7 +413,7 @@ PREPROCESSORS: Mapping[str, Callable[[Arguments], str]] = {
 
 
 def compile_multi_hot(call: Arguments) -> dict[str, str]:
-    """Return, by category, the expression that tests whether a list contains it."""
+    """Map each frequent category to an expression that tests whether a list contains it."""
     texts = f"CAST({call.column} AS VARCHAR[])"
     categories = call.find_list_categories()
     if not categories:
