@@ -103,10 +103,10 @@ def test_numbers_are_given_and_never_used_again(con: sqlml.Session) -> None:
     for number in (8, 3, 0):
         with pytest.raises(errors.ModelExistsError, match="never reused"):
             con.add_version("m", linear(1), number=number)
-    with pytest.raises(errors.CatalogError, match="too large"):
+    with pytest.raises(errors.CatalogError, match="the largest is 2147483647"):
         con.add_version("m", linear(1), number=2**31)
     con.add_version("m", linear(1), number=2**31 - 1)
-    with pytest.raises(errors.CatalogError, match="too large"):
+    with pytest.raises(errors.CatalogError, match="the largest is 2147483647"):
         con.create_model("m", linear(1), or_replace=True)
 
 

@@ -79,7 +79,7 @@ COMPLETIONS = (
     ("SELECT 1 FROM customers c WHERE c.a", "column", "SELECT 1 FROM customers c WHERE c.age"),
     ("FROM cust", "table", "FROM customers"),
     ("DROP MODEL c", "model", "DROP MODEL churn"),
-    (".hea", "names of columns", ".headers"),
+    (".hea", "column names", ".headers"),
     ("SELECT full", "column", 'SELECT "full name"'),
     ('SELECT 1 FROM customers c WHERE c."full n', "column", '"full name"'),
     ("SELECT orde", "column", 'SELECT "order"'),

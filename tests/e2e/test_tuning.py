@@ -253,7 +253,7 @@ def test_a_failed_trial_prints_nothing_and_tells_its_reason(
         ("max_dept = hparam_range(2, 8)", "unknown option 'max_dept'"),
         ("max_depth = hparam_range(2, 8), num_trials = 0", "num_trials must be at least 1"),
         ("num_trials = 5", "num_trials needs a parameter to search for"),
-        ("max_depth = hparam_range(2, 8), split = 'none'", "none are: set split"),
+        ("max_depth = hparam_range(2, 8), split = 'none'", "no rows are held out: set split"),
         (
             "max_depth = hparam_range(2, 8), tuning_objective = 'auc'",
             "unknown objective 'auc'; objectives: precision",
