@@ -85,7 +85,7 @@ class interruption_after(_handling):
 
     @property
     def is_held_back(self) -> bool:
-        """Whether a Ctrl-C has arrived and will be raised after the block."""
+        """True if a Ctrl-C has arrived and will be raised after the block."""
         return bool(self._pending)
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:

@@ -49,7 +49,7 @@ class TensorType:
 
     @property
     def rowwise(self) -> bool:
-        """Whether the value has one entry per row of the batch."""
+        """True if the value has one entry per row of the batch."""
         return bool(self.shape) and self.shape[0] == ROWS
 
     @property

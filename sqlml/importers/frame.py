@@ -382,7 +382,7 @@ def encode_categories(
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
-    """How the source library reads cells and keys that the input omits, and names with blanks.
+    """The source library's values for omitted cells and keys, and its rule for names with blanks.
 
     `cell` is the value of a cell that a sparse matrix does not store: 0, NaN for XGBoost, or None
     if the value is unknown or ambiguous. If a DictVectorizer reads the rows, it reads a missing key

@@ -103,7 +103,7 @@ class Program:
 
     @property
     def has_one_probability_per_target(self) -> bool:
-        """Whether the output `proba` has one column per target instead of one per class."""
+        """True if the output `proba` has one column per target instead of one per class."""
         num_targets, num_classes = len(self.labels), sum(map(len, self.labels))
         has_several_targets = num_targets > 1 and "proba" in self.outputs
         return has_several_targets and self.output_type("proba").width == num_targets != num_classes

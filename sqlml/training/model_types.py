@@ -161,7 +161,7 @@ def _freeze(**items: Any) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trainer:
-    """How a library trains a type of model.
+    """The estimator of a library that trains a type of model.
 
     path: the path of the estimator's class. features: the form in which it expects features. names:
     alternative parameter names -> the library's name. defaults: parameters that sqlml sets unless

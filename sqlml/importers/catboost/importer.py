@@ -344,7 +344,7 @@ def _are_all_integers(hashes: Iterable[int], category_names: Mapping[int, str]) 
 
 
 _INTEGER_NAME = re.compile(r"0|-?[1-9][0-9]{0,14}")
-"""How CatBoost writes integers that float64 represents exactly."""
+"""The pattern of integers that float64 represents exactly, as CatBoost writes them."""
 
 
 @lru_cache(maxsize=1)

@@ -29,7 +29,7 @@ ZERO = float(np.float32(1e-35))
 """LightGBM's kZeroThreshold, a float32."""
 
 PLAIN, ZERO_MISSING, TRUNCATED = 0, 1, 2
-"""How a column is prepared for nodes: unchanged, zeros as NaN, or truncated to integers."""
+"""Ways to prepare a column for nodes: unchanged, zeros as NaN, or truncated to integers."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

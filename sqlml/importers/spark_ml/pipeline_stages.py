@@ -144,7 +144,7 @@ class Stage:
 
 
 _NOT_FINITE = frozenset(("NaN", "Infinity", "-Infinity", "Inf", "-Inf"))
-"""How Spark writes infinities and NaN in JSON."""
+"""Infinities and NaN as Spark writes them in JSON."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -188,7 +188,7 @@ TOLERANCE = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How far the labels and scores of a model in SQL differ from those of its library."""
+    """The differences between the labels and scores of a model in SQL and those of its library."""
 
     name: str
     rows: int

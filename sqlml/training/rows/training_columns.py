@@ -154,8 +154,8 @@ def _quote_names(names: Iterable[str]) -> dict[str, str]:
 
 
 Role = Literal["number", "category"]
-"""How a model reads a column: as numbers, with NaN for NULL, or as categories, possibly with NULL
-as a category of its own."""
+"""The form in which a model reads a column: numbers, with NaN for NULL, or categories, one of
+which may be NULL."""
 
 _WIDE_NUMBERS = re.compile(r"DECIMAL\(.*\)|U?HUGEINT|UBIGINT|BIGNUM|VARINT")
 """Numbers without a numpy type or a pandas column."""

@@ -27,8 +27,8 @@ CALLS_BY_NAME); and the address of the message for a NULL row.
 """
 
 COLUMNS_ALONE, PACKED_ROWS, CALLS_BY_NAME = range(3)
-"""How rows arrive: as one argument per column, as a name and an array of numbers (`DOUBLE[n]`), or
-as a name and an array where the name is only known when a call is bound."""
+"""Forms of a call: one argument per column, a name and an array of numbers (`DOUBLE[n]`), or a name
+and an array where the name is only known when a call is bound."""
 
 HEAD = 16
 (

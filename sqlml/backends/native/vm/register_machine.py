@@ -219,7 +219,7 @@ LISTED = 3
 """Columns that one loop adds; with more columns, LLVM would check too many address ranges."""
 
 AHEAD = 64
-"""How many rows ahead to prefetch; at the end of a block, these are rows of the next block."""
+"""Prefetch this many rows ahead; at the end of a block, these are rows of the next block."""
 
 PAD = 8
 """Unused numbers between registers: a distance of a power of 2 would cause cache conflicts."""

@@ -20,7 +20,7 @@ from sqlml.types import Array, numpy_dtype
 _SINGLE, _DOUBLE = np.empty(0, np.float32), np.empty(0, np.float64)
 
 COPIED_ROWS = 2048
-"""How many rows are copied at a time if the rows are not contiguous."""
+"""The number of rows that are copied at a time if the rows are not contiguous."""
 
 
 class Fused:
