@@ -123,7 +123,7 @@ def test_uris_and_functions(
     with pytest.raises(Exception, match="disabled|external"):
         con.execute("CREATE MODEL n FROM 'models:/shop/1'")
     loaded = mlflow.pyfunc.load_model(str(folder / "xgboost"))
-    with pytest.raises(errors.UnsupportedModelError, match="reads the model itself"):
+    with pytest.raises(errors.UnsupportedModelError, match="load the model itself"):
         con.create_model("n", loaded)
 
 
