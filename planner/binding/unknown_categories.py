@@ -70,13 +70,13 @@ def _build_null_unless_known(sql: str, categories: Array, dialect: Dialect) -> s
 def accept_unknown_as_missing(program: Program) -> Program:
     """Return a Program that treats an unknown category as a missing value."""
 
-    def rewrite_check(b: Builder, node: Node, inputs: Any) -> Value | None:
+    def rewrite_check(builder: Builder, node: Node, inputs: Any) -> Value | None:
         if node.op != "require_known":
             return None
         missing_code = int(_find_encoder(program, node).attrs["missing"])
         if missing_code < 0:
             return None  # The model rejects NULL as well, with the same result.
-        return b.op("where", b.op("lt", inputs[0], 0), missing_code, inputs[0])
+        return builder.op("where", builder.op("lt", inputs[0], 0), missing_code, inputs[0])
 
     return rewrite(program, rewrite_check)
 

@@ -35,9 +35,14 @@ class Additive:
     """
 
     def __init__(
-        self, program: Program, b: Builder, values: list[Value], background: Background = None
+        self, program: Program, builder: Builder, values: list[Value], background: Background = None
     ) -> None:
-        self._program, self._b, self._values, self._background = program, b, values, background
+        self._program, self._b, self._values, self._background = (
+            program,
+            builder,
+            values,
+            background,
+        )
         self._owners = find_owners(program)
         self._num_players = max(len(program.inputs), 1)
         self._contributions: dict[int, Value | None] = {}

@@ -35,7 +35,7 @@ def find_explained_output(program: Program) -> str | None:
 
 
 def estimate_blocks(
-    program: Program, b: Builder, background: Mapping[str, Array], pairs: int | None = None
+    program: Program, builder: Builder, background: Mapping[str, Array], pairs: int | None = None
 ) -> Value | None:
     """Estimate the contributions to the explained output, relative to background rows.
 
@@ -50,7 +50,7 @@ def estimate_blocks(
     dtypes = [program.input_type(i).dtype for i in program.inputs]
     if any(dtype in NESTED for dtype in dtypes):
         raise UnsupportedModelError("explain cannot replace lists and maps, which this model reads")
-    inputs = [b.input_of(program.nodes[i]) for i in program.inputs.values()]
+    inputs = [builder.input_of(program.nodes[i]) for i in program.inputs.values()]
     width, num_inputs = program.output_type(name).width, len(inputs)
     num_rows = len(next(iter(background.values())))
     numbers, strings = np.zeros((num_rows, num_inputs)), np.full((num_rows, num_inputs), "", object)
@@ -64,7 +64,7 @@ def estimate_blocks(
             numbers[:, column] = values.astype(np.float64)
     if pairs is None:  # Use at least 64 pairs in all, and at least 2 per background row.
         pairs = max(2, -(-64 // num_rows))
-    return b.op(
+    return builder.op(
         "sampled_contributions",
         *inputs,
         program=np.frombuffer(store.dumps(_isolate_output(program, name)), np.uint8),
@@ -240,7 +240,7 @@ def ensure_explained(program: Program, output: str) -> Program:
     return explain_program(program) if needs_explanation else program
 
 
-def _compute_exact_blocks(program: Program, b: Builder, additive: Additive) -> Value | None:
+def _compute_exact_blocks(program: Program, builder: Builder, additive: Additive) -> Value | None:
     """Compute the exact blocks; return None unless the output is a monotone function of a sum."""
     name = find_explained_output(program)
     if name is None:
@@ -255,7 +255,7 @@ def _compute_exact_blocks(program: Program, b: Builder, additive: Additive) -> V
         if monotone_input is None:
             return None
         index, is_increasing = monotone_input[0], is_increasing == monotone_input[1]
-    return blocks if is_increasing else b.op("neg", blocks)
+    return blocks if is_increasing else builder.op("neg", blocks)
 
 
 def _step_through_monotone(program: Program, index: int) -> tuple[int, bool] | None:

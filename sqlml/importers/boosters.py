@@ -66,38 +66,38 @@ def build_schema(names: tuple[str, ...] | None, default_names: tuple[str, ...]) 
     return Schema(names, len(names))
 
 
-def apply_link(b: Builder, link: Link, margin: Value) -> Value:
+def apply_link(builder: Builder, link: Link, margin: Value) -> Value:
     """Convert margins, (n, K), to predictions, (n, K), with the function called `link`."""
-    return _LINKS[link](b, margin)
+    return _LINKS[link](builder, margin)
 
 
-def _exponentiate_variance(b: Builder, margin: Value) -> Value:
+def _exponentiate_variance(builder: Builder, margin: Value) -> Value:
     """Return means and variances, (n, 2), from margins: means and half the logs of variances."""
-    mean = b.op("select", margin, indices=np.array([0], np.int64))
-    half_log_variance = b.op("select", margin, indices=np.array([1], np.int64))
-    log_variance = b.op("mul", half_log_variance, _make_constant(b, 2.0, margin))
-    return b.op("concat", mean, b.op("exp", log_variance))
+    mean = builder.op("select", margin, indices=np.array([0], np.int64))
+    half_log_variance = builder.op("select", margin, indices=np.array([1], np.int64))
+    log_variance = builder.op("mul", half_log_variance, _make_constant(builder, 2.0, margin))
+    return builder.op("concat", mean, builder.op("exp", log_variance))
 
 
 _LINKS: Mapping[Link, Callable[[Builder, Value], Value]] = {
-    "identity": lambda b, margin: margin,
-    "exp": lambda b, margin: b.op("exp", margin),
-    "log1p_exp": lambda b, margin: b.op("log1p", b.op("exp", margin)),
-    "sigmoid": lambda b, margin: b.op("sigmoid", margin),
-    "softmax": lambda b, margin: b.op("softmax", margin, sum_dtype="float64"),
-    "step": lambda b, margin: b.cast(
-        b.op("gt", margin, _make_constant(b, 0.0, margin)), margin.type.dtype
+    "identity": lambda builder, margin: margin,
+    "exp": lambda builder, margin: builder.op("exp", margin),
+    "log1p_exp": lambda builder, margin: builder.op("log1p", builder.op("exp", margin)),
+    "sigmoid": lambda builder, margin: builder.op("sigmoid", margin),
+    "softmax": lambda builder, margin: builder.op("softmax", margin, sum_dtype="float64"),
+    "step": lambda builder, margin: builder.cast(
+        builder.op("gt", margin, _make_constant(builder, 0.0, margin)), margin.type.dtype
     ),
     "variance": _exponentiate_variance,
 }
 
 
-def import_regression(b: Builder, link: Link, margin: Value) -> Outputs:
-    return Outputs({"label": apply_link(b, link, margin), "score": margin})
+def import_regression(builder: Builder, link: Link, margin: Value) -> Outputs:
+    return Outputs({"label": apply_link(builder, link, margin), "score": margin})
 
 
 def import_binary(
-    b: Builder, label: Value, positive: Value, margin: Value, labels: Labels
+    builder: Builder, label: Value, positive: Value, margin: Value, labels: Labels
 ) -> Outputs:
     """Return a binary classifier's outputs; `positive` is the second class's probability, (n, 1).
 
@@ -106,15 +106,17 @@ def import_binary(
     """
     if len(labels) == 1:
         return Outputs({"label": label, "score": margin}, labels)
-    proba = b.op("concat", b.op("sub", _make_constant(b, 1.0, positive), positive), positive)
+    proba = builder.op(
+        "concat", builder.op("sub", _make_constant(builder, 1.0, positive), positive), positive
+    )
     return Outputs({"label": label, "proba": proba, "score": margin}, labels)
 
 
 def import_multiclass(
-    b: Builder, class_scores: Value, proba: Value, margin: Value, labels: Labels
+    builder: Builder, class_scores: Value, proba: Value, margin: Value, labels: Labels
 ) -> Outputs:
     """Return a multiclass classifier's outputs; the label has the highest of `class_scores`."""
-    label = b.op("argmax", class_scores, axis=1)
+    label = builder.op("argmax", class_scores, axis=1)
     return Outputs({"label": label, "proba": proba, "score": margin}, labels)
 
 
@@ -124,11 +126,11 @@ def import_multilabel(label: Value, proba: Value, margin: Value) -> Outputs:
     return Outputs({"label": label, "proba": proba, "score": margin}, labels)
 
 
-def label_above(b: Builder, x: Value, threshold: Value | float) -> Value:
+def label_above(builder: Builder, x: Value, threshold: Value | float) -> Value:
     """Return int64 labels in the shape of `x`: 1 where `x` is above `threshold`, 0 elsewhere."""
-    limit = _make_constant(b, threshold, x) if isinstance(threshold, float) else threshold
-    return b.op("cast", b.op("gt", x, limit), dtype="int64")
+    limit = _make_constant(builder, threshold, x) if isinstance(threshold, float) else threshold
+    return builder.op("cast", builder.op("gt", x, limit), dtype="int64")
 
 
-def _make_constant(b: Builder, number: float, like: Value) -> Value:
-    return b.constant(np.array([number], like.type.dtype))
+def _make_constant(builder: Builder, number: float, like: Value) -> Value:
+    return builder.constant(np.array([number], like.type.dtype))

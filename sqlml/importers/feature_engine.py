@@ -76,55 +76,59 @@ def import_transformer(model: Any, frame: Frame) -> Frame:
     return _transform_columns(frame, model.variables_, transform)
 
 
-def _require_finite(b: Builder, x: Value, model: Any, *names: str, feature: str = "") -> Value:
+def _require_finite(
+    builder: Builder, x: Value, model: Any, *names: str, feature: str = ""
+) -> Value:
     """Return `x`, the columns `names`, with a check that raises an error for NaN and infinity."""
     step = type(model).__name__ + (feature and f" ({feature})")
-    return b.op("require_finite", x, features=names, step=step, allow_nan=False)
+    return builder.op("require_finite", x, features=names, step=step, allow_nan=False)
 
 
-def _require(b: Builder, x: Value, is_valid: Value, model: Any, name: str, fault: str) -> Value:
+def _require(
+    builder: Builder, x: Value, is_valid: Value, model: Any, name: str, fault: str
+) -> Value:
     """Return `x` with a check that raises an error while scoring if `is_valid` is false in a row.
 
     The message says that the column `name` has `fault`, such as "a number outside of 0 to 1".
     """
     step = type(model).__name__
     message = f"column {name!r} has {fault}, which {step} does not take; filter such rows"
-    return b.op("require", x, is_valid, message=message)
+    return builder.op("require", x, is_valid, message=message)
 
 
-def _transform_column(b: Builder, x: Value, model: Any, name: str) -> Value:
+def _transform_column(builder: Builder, x: Value, model: Any, name: str) -> Value:
     match type(model).__name__:
         case "LogTransformer":
-            x = _require_positive(b, x, model, name)
-            return b.op("log10" if model.base == "10" else "log", x)
+            x = _require_positive(builder, x, model, name)
+            return builder.op("log10" if model.base == "10" else "log", x)
         case "LogCpTransformer":
-            x = b.op("add", x, _get_parameter(model.C_, name))
-            x = _require_positive(b, x, model, name, " with C added")
-            return b.op("log" if model.base == "e" else "log10", x)
+            x = builder.op("add", x, _get_parameter(model.C_, name))
+            x = _require_positive(builder, x, model, name, " with C added")
+            return builder.op("log" if model.base == "e" else "log10", x)
         case "PowerTransformer":
-            return b.op("pow", x, float(model.exp))
+            return builder.op("pow", x, float(model.exp))
         case "ReciprocalTransformer":
-            x = _require(b, x, b.op("ne", x, 0.0), model, name, "0")
-            return b.op("div", np.ones(1), x)
+            x = _require(builder, x, builder.op("ne", x, 0.0), model, name, "0")
+            return builder.op("div", np.ones(1), x)
         case "ArcsinTransformer":
-            is_inside = b.op("and", b.op("ge", x, 0.0), b.op("le", x, 1.0))
-            x = _require(b, x, is_inside, model, name, "a number outside of 0 to 1")
-            return b.op("arcsin", b.op("sqrt", x))
+            is_inside = builder.op("and", builder.op("ge", x, 0.0), builder.op("le", x, 1.0))
+            x = _require(builder, x, is_inside, model, name, "a number outside of 0 to 1")
+            return builder.op("arcsin", builder.op("sqrt", x))
         case "ArcSinhTransformer":
-            x = b.op("div", b.op("sub", x, float(model.loc)), float(model.scale))
-            return b.op("arcsinh", x)
+            x = builder.op("div", builder.op("sub", x, float(model.loc)), float(model.scale))
+            return builder.op("arcsinh", x)
         case "BoxCoxTransformer":
-            x = _require_positive(b, x, model, name)
-            return box_cox(b, x, np.array([float(model.lambda_dict_[name])]))
+            x = _require_positive(builder, x, model, name)
+            return box_cox(builder, x, np.array([float(model.lambda_dict_[name])]))
         case "YeoJohnsonTransformer":
-            return yeo_johnson(b, x, np.array([float(model.lambda_dict_[name])]))
-    x = b.op("sub", x, _get_parameter(model.mean_, name))  # MeanNormalizationScaler
-    return b.op("div", x, _get_parameter(model.range_, name))
+            return yeo_johnson(builder, x, np.array([float(model.lambda_dict_[name])]))
+    x = builder.op("sub", x, _get_parameter(model.mean_, name))  # MeanNormalizationScaler
+    return builder.op("div", x, _get_parameter(model.range_, name))
 
 
-def _require_positive(b: Builder, x: Value, model: Any, name: str, detail: str = "") -> Value:
+def _require_positive(builder: Builder, x: Value, model: Any, name: str, detail: str = "") -> Value:
     fault = f"a number that is not above 0{detail}"
-    return _require(b, x, b.op("gt", x, 0.0), model, name, fault)
+    return _require(builder, x, builder.op("gt", x, 0.0), model, name, fault)
 
 
 def _get_parameter(parameter: Any, name: str) -> float:
@@ -151,20 +155,22 @@ def import_discretiser(model: Any, frame: Frame) -> Frame:
     return _transform_columns(frame, model.variables_, replace_by_index)
 
 
-def _compute_interval_index(b: Builder, x: Value, edges: Array) -> Value:
+def _compute_interval_index(builder: Builder, x: Value, edges: Array) -> Value:
     """Return the index of each number's interval between `edges`, as pandas.cut does.
 
     Intervals include their right edge, and the first one also its left edge. A number outside of
     all intervals gets NaN.
     """
     offsets = np.array([0, edges.size], np.int64)
-    position = b.op("search_sorted", x, edges=edges, offsets=offsets, side="left")
-    position = b.op("where", b.op("eq", x, float(edges[0])), np.ones(1, np.int64), position)
-    is_too_small = b.op("eq", position, np.zeros(1, np.int64))
-    is_too_large = b.op("eq", position, np.array([edges.size], np.int64))
-    is_outside = b.op("or", is_too_small, is_too_large)
-    index = b.op("sub", b.op("cast", position, dtype="float64"), 1.0)
-    return b.op("where", is_outside, np.nan, index)
+    position = builder.op("search_sorted", x, edges=edges, offsets=offsets, side="left")
+    position = builder.op(
+        "where", builder.op("eq", x, float(edges[0])), np.ones(1, np.int64), position
+    )
+    is_too_small = builder.op("eq", position, np.zeros(1, np.int64))
+    is_too_large = builder.op("eq", position, np.array([edges.size], np.int64))
+    is_outside = builder.op("or", is_too_small, is_too_large)
+    index = builder.op("sub", builder.op("cast", position, dtype="float64"), 1.0)
+    return builder.op("where", is_outside, np.nan, index)
 
 
 def import_tree_discretiser(model: Any, frame: Frame, recurse: Recurse) -> Frame:
@@ -269,11 +275,11 @@ def import_math_features(model: Any, frame: Frame) -> Frame:
 class _RowAggregates:
     """Builds aggregates of the numbers in each row of `x`, which ignore missing values."""
 
-    def __init__(self, b: Builder, x: Value) -> None:
-        self.b, self.x = b, x
-        self.is_missing = b.op("isnan", x)
-        self.is_known = b.op("cast", b.op("not", self.is_missing), dtype="float64")
-        self.count = b.op("sum", self.is_known, axis=1)
+    def __init__(self, builder: Builder, x: Value) -> None:
+        self.b, self.x = builder, x
+        self.is_missing = builder.op("isnan", x)
+        self.is_known = builder.op("cast", builder.op("not", self.is_missing), dtype="float64")
+        self.count = builder.op("sum", self.is_known, axis=1)
 
     def fill_missing(self, value: float) -> Value:
         return self.b.op("where", self.is_missing, value, self.x)
@@ -334,8 +340,8 @@ def import_imputer(model: Any, frame: Frame) -> Frame:
     return _transform_columns(frame, fills, lambda x, name: _fill_missing(b, x, fills[name]))
 
 
-def _fill_missing(b: Builder, x: Value, fill: Any) -> Value:
-    return b.op("where", b.op("isnan", x), float(fill), x)
+def _fill_missing(builder: Builder, x: Value, fill: Any) -> Value:
+    return builder.op("where", builder.op("isnan", x), float(fill), x)
 
 
 def import_categorical_imputer(model: Any, frame: Frame) -> Frame:

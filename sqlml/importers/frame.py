@@ -334,11 +334,11 @@ def to_category_array(values: Sequence[Any], column: str) -> Array:
     )
 
 
-def look_up_rows(b: Builder, table: Array, codes: Value) -> Value:
+def look_up_rows(builder: Builder, table: Array, codes: Value) -> Value:
     """Return the rows of `table`, (categories, k), that `codes`, (n, 1), select: (n, k)."""
     if table.shape[1] == 1:
-        return b.op("take", table[:, 0].copy(), codes)
-    return b.op("reshape", b.op("take", table, codes), shape=(table.shape[1],))
+        return builder.op("take", table[:, 0].copy(), codes)
+    return builder.op("reshape", builder.op("take", table, codes), shape=(table.shape[1],))
 
 
 def encode_columns(

@@ -61,14 +61,16 @@ def map_columns(inner: tuple[int, ...], transform: Callable[[Array], Array]) -> 
     return np.asarray(grid[0])
 
 
-def pick_columns(b: Builder, x: Rows, indices: Array) -> Rows:
+def pick_columns(builder: Builder, x: Rows, indices: Array) -> Rows:
     flat = indices.ravel().astype(np.int64)
     is_identity = np.array_equal(flat, np.arange(math.prod(x.inner)))
-    return Rows(x.value if is_identity else b.op("select", x.value, indices=flat), indices.shape)
+    return Rows(
+        x.value if is_identity else builder.op("select", x.value, indices=flat), indices.shape
+    )
 
 
-def apply_to_columns(b: Builder, x: Rows, transform: Callable[[Array], Array]) -> Rows:
-    return pick_columns(b, x, map_columns(x.inner, transform))
+def apply_to_columns(builder: Builder, x: Rows, transform: Callable[[Array], Array]) -> Rows:
+    return pick_columns(builder, x, map_columns(x.inner, transform))
 
 
 def fill_shape(shape: Sequence[int], width: int) -> tuple[int, ...]:
@@ -81,16 +83,18 @@ def fill_shape(shape: Sequence[int], width: int) -> tuple[int, ...]:
     return inner
 
 
-def concatenate_tensors(b: Builder, tensors: Sequence[Rows], axis: int) -> Rows:
+def concatenate_tensors(builder: Builder, tensors: Sequence[Rows], axis: int) -> Rows:
     """Concatenate tensors of the same rank and dtype along `axis`, which is not 0 (the rows)."""
     starts = np.cumsum([0, *(math.prod(x.inner) for x in tensors)]).tolist()
     grids = [x.grid + start for x, start in zip(tensors, starts, strict=False)]
-    value = b.op("concat", *[x.value for x in tensors]) if len(tensors) > 1 else tensors[0].value
-    return pick_columns(b, Rows(value, (starts[-1],)), np.concatenate(grids, axis - 1))
+    value = (
+        builder.op("concat", *[x.value for x in tensors]) if len(tensors) > 1 else tensors[0].value
+    )
+    return pick_columns(builder, Rows(value, (starts[-1],)), np.concatenate(grids, axis - 1))
 
 
 def broadcast_operands(
-    b: Builder, operands: Sequence[Rows | Array]
+    builder: Builder, operands: Sequence[Rows | Array]
 ) -> tuple[list[Value], tuple[int, ...]]:
     ranks = {x.rank for x in operands if isinstance(x, Rows)}
     if len(ranks) != 1:
@@ -106,24 +110,31 @@ def broadcast_operands(
     inner = np.broadcast_shapes(*shapes)[1:]
     if math.prod(inner) > MAX_ROW_VALUES:
         raise ValueError(f"it makes {math.prod(inner)} numbers per row")
-    return [_broadcast(b, x, inner) for x in operands], inner
+    return [_broadcast(builder, x, inner) for x in operands], inner
 
 
-def _broadcast(b: Builder, x: Rows | Array, inner: tuple[int, ...]) -> Value:
+def _broadcast(builder: Builder, x: Rows | Array, inner: tuple[int, ...]) -> Value:
     if isinstance(x, Rows):
         is_single = math.prod(x.inner) == 1
-        return x.value if is_single else pick_columns(b, x, np.broadcast_to(x.grid, inner)).value
+        return (
+            x.value if is_single else pick_columns(builder, x, np.broadcast_to(x.grid, inner)).value
+        )
     try:
         dtype_of(x)
     except TypeError:
         raise Uncovered(f"it computes with {x.dtype}") from None
     if x.dtype == object:
         raise Uncovered("it computes with strings")
-    return b.constant(x.ravel() if x.size == 1 else np.broadcast_to(x, (1, *inner)).ravel())
+    return builder.constant(x.ravel() if x.size == 1 else np.broadcast_to(x, (1, *inner)).ravel())
 
 
 def reduce_axes(
-    b: Builder, x: Rows, axes: Collection[int], reduce: Callable[[Value, int], Value], *, keep: bool
+    builder: Builder,
+    x: Rows,
+    axes: Collection[int],
+    reduce: Callable[[Value, int], Value],
+    *,
+    keep: bool,
 ) -> Rows:
     """Reduce the tensor `x` over `axes`, which do not include the rows (axis 0).
 
@@ -133,21 +144,21 @@ def reduce_axes(
     kept_axes = [axis for axis in range(1, x.rank) if axis not in axes]
     lengths = tuple(x.shape[axis] for axis in kept_axes)
     order = [0, *kept_axes, *sorted(axes)]
-    transposed = apply_to_columns(b, x, lambda grid: grid.transpose(order)).value
+    transposed = apply_to_columns(builder, x, lambda grid: grid.transpose(order)).value
     num_kept, num_reduced = math.prod(lengths), math.prod(x.shape[axis] for axis in axes)
     if not num_reduced:
         raise Uncovered("it reduces nothing")
     if num_kept == 1:
         reduced = reduce(transposed, 1)
     else:
-        reduced = reduce(b.op("reshape", transposed, shape=(num_kept, num_reduced)), 2)
-        reduced = b.op("reshape", reduced, shape=(num_kept,))
+        reduced = reduce(builder.op("reshape", transposed, shape=(num_kept, num_reduced)), 2)
+        reduced = builder.op("reshape", reduced, shape=(num_kept,))
     if keep:
         lengths = tuple(1 if axis in axes else x.shape[axis] for axis in range(1, x.rank))
     return Rows(reduced, lengths)
 
 
-def apply_linear(b: Builder, x: Rows, weights: Array, bias: Array | None = None) -> Rows:
+def apply_linear(builder: Builder, x: Rows, weights: Array, bias: Array | None = None) -> Rows:
     """Return x @ weights + bias for x (n, k), weights (k, w) and bias (w,), in one float dtype."""
     if x.dtype not in ("float32", "float64") or weights.dtype.name != x.dtype:
         raise Uncovered(f"it multiplies {x.dtype} and {weights.dtype}")
@@ -155,5 +166,5 @@ def apply_linear(b: Builder, x: Rows, weights: Array, bias: Array | None = None)
         raise Uncovered("only the product of rows and one matrix is supported")
     weights = np.ascontiguousarray(weights)
     bias = np.zeros(weights.shape[1], weights.dtype) if bias is None else bias
-    value = b.op("linear", x.value, weights=weights, bias=bias.astype(weights.dtype))
+    value = builder.op("linear", x.value, weights=weights, bias=bias.astype(weights.dtype))
     return Rows(value, (weights.shape[1],))

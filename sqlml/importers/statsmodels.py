@@ -21,21 +21,25 @@ _REGRESSION = "statsmodels.regression.linear_model"
 CONSTANT_COLUMNS = frozenset({"const", "Intercept"})
 
 
-def _exponentiate_twice(b: Builder, x: Value, sign: float) -> Value:
-    return b.op("exp", b.op("neg", b.op("exp", x if sign > 0 else b.op("neg", x))))
+def _exponentiate_twice(builder: Builder, x: Value, sign: float) -> Value:
+    return builder.op(
+        "exp", builder.op("neg", builder.op("exp", x if sign > 0 else builder.op("neg", x)))
+    )
 
 
 LINKS: Mapping[str, Callable[[Builder, Value], Value]] = {
-    "Identity": lambda b, x: x,
-    "Log": lambda b, x: b.op("exp", x),
-    "Logit": lambda b, x: b.op("sigmoid", x),
-    "Probit": lambda b, x: b.op("ndtr", x),
-    "InversePower": lambda b, x: b.op("div", np.ones(1), x),
-    "InverseSquared": lambda b, x: b.op("div", np.ones(1), b.op("sqrt", x)),
-    "Sqrt": lambda b, x: b.op("square", x),
-    "LogC": lambda b, x: b.op("sub", np.ones(1), b.op("exp", x)),
-    "CLogLog": lambda b, x: b.op("sub", np.ones(1), _exponentiate_twice(b, x, 1.0)),
-    "LogLog": lambda b, x: _exponentiate_twice(b, x, -1.0),
+    "Identity": lambda builder, x: x,
+    "Log": lambda builder, x: builder.op("exp", x),
+    "Logit": lambda builder, x: builder.op("sigmoid", x),
+    "Probit": lambda builder, x: builder.op("ndtr", x),
+    "InversePower": lambda builder, x: builder.op("div", np.ones(1), x),
+    "InverseSquared": lambda builder, x: builder.op("div", np.ones(1), builder.op("sqrt", x)),
+    "Sqrt": lambda builder, x: builder.op("square", x),
+    "LogC": lambda builder, x: builder.op("sub", np.ones(1), builder.op("exp", x)),
+    "CLogLog": lambda builder, x: builder.op(
+        "sub", np.ones(1), _exponentiate_twice(builder, x, 1.0)
+    ),
+    "LogLog": lambda builder, x: _exponentiate_twice(builder, x, -1.0),
 }
 """Maps the class name of a GLM's link to a function that computes the inverse of the link."""
 
@@ -121,7 +125,7 @@ def _read_link_name(results: Any) -> str:
     return "Identity"
 
 
-def _compute_linear_predictor(b: Builder, results: Any, frame: Frame) -> Value:
+def _compute_linear_predictor(builder: Builder, results: Any, frame: Frame) -> Value:
     weights = read_coefficients(results)
     design = find_design(results.model)
     if design is not None:
@@ -132,7 +136,9 @@ def _compute_linear_predictor(b: Builder, results: Any, frame: Frame) -> Value:
         values = [frame.matrix()] if slopes else []
     if not values:
         raise UnsupportedModelError("this model has only a constant and reads no columns")
-    return b.linear(b.concat(values), np.array(slopes).reshape(-1, 1), np.array([constant]))
+    return builder.linear(
+        builder.concat(values), np.array(slopes).reshape(-1, 1), np.array([constant])
+    )
 
 
 _MODEL_KINDS: Mapping[str, str] = index_by_class(

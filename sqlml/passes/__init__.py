@@ -69,4 +69,4 @@ def run(
 
 
 def select_outputs(program: Program, outputs: Sequence[str]) -> Program:
-    return rewrite(program, lambda b, node, inputs: None, outputs, ops=())
+    return rewrite(program, lambda builder, node, inputs: None, outputs, ops=())

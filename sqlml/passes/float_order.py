@@ -168,20 +168,20 @@ _STEPS = ("add", "sub", "mul", "div", "maximum", "minimum")
 """Operators that can be a step if one operand is a constant."""
 
 
-def match_step(b: Builder, x: Value) -> tuple[Value, Step] | None:
+def match_step(builder: Builder, x: Value) -> tuple[Value, Step] | None:
     """If a step computes `x`, return the step's input and the step; otherwise return None."""
-    node = b.node(x)
+    node = builder.node(x)
     if node.op == "cast":
-        source = b.value(node.inputs[0])
+        source = builder.value(node.inputs[0])
         if source.type.dtype in FLOATS and x.type.dtype in FLOATS:
             return source, Step("cast", None, x.type.dtype)
         return None
     if node.op not in _STEPS or len(x.type.shape) != 2:
         return None
-    source, other = (b.value(i) for i in node.inputs)
+    source, other = (builder.value(i) for i in node.inputs)
     if not source.type.rowwise and node.op in ("add", "mul", "maximum", "minimum"):
         source, other = other, source
-    constant = b.node(other)
+    constant = builder.node(other)
     if constant.op != "constant" or source.type != x.type or x.type.dtype not in FLOATS:
         return None
     value: Array = constant.attrs["value"]

@@ -42,7 +42,7 @@ def fold_arguments(program: Program, arguments: Arguments, sums: bool = True) ->
     node_values = _compute_values(program, arguments)
     index_by_id = {id(node): i for i, node in enumerate(program.nodes)}
 
-    def rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
+    def rule(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
         if node.op not in ("tree_ensemble", "linear"):
             return None
         input_index = program.nodes[index_by_id[id(node)]].inputs[0]
@@ -51,14 +51,14 @@ def fold_arguments(program: Program, arguments: Arguments, sums: bool = True) ->
             return None
         if node.op == "tree_ensemble":
             pruned = specialize_trees(Ensemble.of(node.attrs), is_known, row_values)
-            return b.op("tree_ensemble", inputs[0], **pruned.attrs())
+            return builder.op("tree_ensemble", inputs[0], **pruned.attrs())
         if not sums or (program.labels and "label" in program.outputs):
             return None
         weights: Array = node.attrs["weights"]
         bias = node.attrs["bias"] + (row_values[is_known, None] * weights[is_known]).sum(axis=0)
         remaining = np.flatnonzero(~is_known)
-        x = b.op("select", inputs[0], indices=remaining)
-        return b.op("linear", x, weights=weights[remaining], bias=bias)
+        x = builder.op("select", inputs[0], indices=remaining)
+        return builder.op("linear", x, weights=weights[remaining], bias=bias)
 
     return rewrite(program, rule)
 

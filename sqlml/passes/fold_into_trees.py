@@ -56,12 +56,12 @@ def fold_casts_into_trees(program: Program) -> Program:
 
 
 def _fold_steps(
-    b: Builder, node: Node, inputs: Sequence[Value], fold_casts: bool = False
+    builder: Builder, node: Node, inputs: Sequence[Value], fold_casts: bool = False
 ) -> Value | None:
     ensemble = Ensemble.of(node.attrs)
     if ensemble.has_categories or not ensemble.nodes:
         return None
-    chain = _find_chain(b, inputs[0])
+    chain = _find_chain(builder, inputs[0])
     has_only_casts = all(isinstance(step, Step) and step.op == "cast" for step in chain.steps)
     if has_only_casts and not (fold_casts and chain.steps):
         return None
@@ -73,20 +73,20 @@ def _fold_steps(
     filled = chain.apply(nan, ensemble.feature)
     default_left = goes_left(ensemble, np.arange(ensemble.nodes), filled)
     attrs = {**node.attrs, "threshold": threshold, "default_left": default_left}
-    return b.op("tree_ensemble", chain.x, **attrs)
+    return builder.op("tree_ensemble", chain.x, **attrs)
 
 
-def match_step_or_impute(b: Builder, x: Value) -> tuple[Value, Step | Impute] | None:
+def match_step_or_impute(builder: Builder, x: Value) -> tuple[Value, Step | Impute] | None:
     """If a step or imputer computes `x`, return its input and itself; otherwise return None."""
-    node = b.node(x)
+    node = builder.node(x)
     if node.op == "impute" and np.isnan(node.attrs["missing"]):
-        return b.value(node.inputs[0]), Impute(node.attrs["fill"])
-    return match_step(b, x)
+        return builder.value(node.inputs[0]), Impute(node.attrs["fill"])
+    return match_step(builder, x)
 
 
-def _find_chain(b: Builder, x: Value) -> Chain:
+def _find_chain(builder: Builder, x: Value) -> Chain:
     steps: list[Step | Impute] = []
-    while (match := match_step_or_impute(b, x)) is not None:
+    while (match := match_step_or_impute(builder, x)) is not None:
         x = match[0]
         steps.append(match[1])
     return Chain(x, tuple(reversed(steps)))

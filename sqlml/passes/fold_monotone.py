@@ -19,51 +19,54 @@ from sqlml.passes.float_order import find_turning_point
 from sqlml.types import Array, numpy_dtype
 
 
-def _cancel_inverse(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
-    source = b.node(inputs[0])
-    return b.value(source.inputs[0]) if source.op == node.op else None
+def _cancel_inverse(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
+    source = builder.node(inputs[0])
+    return builder.value(source.inputs[0]) if source.op == node.op else None
 
 
-def _drop_repetition(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
-    return inputs[0] if b.node(inputs[0]).op == node.op else None
+def _drop_repetition(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
+    return inputs[0] if builder.node(inputs[0]).op == node.op else None
 
 
-def _fold_abs(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
-    source = b.node(inputs[0])
+def _fold_abs(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
+    source = builder.node(inputs[0])
     if source.op == "neg":
-        return b.op("abs", b.value(source.inputs[0]))
-    return _drop_repetition(b, node, inputs)
+        return builder.op("abs", builder.value(source.inputs[0]))
+    return _drop_repetition(builder, node, inputs)
 
 
-def _merge_bounds(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
+def _merge_bounds(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
     """Fold maximum(maximum(x, c), d) into maximum(x, max(c, d)); fold minimum in the same way."""
-    source = b.node(inputs[0])
+    source = builder.node(inputs[0])
     if source.op != node.op:
         return None
-    outer, inner = _read_constant(b, inputs[1]), _read_constant(b, b.value(source.inputs[1]))
+    outer, inner = (
+        _read_constant(builder, inputs[1]),
+        _read_constant(builder, builder.value(source.inputs[1])),
+    )
     if outer is None or inner is None:
         return None
-    return b.op(node.op, b.value(source.inputs[0]), UFUNCS[node.op](outer, inner))
+    return builder.op(node.op, builder.value(source.inputs[0]), UFUNCS[node.op](outer, inner))
 
 
-def _read_constant(b: Builder, value: Value) -> Array | None:
-    node = b.node(value)
+def _read_constant(builder: Builder, value: Value) -> Array | None:
+    node = builder.node(value)
     if node.op != "constant":
         return None
     array: Array = node.attrs["value"]
     return array if array.ndim <= 1 else None
 
 
-def _drop_second_impute(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
-    first_impute = b.node(inputs[0])
+def _drop_second_impute(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
+    first_impute = builder.node(inputs[0])
     if first_impute.op != "impute" or np.isnan(first_impute.attrs["fill"]).any():
         return None
     both_fill_nan = all(np.isnan(n.attrs["missing"]) for n in (node, first_impute))
     return inputs[0] if both_fill_nan else None
 
 
-def _drop_second_check(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
-    first_check = b.node(inputs[0])
+def _drop_second_check(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
+    first_check = builder.node(inputs[0])
     if first_check.op != "require_finite" or "low" in node.attrs or "high" in node.attrs:
         return None
     return inputs[0] if node.attrs["allow_nan"] or not first_check.attrs["allow_nan"] else None
@@ -82,21 +85,21 @@ _RULES: Mapping[str, Rule] = {
 
 
 @make_pass(*_RULES)
-def fold_monotone(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
-    return _RULES[node.op](b, node, inputs)
+def fold_monotone(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
+    return _RULES[node.op](builder, node, inputs)
 
 
 @make_pass("gt", "ge", "lt", "le")
-def compare_margins(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
+def compare_margins(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
     """Turn a comparison of a sigmoid with a number into a comparison of the margin.
 
     The sigmoid never decreases, so bisection finds the float from which on sigmoid(x) > p holds. If
     rounding makes the sigmoid decrease near this float, nothing is changed.
     """
-    left, right = (b.node(value) for value in inputs)
+    left, right = (builder.node(value) for value in inputs)
     if left.op != "sigmoid" or right.op != "constant" or right.attrs["value"].size != 1:
         return None
-    margin = b.value(left.inputs[0])
+    margin = builder.value(left.inputs[0])
     dtype = numpy_dtype(margin.type.dtype)
     if dtype.name not in ("float32", "float64"):
         return None
@@ -113,4 +116,4 @@ def compare_margins(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | 
     last, following, _ = neighbours
     # gt and le split after `last`, ge and lt before `following`.
     limit = np.full_like(right.attrs["value"], last if node.op in ("gt", "le") else following)
-    return b.op(node.op, margin, b.constant(limit))
+    return builder.op(node.op, margin, builder.constant(limit))

@@ -26,12 +26,14 @@ def fold_scaling(program: Program) -> Program:
     return rewrite(program, _fold_scalers, ops=("linear",))
 
 
-def _fold_scalers(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
+def _fold_scalers(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
     if node.type.dtype != "float64" or inputs[0].type.sparse:
         return None
     weights, bias = node.attrs["weights"], node.attrs["bias"]
-    values = flatten_concat(b, inputs[0])
-    sources, factors, shifts = zip(*[_find_scaling(b, value) for value in values], strict=True)
+    values = flatten_concat(builder, inputs[0])
+    sources, factors, shifts = zip(
+        *[_find_scaling(builder, value) for value in values], strict=True
+    )
     if list(sources) == values:
         return None
     scaled_weights = weights * np.concatenate(factors)[:, None]
@@ -40,13 +42,18 @@ def _fold_scalers(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | No
         return None
     if ((scaled_weights == 0) & (weights != 0)).any():
         return None  # A weight has underflowed.
-    return b.op("linear", b.concat(sources), weights=scaled_weights, bias=bias)
+    return builder.op("linear", builder.concat(sources), weights=scaled_weights, bias=bias)
 
 
-def _find_scaling(b: Builder, x: Value) -> tuple[Value, Array, Array]:
+def _find_scaling(builder: Builder, x: Value) -> tuple[Value, Array, Array]:
     """Return (v, f, s) such that `x` equals v * f + s; f and s have a number per column of v."""
     unscaled, steps = x, list[Step]()
-    while (match := match_step(b, x)) is not None and match[1].op in ("add", "sub", "mul", "div"):
+    while (match := match_step(builder, x)) is not None and match[1].op in (
+        "add",
+        "sub",
+        "mul",
+        "div",
+    ):
         x = match[0]
         steps.append(match[1])
     factor, shift = np.ones(x.type.width), np.zeros(x.type.width)

@@ -18,7 +18,7 @@ from sqlml.passes.tree_strategies import REFUSALS, STRATEGIES, measure_structure
 from sqlml.types import FLOATS, Array, numpy_dtype
 
 
-def lower_linear_leaves(b: Builder, leaves: Value, x: Value, attrs: Attrs) -> Value:
+def lower_linear_leaves(builder: Builder, leaves: Value, x: Value, attrs: Attrs) -> Value:
     """Lower a linear_leaves operator on `leaves` (n, trees) and `x` (n, features).
 
     All trees are computed at once, term by term: tables have the weight and the feature of each
@@ -27,13 +27,13 @@ def lower_linear_leaves(b: Builder, leaves: Value, x: Value, attrs: Attrs) -> Va
     missing_values, weights = attrs["value"], attrs["weights"]
     begin, feature = (attrs[name].astype(np.int64) for name in ("begin", "feature"))
     term_counts = np.diff(begin)
-    last_leaf = b.constant(np.array([missing_values.size - 1], np.int64))
-    leaf_index = b.op(
-        "minimum", b.op("maximum", leaves, b.constant(np.zeros(1, np.int64))), last_leaf
+    last_leaf = builder.constant(np.array([missing_values.size - 1], np.int64))
+    leaf_index = builder.op(
+        "minimum", builder.op("maximum", leaves, builder.constant(np.zeros(1, np.int64))), last_leaf
     )
 
     def look_up(table: Array) -> Value:
-        return b.op("take", b.constant(table), leaf_index)
+        return builder.op("take", builder.constant(table), leaf_index)
 
     total = look_up(attrs["const"])
     is_missing: Value | None = None
@@ -41,15 +41,19 @@ def lower_linear_leaves(b: Builder, leaves: Value, x: Value, attrs: Attrs) -> Va
         leaf_has_term = k < term_counts
         position = np.where(leaf_has_term, begin[:-1] + k, 0)
         has_term = look_up(leaf_has_term)
-        term = b.op("gather", x, look_up(feature[position]))
-        term_is_missing = b.op("and", has_term, b.op("isnan", term))
-        is_missing = b.op("or", is_missing, term_is_missing) if is_missing else term_is_missing
-        sum_with_term = b.op("add", total, b.op("mul", look_up(weights[position]), term))
-        total = b.op("where", has_term, sum_with_term, total)
+        term = builder.op("gather", x, look_up(feature[position]))
+        term_is_missing = builder.op("and", has_term, builder.op("isnan", term))
+        is_missing = (
+            builder.op("or", is_missing, term_is_missing) if is_missing else term_is_missing
+        )
+        sum_with_term = builder.op(
+            "add", total, builder.op("mul", look_up(weights[position]), term)
+        )
+        total = builder.op("where", has_term, sum_with_term, total)
     if is_missing is not None:
-        total = b.op("where", is_missing, look_up(missing_values), total)
-    total = b.op("reshape", total, shape=(leaves.type.width, 1))
-    return b.op("accumulate", total, base=attrs["base"], target=attrs["target"])
+        total = builder.op("where", is_missing, look_up(missing_values), total)
+    total = builder.op("reshape", total, shape=(leaves.type.width, 1))
+    return builder.op("accumulate", total, base=attrs["base"], target=attrs["target"])
 
 
 MAX_CATEGORIES = 256
@@ -59,46 +63,50 @@ MAX_CATEGORIES = 256
 def lower_model_ops(program: Program) -> Program:
     """Lower all model operators of `program` to tensor operators, except for trees."""
 
-    def rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
+    def rule(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
         lower_node = LOWERINGS.get(node.op)
-        return None if lower_node is None else lower_node(b, *inputs, node.attrs)
+        return None if lower_node is None else lower_node(builder, *inputs, node.attrs)
 
     return rewrite(program, rule, keep_inputs=True)
 
 
-def _lower_linear(b: Builder, x: Value, attrs: Attrs) -> Value | None:
+def _lower_linear(builder: Builder, x: Value, attrs: Attrs) -> Value | None:
     if x.type.sparse:
         return None  # This operator runs on the host.
-    return b.op("add", b.op("matmul", x, attrs["weights"]), attrs["bias"])
+    return builder.op("add", builder.op("matmul", x, attrs["weights"]), attrs["bias"])
 
 
-def _lower_one_hot(b: Builder, codes: Value, attrs: Attrs) -> Value | None:
+def _lower_one_hot(builder: Builder, codes: Value, attrs: Attrs) -> Value | None:
     width: int = attrs["width"]
     if width > np.iinfo(numpy_dtype(codes.type.dtype)).max:
-        codes = b.op("cast", codes, dtype="int64")
+        codes = builder.op("cast", codes, dtype="int64")
     columns = np.arange(width, dtype=numpy_dtype(codes.type.dtype))
-    return b.op("cast", b.op("eq", codes, columns), dtype=attrs["dtype"])
+    return builder.op("cast", builder.op("eq", codes, columns), dtype=attrs["dtype"])
 
 
-def _lower_impute(b: Builder, x: Value, attrs: Attrs) -> Value | None:
+def _lower_impute(builder: Builder, x: Value, attrs: Attrs) -> Value | None:
     missing = np.array([attrs["missing"]], numpy_dtype(x.type.dtype))
-    is_missing = b.op("isnan", x) if np.isnan(attrs["missing"]) else b.op("eq", x, missing)
-    return b.op("where", is_missing, attrs["fill"], x)
+    is_missing = (
+        builder.op("isnan", x) if np.isnan(attrs["missing"]) else builder.op("eq", x, missing)
+    )
+    return builder.op("where", is_missing, attrs["fill"], x)
 
 
-def _lower_encode(b: Builder, x: Value, attrs: Attrs) -> Value | None:
+def _lower_encode(builder: Builder, x: Value, attrs: Attrs) -> Value | None:
     categories: Array = attrs["categories"]
     if x.type.dtype == "string" or not 0 < categories.size <= MAX_CATEGORIES:
         return None
     # The maximum of float32 codes is fast and exact; it selects the last of equal categories.
-    category_codes = b.constant(np.arange(categories.size, dtype=np.float32))
-    unknown_code = b.constant(np.array([-1], np.float32))
-    codes = b.op("where", b.op("eq", x, b.constant(categories)), category_codes, unknown_code)
-    codes = b.op("cast", b.op("max", codes, axis=1), dtype="int64")
+    category_codes = builder.constant(np.arange(categories.size, dtype=np.float32))
+    unknown_code = builder.constant(np.array([-1], np.float32))
+    codes = builder.op(
+        "where", builder.op("eq", x, builder.constant(categories)), category_codes, unknown_code
+    )
+    codes = builder.op("cast", builder.op("max", codes, axis=1), dtype="int64")
     if x.type.dtype not in FLOATS:
         return codes
-    missing_code = b.constant(np.array([attrs["missing"]], np.int64))
-    return b.op("where", b.op("isnan", x), missing_code, codes)
+    missing_code = builder.constant(np.array([attrs["missing"]], np.int64))
+    return builder.op("where", builder.op("isnan", x), missing_code, codes)
 
 
 LOWERINGS: Mapping[str, Callable[..., Value | None]] = {

@@ -125,7 +125,7 @@ def narrow_dtypes(program: Program) -> Program:
     narrowed: dict[int, Value] = {}  # Keys are indices of nodes in `program`.
     index = -1
 
-    def rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
+    def rule(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
         nonlocal index
         index += 1
         is_reader = index in narrow_nodes or node.op == "take" or _is_integer_cast(program, index)
@@ -136,14 +136,14 @@ def narrow_dtypes(program: Program) -> Program:
         if index not in narrow_nodes:
             if node.op == "take" and node.inputs[0] in narrowed:
                 operands[0] = inputs[0]  # Readers need the table in the original dtype.
-            return copy_retyped(b, node, operands) if operands != list(inputs) else None
+            return copy_retyped(builder, node, operands) if operands != list(inputs) else None
         if node.op == "constant":
-            narrowed[index] = b.constant(node.attrs["value"].astype(NARROW_DTYPE))
+            narrowed[index] = builder.constant(node.attrs["value"].astype(NARROW_DTYPE))
             return None  # Other nodes may read it in the original dtype.
         if node.op == "cast":
-            narrowed[index] = b.cast(operands[0], NARROW_DTYPE)
+            narrowed[index] = builder.cast(operands[0], NARROW_DTYPE)
         else:
-            narrowed[index] = copy_retyped(b, node, operands)
+            narrowed[index] = copy_retyped(builder, node, operands)
         return narrowed[index]
 
     return rewrite(program, rule, keep_inputs=True)

@@ -179,8 +179,8 @@ class _PathReader:
             bounds = zip(source_paths, check.low.tolist(), check.high.tolist(), strict=True)
             self.checks += [(path, low, high, check.allow_nan) for path, low, high in bounds]
             return source_paths
-        b = Builder(self.program.nodes)
-        match = match_step_or_impute(b, b.value(index))
+        builder = Builder(self.program.nodes)
+        match = match_step_or_impute(builder, builder.value(index))
         if match is None:
             raise _NotOneTree
         source, step = match

@@ -22,43 +22,45 @@ from sqlml.types import TEXTUAL, Array
 
 
 @make_pass("select")
-def push_selection(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
-    return _push(b, inputs[0], node.attrs["indices"])
+def push_selection(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
+    return _push(builder, inputs[0], node.attrs["indices"])
 
 
-def _push(b: Builder, x: Value, indices: Array) -> Value:
+def _push(builder: Builder, x: Value, indices: Array) -> Value:
     """Compute the columns `indices` of `x` from as few input columns as possible."""
     if np.array_equal(indices, np.arange(x.type.width)):
         return x
     if not indices.size:
-        return _select_nothing(b, x)
+        return _select_nothing(builder, x)
     used_columns, positions = np.unique(indices, return_inverse=True)
     if used_columns.size < indices.size:
         # A column that is selected several times, such as a factor of products, is computed once.
-        return fold_select(b, _push(b, x, used_columns), positions.astype(np.int64))
-    node = b.node(x)
+        return fold_select(builder, _push(builder, x, used_columns), positions.astype(np.int64))
+    node = builder.node(x)
     if node.op == "concat":
-        selected = select_from_concat(b, x, indices, partial(_push, b))
-        return match_sparsity(b, b.concat(selected), x.type.sparse)
+        selected = select_from_concat(builder, x, indices, partial(_push, builder))
+        return match_sparsity(builder, builder.concat(selected), x.type.sparse)
     rule = _RULES.get(node.op)
     if rule is not None:
-        return rule(b, node, indices)
+        return rule(builder, node, indices)
     if OPS[node.op].group == "injective" and node.op in _ELEMENTWISE:
-        pushed = (_push_operand(b, b.value(i), x, indices) for i in node.inputs)
+        pushed = (_push_operand(builder, builder.value(i), x, indices) for i in node.inputs)
         operands = [operand for operand in pushed if operand is not None]
         if len(operands) == len(node.inputs):
-            return b.op(node.op, *operands, **node.attrs)
-    return fold_select(b, x, indices)
+            return builder.op(node.op, *operands, **node.attrs)
+    return fold_select(builder, x, indices)
 
 
-def _select_nothing(b: Builder, x: Value) -> Value:
+def _select_nothing(builder: Builder, x: Value) -> Value:
     """Select no column of `x`, from a value near the inputs that has the same number of rows."""
-    dtype, sparse, node = x.type.dtype, x.type.sparse, b.node(x)
-    while node.inputs and (source := b.value(node.inputs[0])).type.rowwise:
+    dtype, sparse, node = x.type.dtype, x.type.sparse, builder.node(x)
+    while node.inputs and (source := builder.value(node.inputs[0])).type.rowwise:
         if source.type.dtype in TEXTUAL or len(source.type.shape) != 2:
             break
-        x, node = source, b.node(source)
-    return b.cast(match_sparsity(b, fold_select(b, x, np.empty(0, np.int64)), sparse), dtype)
+        x, node = source, builder.node(source)
+    return builder.cast(
+        match_sparsity(builder, fold_select(builder, x, np.empty(0, np.int64)), sparse), dtype
+    )
 
 
 _ELEMENTWISE = frozenset(elementwise.UNARY_FLOAT) | frozenset(
@@ -67,95 +69,97 @@ _ELEMENTWISE = frozenset(elementwise.UNARY_FLOAT) | frozenset(
 )
 
 
-def _push_operand(b: Builder, operand: Value, x: Value, indices: Array) -> Value | None:
+def _push_operand(builder: Builder, operand: Value, x: Value, indices: Array) -> Value | None:
     """Return the part of `operand` that columns `indices` of `x` read, or None if unknown."""
     if operand.type.rowwise:
         if len(operand.type.shape) != 2:
             return None
-        return _push(b, operand, indices) if operand.type.width == x.type.width else operand
-    node = b.node(operand)
+        return _push(builder, operand, indices) if operand.type.width == x.type.width else operand
+    node = builder.node(operand)
     if node.op != "constant" or len(operand.type.shape) > 1:
         return None
     value: Array = node.attrs["value"]
-    return b.constant(value[indices]) if value.shape == (x.type.width,) else operand
+    return builder.constant(value[indices]) if value.shape == (x.type.width,) else operand
 
 
-def _push_impute(b: Builder, node: Node, indices: Array) -> Value:
-    x = _push(b, b.value(node.inputs[0]), indices)
+def _push_impute(builder: Builder, node: Node, indices: Array) -> Value:
+    x = _push(builder, builder.value(node.inputs[0]), indices)
     fill: Array = node.attrs["fill"]
-    return b.op("impute", x, fill=fill[indices], missing=node.attrs["missing"])
+    return builder.op("impute", x, fill=fill[indices], missing=node.attrs["missing"])
 
 
-def _push_require_finite(b: Builder, node: Node, indices: Array) -> Value:
-    x = _push(b, b.value(node.inputs[0]), indices)
+def _push_require_finite(builder: Builder, node: Node, indices: Array) -> Value:
+    x = _push(builder, builder.value(node.inputs[0]), indices)
     features: tuple[str, ...] = node.attrs["features"]
     selected_features = {"features": tuple(features[i] for i in indices)}
     bounds = {key: node.attrs[key][indices] for key in ("low", "high") if key in node.attrs}
-    return b.op("require_finite", x, **{**node.attrs, **selected_features, **bounds})
+    return builder.op("require_finite", x, **{**node.attrs, **selected_features, **bounds})
 
 
-def _push_one_hot(b: Builder, node: Node, indices: Array) -> Value:
+def _push_one_hot(builder: Builder, node: Node, indices: Array) -> Value:
     """Drop categories whose one-hot column is unused, if an `encode` computes the codes."""
-    codes = b.value(node.inputs[0])
-    source = b.node(codes)
+    codes = builder.value(node.inputs[0])
+    source = builder.node(codes)
     categories = source.attrs["categories"] if source.op == "encode" else np.empty(0)
     width = len(set(categories.tolist()))
     has_all_categories = source.op == "encode" and width == categories.size == node.attrs["width"]
     if not has_all_categories or np.unique(indices).size != indices.size:
-        return fold_select(b, b.op("one_hot", codes, **node.attrs), indices)
+        return fold_select(builder, builder.op("one_hot", codes, **node.attrs), indices)
     missing = next(iter(np.flatnonzero(indices == source.attrs["missing"]).tolist()), -1)
     attrs = {"categories": categories[indices], "missing": missing}
-    selected_codes = b.op("encode", b.value(source.inputs[0]), **attrs)
-    return b.op("one_hot", selected_codes, width=indices.size, dtype=node.attrs["dtype"])
+    selected_codes = builder.op("encode", builder.value(source.inputs[0]), **attrs)
+    return builder.op("one_hot", selected_codes, width=indices.size, dtype=node.attrs["dtype"])
 
 
-def _push_columnwise(b: Builder, node: Node, indices: Array) -> Value:
-    return b.op(node.op, _push(b, b.value(node.inputs[0]), indices), **node.attrs)
+def _push_columnwise(builder: Builder, node: Node, indices: Array) -> Value:
+    return builder.op(node.op, _push(builder, builder.value(node.inputs[0]), indices), **node.attrs)
 
 
-def _push_scale(b: Builder, node: Node, indices: Array) -> Value:
-    x, factors = _push(b, b.value(node.inputs[0]), indices), node.attrs["factors"]
+def _push_scale(builder: Builder, node: Node, indices: Array) -> Value:
+    x, factors = _push(builder, builder.value(node.inputs[0]), indices), node.attrs["factors"]
     has_one_per_column = factors.shape == (node.type.width,)
-    return b.op("scale_stored", x, factors=factors[indices] if has_one_per_column else factors)
+    return builder.op(
+        "scale_stored", x, factors=factors[indices] if has_one_per_column else factors
+    )
 
 
-def _push_vocabulary(b: Builder, node: Node, indices: Array) -> Value:
-    x = b.value(node.inputs[0])
+def _push_vocabulary(builder: Builder, node: Node, indices: Array) -> Value:
+    x = builder.value(node.inputs[0])
     if np.unique(indices).size != indices.size:  # A word has only one column.
-        return fold_select(b, b.op(node.op, x, **node.attrs), indices)
+        return fold_select(builder, builder.op(node.op, x, **node.attrs), indices)
     words, ends = select_words(node.attrs["words"], node.attrs["ends"], indices)
-    return b.op(node.op, x, **{**node.attrs, "words": words, "ends": ends})
+    return builder.op(node.op, x, **{**node.attrs, "words": words, "ends": ends})
 
 
-def _push_linear(b: Builder, node: Node, indices: Array) -> Value:
+def _push_linear(builder: Builder, node: Node, indices: Array) -> Value:
     weights, bias = node.attrs["weights"][:, indices], node.attrs["bias"][indices]
-    return b.op("linear", b.value(node.inputs[0]), weights=weights, bias=bias)
+    return builder.op("linear", builder.value(node.inputs[0]), weights=weights, bias=bias)
 
 
-def _push_select(b: Builder, node: Node, indices: Array) -> Value:
+def _push_select(builder: Builder, node: Node, indices: Array) -> Value:
     inner_indices: Array = node.attrs["indices"]
-    return _push(b, b.value(node.inputs[0]), inner_indices[indices])
+    return _push(builder, builder.value(node.inputs[0]), inner_indices[indices])
 
 
-def _push_piecewise(b: Builder, node: Node, indices: Array) -> Value:
-    x = _push(b, b.value(node.inputs[0]), indices)
+def _push_piecewise(builder: Builder, node: Node, indices: Array) -> Value:
+    x = _push(builder, builder.value(node.inputs[0]), indices)
     offsets: Array = node.attrs["offsets"]
     ranges = [np.arange(offsets[i], offsets[i + 1]) for i in indices]
     names = node.attrs.keys() & {"edges", "points", "values"}
     narrowed = {name: node.attrs[name][np.concatenate(ranges)] for name in names}
     new_offsets = np.cumsum([0, *map(len, ranges)]).astype(np.int64)
-    return b.op(node.op, x, **{**node.attrs, **narrowed, "offsets": new_offsets})
+    return builder.op(node.op, x, **{**node.attrs, **narrowed, "offsets": new_offsets})
 
 
-def _push_bspline(b: Builder, node: Node, indices: Array) -> Value:
+def _push_bspline(builder: Builder, node: Node, indices: Array) -> Value:
     """Select the columns that the selected basis functions need, then these functions."""
     knots: Array = node.attrs["knots"]
     basis_size = node.type.width // len(knots)  # The number of functions per column.
     used_columns, column_of_function = np.unique(indices // basis_size, return_inverse=True)
-    x = _push(b, b.value(node.inputs[0]), used_columns)
-    splines = b.op("bspline", x, knots=knots[used_columns], degree=node.attrs["degree"])
+    x = _push(builder, builder.value(node.inputs[0]), used_columns)
+    splines = builder.op("bspline", x, knots=knots[used_columns], degree=node.attrs["degree"])
     positions = column_of_function.astype(np.int64) * basis_size + indices % basis_size
-    return fold_select(b, splines, positions)
+    return fold_select(builder, splines, positions)
 
 
 _RULES: Mapping[str, Callable[[Builder, Node, Array], Value]] = {
@@ -173,18 +177,18 @@ _RULES: Mapping[str, Callable[[Builder, Node, Array], Value]] = {
 }
 
 
-def _pays_off(b: Builder, x: Value) -> bool:
+def _pays_off(builder: Builder, x: Value) -> bool:
     """Return whether a select of `x` pays off: on sparse rows, only if it shortens a vocabulary."""
     if not x.type.sparse:
         return True
-    node = b.node(x)
+    node = builder.node(x)
     if node.op in ("concat", "scale_stored", "map_stored", "require_finite_stored", "cast"):
-        return any(_pays_off(b, b.value(i)) for i in node.inputs)
+        return any(_pays_off(builder, builder.value(i)) for i in node.inputs)
     return node.op in ("count_tokens", "has_items")
 
 
 @make_pass("tree_ensemble", "linear")
-def inject_selection(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
+def inject_selection(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
     """Put a select before each operator that ignores some columns."""
     if node.op == "tree_ensemble":
         feature: Array = node.attrs["feature"]
@@ -192,11 +196,11 @@ def inject_selection(b: Builder, node: Node, inputs: Sequence[Value]) -> Value |
         if used_columns.size == inputs[0].type.width:
             return None
         new_feature = np.searchsorted(used_columns, feature).astype(np.int32)
-        x = b.op("select", inputs[0], indices=used_columns)
-        return b.op("tree_ensemble", x, **{**node.attrs, "feature": new_feature})
+        x = builder.op("select", inputs[0], indices=used_columns)
+        return builder.op("tree_ensemble", x, **{**node.attrs, "feature": new_feature})
     weights: Array = node.attrs["weights"]
     used_columns = np.flatnonzero(weights.any(axis=1)).astype(np.int64)
-    if used_columns.size == inputs[0].type.width or not _pays_off(b, inputs[0]):
+    if used_columns.size == inputs[0].type.width or not _pays_off(builder, inputs[0]):
         return None
-    x = b.op("select", inputs[0], indices=used_columns)
-    return b.op("linear", x, **{**node.attrs, "weights": weights[used_columns]})
+    x = builder.op("select", inputs[0], indices=used_columns)
+    return builder.op("linear", x, **{**node.attrs, "weights": weights[used_columns]})

@@ -22,12 +22,12 @@ def share_work(program: Program) -> Program:
     """Return `program` with each group of equal nodes replaced by a single node."""
     value_by_key: dict[Hashable, Value] = {}
 
-    def rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value:
+    def rule(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value:
         # Equal nodes have equal types, so the types of a node's inputs do not change.
         attrs = tuple((key, _make_key(node.attrs[key])) for key in sorted(node.attrs))
         key = (node.op, tuple(value.index for value in inputs), attrs)
         if key not in value_by_key:
-            value_by_key[key] = b.copy_node(node, inputs)
+            value_by_key[key] = builder.copy_node(node, inputs)
         return value_by_key[key]
 
     return rewrite(program, rule)
@@ -55,17 +55,17 @@ def merge_linears(program: Program) -> Program:
             groups[node.inputs[0]].append(node)
     merged: dict[int, Value] = {}
 
-    def rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
+    def rule(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
         group = groups[node.inputs[0]]
         if len(group) == 1:
             return None
         if node.inputs[0] not in merged:
             weights = np.concatenate([n.attrs["weights"] for n in group], axis=1)
             bias = np.concatenate([n.attrs["bias"] for n in group])
-            merged[node.inputs[0]] = b.op("linear", inputs[0], weights=weights, bias=bias)
+            merged[node.inputs[0]] = builder.op("linear", inputs[0], weights=weights, bias=bias)
         start = sum(n.type.width for n in takewhile(lambda n: n is not node, group))
         indices = np.arange(start, start + node.type.width)
-        return b.op("select", merged[node.inputs[0]], indices=indices)
+        return builder.op("select", merged[node.inputs[0]], indices=indices)
 
     return rewrite(program, rule, ops=("linear",))
 
@@ -78,11 +78,11 @@ def fold_constants(program: Program) -> Program:
     return rewrite(program, _fold_constant)
 
 
-def _fold_constant(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
-    sources = [b.node(v) for v in inputs]
+def _fold_constant(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
+    sources = [builder.node(v) for v in inputs]
     if not inputs or any(source.op != "constant" for source in sources):
         return None
     with np.errstate(all="ignore"):
         value = reference.FUNCTIONS[node.op]([s.attrs["value"] for s in sources], node.attrs)
-    constant = b.constant(value)
+    constant = builder.constant(value)
     return constant if constant.type == node.type else None

@@ -17,10 +17,10 @@ from sqlml.ir.trees import STATISTICS
 
 
 @make_pass("tree_ensemble")
-def drop_statistics(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
+def drop_statistics(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
     attrs = {name: value for name, value in node.attrs.items() if name not in STATISTICS}
     has_changed = len(attrs) < len(node.attrs)
-    return b.op("tree_ensemble", inputs[0], **attrs) if has_changed else None
+    return builder.op("tree_ensemble", inputs[0], **attrs) if has_changed else None
 
 
 _NAN_PRESERVING = ("select", "concat", "cast")
@@ -28,17 +28,17 @@ _NAN_PRESERVING = ("select", "concat", "cast")
 
 
 @make_pass("tree_ensemble")
-def settle_missing(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
+def settle_missing(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
     """Give all nodes the same default direction in trees that NaN never reaches."""
     default_left = node.attrs["default_left"]
-    if not default_left.any() or not _is_never_missing(b, inputs[0]):
+    if not default_left.any() or not _is_never_missing(builder, inputs[0]):
         return None
     attrs = {**node.attrs, "default_left": np.zeros_like(default_left)}
-    return b.op("tree_ensemble", inputs[0], **attrs)
+    return builder.op("tree_ensemble", inputs[0], **attrs)
 
 
-def _is_never_missing(b: Builder, value: Value) -> bool:
-    node = b.node(value)
+def _is_never_missing(builder: Builder, value: Value) -> bool:
+    node = builder.node(value)
     if not node.type.dtype.startswith("float"):
         return True
     if node.op == "require_finite":
@@ -47,4 +47,6 @@ def _is_never_missing(b: Builder, value: Value) -> bool:
         return not np.isnan(node.attrs["value"]).any()
     if node.op == "impute" and node.attrs["missing"] != node.attrs["missing"]:
         return not np.isnan(node.attrs["fill"]).any()
-    return node.op in _NAN_PRESERVING and all(_is_never_missing(b, b.value(i)) for i in node.inputs)
+    return node.op in _NAN_PRESERVING and all(
+        _is_never_missing(builder, builder.value(i)) for i in node.inputs
+    )

@@ -36,11 +36,11 @@ class FiniteCheck:
 
 
 @make_pass("require_finite")
-def sink_checks(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
+def sink_checks(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
     """Move checks as close to the inputs as possible."""
     if node.type.dtype not in ("float32", "float64"):
         return None
-    return _sink_check(b, inputs[0], read_check(node))
+    return _sink_check(builder, inputs[0], read_check(node))
 
 
 def read_check(node: Node) -> FiniteCheck:
@@ -52,36 +52,38 @@ def read_check(node: Node) -> FiniteCheck:
     return FiniteCheck(attrs["features"], attrs["allow_nan"], attrs["step"], low, high)
 
 
-def _sink_check(b: Builder, x: Value, check: FiniteCheck) -> Value:
+def _sink_check(builder: Builder, x: Value, check: FiniteCheck) -> Value:
     """Apply `check` to `x`, or to values as far below `x` as possible; return the new `x`."""
-    node = b.node(x)
-    is_cast_integer = node.op == "cast" and _get_source(b, node).type.dtype not in FLOATS
+    node = builder.node(x)
+    is_cast_integer = node.op == "cast" and _get_source(builder, node).type.dtype not in FLOATS
     if node.op == "one_hot" or is_cast_integer:
         return x  # Zeros and ones, or integers, are always finite.
-    if node.op == "concat" and _can_sink(b, x):
-        return _sink_below_concat(b, node, check)
+    if node.op == "concat" and _can_sink(builder, x):
+        return _sink_below_concat(builder, node, check)
     if node.op == "impute" and _fills_nan(node, check):
-        source = _sink_check(b, _get_source(b, node), replace(check, allow_nan=True))
-        return b.op("impute", source, **node.attrs)
+        source = _sink_check(builder, _get_source(builder, node), replace(check, allow_nan=True))
+        return builder.op("impute", source, **node.attrs)
     if node.op == "require_finite" and node.type.dtype in ("float32", "float64"):
-        return _sink_check(b, _get_source(b, node), _merge_checks(check, read_check(node)))
-    below_step = _sink_below_step(b, x, check) if _can_sink(b, x) else None
-    return _place_check(b, x, check) if below_step is None else below_step
+        return _sink_check(
+            builder, _get_source(builder, node), _merge_checks(check, read_check(node))
+        )
+    below_step = _sink_below_step(builder, x, check) if _can_sink(builder, x) else None
+    return _place_check(builder, x, check) if below_step is None else below_step
 
 
-def _can_sink(b: Builder, x: Value) -> bool:
-    node = b.node(x)
+def _can_sink(builder: Builder, x: Value) -> bool:
+    node = builder.node(x)
     if node.op == "concat":
-        sources = [b.value(i) for i in node.inputs]
+        sources = [builder.value(i) for i in node.inputs]
         same_dtype = {s.type.dtype for s in sources} & FLOATS <= {x.type.dtype}
-        return same_dtype and not x.type.sparse and any(_can_sink(b, s) for s in sources)
+        return same_dtype and not x.type.sparse and any(_can_sink(builder, s) for s in sources)
     if node.op == "cast":
-        source = _get_source(b, node)
-        return not x.type.sparse and (source.type.dtype not in FLOATS or _can_sink(b, source))
-    return node.op in ("one_hot", "impute", "require_finite") or match_step(b, x) is not None
+        source = _get_source(builder, node)
+        return not x.type.sparse and (source.type.dtype not in FLOATS or _can_sink(builder, source))
+    return node.op in ("one_hot", "impute", "require_finite") or match_step(builder, x) is not None
 
 
-def _sink_below_concat(b: Builder, node: Node, check: FiniteCheck) -> Value:
+def _sink_below_concat(builder: Builder, node: Node, check: FiniteCheck) -> Value:
     """Check each input of a concat; adjacent inputs whose check cannot sink share one check."""
     results: list[Value] = []
     pending: list[Value] = []
@@ -89,26 +91,26 @@ def _sink_below_concat(b: Builder, node: Node, check: FiniteCheck) -> Value:
 
     def place_pending() -> None:
         if pending:
-            results.append(_place_check(b, b.concat(pending), check.slice(start, stop)))
+            results.append(_place_check(builder, builder.concat(pending), check.slice(start, stop)))
             pending.clear()
 
-    for operand in (b.value(i) for i in node.inputs):
+    for operand in (builder.value(i) for i in node.inputs):
         end = stop + operand.type.width
-        if operand.type.dtype in FLOATS and not _can_sink(b, operand):
+        if operand.type.dtype in FLOATS and not _can_sink(builder, operand):
             pending.append(operand)
         else:
             place_pending()
             start = end
             if operand.type.dtype in FLOATS:
-                operand = _sink_check(b, operand, check.slice(stop, end))
+                operand = _sink_check(builder, operand, check.slice(stop, end))
             results.append(operand)
         stop = end
     place_pending()
-    return b.concat(results)
+    return builder.concat(results)
 
 
-def _get_source(b: Builder, node: Node) -> Value:
-    return b.value(node.inputs[0])
+def _get_source(builder: Builder, node: Node) -> Value:
+    return builder.value(node.inputs[0])
 
 
 def _fills_nan(node: Node, check: FiniteCheck) -> bool:
@@ -124,9 +126,9 @@ def _merge_checks(upper: FiniteCheck, lower: FiniteCheck) -> FiniteCheck:
     return replace(reporting_check, low=low, high=high)
 
 
-def _sink_below_step(b: Builder, x: Value, check: FiniteCheck) -> Value | None:
+def _sink_below_step(builder: Builder, x: Value, check: FiniteCheck) -> Value | None:
     """Move `check` below the step that computes `x`; return None if no such step allows it."""
-    match = match_step(b, x)
+    match = match_step(builder, x)
     if match is None or not check.low.size:
         return None
     source, step = match
@@ -138,13 +140,13 @@ def _sink_below_step(b: Builder, x: Value, check: FiniteCheck) -> Value | None:
     high, _ = find_last_true(lambda v: step.apply(v, columns) <= check.high, columns.size, dtype)
     if not (np.isfinite(low).all() and np.isfinite(high).all()):
         return None
-    node = b.node(x)
-    checked = _sink_check(b, source, replace(check, low=low, high=high))
-    operands = [checked if i == source.index else b.value(i) for i in node.inputs]
-    return b.op(node.op, *operands, **node.attrs)
+    node = builder.node(x)
+    checked = _sink_check(builder, source, replace(check, low=low, high=high))
+    operands = [checked if i == source.index else builder.value(i) for i in node.inputs]
+    return builder.op(node.op, *operands, **node.attrs)
 
 
-def _place_check(b: Builder, x: Value, check: FiniteCheck) -> Value:
+def _place_check(builder: Builder, x: Value, check: FiniteCheck) -> Value:
     dtype = numpy_dtype(x.type.dtype)
     max_number = np.finfo(dtype).max
     bounds: dict[str, Array] = {}
@@ -153,4 +155,6 @@ def _place_check(b: Builder, x: Value, check: FiniteCheck) -> Value:
     if (check.high < max_number).any():
         bounds["high"] = check.high.astype(dtype)
     features, allow_nan, step = check.features, check.allow_nan, check.step
-    return b.op("require_finite", x, features=features, allow_nan=allow_nan, step=step, **bounds)
+    return builder.op(
+        "require_finite", x, features=features, allow_nan=allow_nan, step=step, **bounds
+    )

@@ -33,7 +33,7 @@ def sparse_weights(program: Program) -> Program:
     np.add.at(use_counts, list(program.outputs.values()), 1)
     ranges = infer_ranges(program)
 
-    def rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
+    def rule(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
         if node.op != "matmul" or use_counts[node.inputs[0]] > 1:
             return None
         weights = program.nodes[node.inputs[1]]
@@ -42,13 +42,16 @@ def sparse_weights(program: Program) -> Program:
         left_side = program.nodes[node.inputs[0]]
         indices, values = node.inputs[:1], [inputs[0]]
         if left_side.op == "concat":
-            indices, values = left_side.inputs, [b.value(i) for i in b.node(inputs[0]).inputs]
+            indices, values = (
+                left_side.inputs,
+                [builder.value(i) for i in builder.node(inputs[0]).inputs],
+            )
         operands = []
         for i, value in zip(indices, values, strict=True):
             codes = _find_codes(program, i) if use_counts[i] == 1 else None
             code_range = None if codes is None else ranges[codes]
             operands.append(_Operand(value, codes is not None, code_range))
-        return _multiply_operands(b, operands, weights.attrs["value"])
+        return _multiply_operands(builder, operands, weights.attrs["value"])
 
     return rewrite(program, rule, keep_inputs=True)
 
@@ -78,23 +81,25 @@ def _find_codes(program: Program, i: int) -> int | None:
     return comparison.inputs[0] if is_column and counts_up else None
 
 
-def _multiply_operands(b: Builder, operands: Sequence[_Operand], weights: Array) -> Value | None:
+def _multiply_operands(
+    builder: Builder, operands: Sequence[_Operand], weights: Array
+) -> Value | None:
     """Multiply `operands` by `weights`, with lookups where they pay off; None if they never do."""
     dense_operands: list[tuple[Value, Array]] = []
     terms: list[Value] = []
     blocks = np.split(weights, np.cumsum([operand.value.type.width for operand in operands])[:-1])
     for operand, block in zip(operands, blocks, strict=True):
         if operand.one_hot and _lookup_pays_off(block) and np.isfinite(block).all():
-            terms.append(_look_up(b, operand, block))
+            terms.append(_look_up(builder, operand, block))
         else:
             dense_operands.append((operand.value, block))
     if not terms:
         return None
     if dense_operands:
         dense_values, dense_blocks = zip(*dense_operands, strict=True)
-        x = b.cast(b.concat(dense_values), dtype_of(weights))
-        terms.insert(0, b.op("matmul", x, b.constant(np.concatenate(dense_blocks))))
-    return reduce(partial(b.op, "add"), terms)
+        x = builder.cast(builder.concat(dense_values), dtype_of(weights))
+        terms.insert(0, builder.op("matmul", x, builder.constant(np.concatenate(dense_blocks))))
+    return reduce(partial(builder.op, "add"), terms)
 
 
 def _lookup_pays_off(block: Array) -> bool:
@@ -102,22 +107,26 @@ def _lookup_pays_off(block: Array) -> bool:
     return bool(width >= max(MIN_COLUMNS, num_outputs // 2))
 
 
-def _look_up(b: Builder, operand: _Operand, block: Array) -> Value:
+def _look_up(builder: Builder, operand: _Operand, block: Array) -> Value:
     """Return the row of `block` (K, m) for each code, or zeros for an unknown code, as (n, m)."""
-    codes = b.value(b.node(b.value(b.node(operand.value).inputs[0])).inputs[0])
+    codes = builder.value(
+        builder.node(builder.value(builder.node(operand.value).inputs[0])).inputs[0]
+    )
     if codes.type.dtype in ("int8", "int16"):
-        codes = b.op("cast", codes, dtype="int32")
+        codes = builder.op("cast", codes, dtype="int32")
     num_codes, num_outputs = block.shape
 
     def make_constant(value: int) -> Value:
-        return b.constant(np.array([value], codes.type.dtype))
+        return builder.constant(np.array([value], codes.type.dtype))
 
     if operand.codes is None or operand.codes[0] < -1 or operand.codes[1] > num_codes:
-        codes = b.op("minimum", b.op("maximum", codes, make_constant(-1)), make_constant(num_codes))
+        codes = builder.op(
+            "minimum", builder.op("maximum", codes, make_constant(-1)), make_constant(num_codes)
+        )
     zeros = np.zeros((1, num_outputs), block.dtype)
-    table = b.constant(np.concatenate([zeros, block, zeros]))
-    index = b.op("add", codes, make_constant(1))
-    return b.op("reshape", b.op("take", table, index), shape=(num_outputs,))
+    table = builder.constant(np.concatenate([zeros, block, zeros]))
+    index = builder.op("add", codes, make_constant(1))
+    return builder.op("reshape", builder.op("take", table, index), shape=(num_outputs,))
 
 
 MIN_CATEGORIES = 64
@@ -125,52 +134,55 @@ MIN_CATEGORIES = 64
 
 
 @make_pass("linear")
-def take_categories(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
+def take_categories(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
     """Look up rows of a table instead of multiplying wide one-hot columns with weights."""
     weights: Array = node.attrs["weights"]
     (x,), num_outputs = inputs, weights.shape[1]
     if x.type.sparse or not np.isfinite(weights).all():
         return None
-    values = flatten_concat(b, x)
+    values = flatten_concat(builder, x)
     blocks = np.split(weights, np.cumsum([value.type.width for value in values])[:-1])
     has_changed = False
     for i, (value, block) in enumerate(zip(values, blocks, strict=True)):
-        match = _match_one_hot(b, value)
+        match = _match_one_hot(builder, value)
         if match is None or value.type.width < max(MIN_CATEGORIES, 4 * num_outputs):
             continue
         codes, width, columns = match
         table = np.zeros((width + 1, num_outputs), weights.dtype)
         table[columns] = block
-        values[i], blocks[i] = _take_rows(b, codes, table), np.eye(num_outputs, dtype=weights.dtype)
+        values[i], blocks[i] = (
+            _take_rows(builder, codes, table),
+            np.eye(num_outputs, dtype=weights.dtype),
+        )
         has_changed = True
     if not has_changed:
         return None
     weights = np.concatenate(blocks)
-    return b.op("linear", b.concat(values), weights=weights, bias=node.attrs["bias"])
+    return builder.op("linear", builder.concat(values), weights=weights, bias=node.attrs["bias"])
 
 
-def _match_one_hot(b: Builder, value: Value) -> tuple[Value, int, Array] | None:
+def _match_one_hot(builder: Builder, value: Value) -> tuple[Value, int, Array] | None:
     """If `value` is one-hot, return its codes, their number and the selected columns; else None."""
-    node = b.node(value)
+    node = builder.node(value)
     columns = None
     if node.op == "select":
         columns = np.asarray(node.attrs["indices"])
-        node = b.node(b.value(node.inputs[0]))
+        node = builder.node(builder.value(node.inputs[0]))
         if np.unique(columns).size != columns.size:
             return None
     if node.op != "one_hot" or node.type.dtype != value.type.dtype:
         return None
     width = int(node.attrs["width"])
-    return b.value(node.inputs[0]), width, np.arange(width) if columns is None else columns
+    return builder.value(node.inputs[0]), width, np.arange(width) if columns is None else columns
 
 
-def _take_rows(b: Builder, codes: Value, table: Array) -> Value:
+def _take_rows(builder: Builder, codes: Value, table: Array) -> Value:
     """Return the row of `table` for each of `codes`; an unknown code gets the last row."""
-    last_row, zero = (b.constant(np.array([row])) for row in (table.shape[0] - 1, 0))
-    codes = b.cast(codes, "int64")
-    is_known = b.op("and", b.op("ge", codes, zero), b.op("lt", codes, last_row))
-    index = b.op("where", is_known, codes, last_row)
+    last_row, zero = (builder.constant(np.array([row])) for row in (table.shape[0] - 1, 0))
+    codes = builder.cast(codes, "int64")
+    is_known = builder.op("and", builder.op("ge", codes, zero), builder.op("lt", codes, last_row))
+    index = builder.op("where", is_known, codes, last_row)
     if table.shape[1] == 1:
-        return b.op("take", b.constant(table[:, 0]), index)
-    rows = b.op("take", b.constant(table), index)
-    return b.op("reshape", rows, shape=(table.shape[1],))
+        return builder.op("take", builder.constant(table[:, 0]), index)
+    rows = builder.op("take", builder.constant(table), index)
+    return builder.op("reshape", rows, shape=(table.shape[1],))

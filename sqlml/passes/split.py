@@ -179,27 +179,27 @@ def _build_core(
     layout: Layout,
 ) -> Program:
     """Rebuild `program` so that it reads numbers and codes from the columns of a packed matrix."""
-    b = Builder()
-    packed = b.input(PACKED, _DTYPE[layout], max(1, len(columns)))
+    builder = Builder()
+    packed = builder.input(PACKED, _DTYPE[layout], max(1, len(columns)))
     position_by_column = {(column.name, column.is_encoded): k for k, column in enumerate(columns)}
     values: dict[int, Value] = {}
 
     def read_column(key: tuple[str, bool], dtype: DType) -> Value:
         indices = np.array([position_by_column[key]], np.int64)
-        return b.cast(b.op("select", packed, indices=indices), dtype)
+        return builder.cast(builder.op("select", packed, indices=indices), dtype)
 
     for i, node in enumerate(program.nodes):
         name, code_column = str(node.attrs.get("name")), (_make_code_name(i), True)
         if i in text_nodes and node.op == "input":
-            values[i] = b.input(text_input_name(texts.index(name)), node.type.dtype)
+            values[i] = builder.input(text_input_name(texts.index(name)), node.type.dtype)
         elif is_textual[i] and i not in text_nodes:
             if code_column in position_by_column:
                 values[i] = read_column(code_column, node.type.dtype)
         elif node.op == "input":
             values[i] = read_column((name, False), node.type.dtype)
         else:
-            values[i] = b.copy_node(node, [values[j] for j in node.inputs])
-    core = b.build(
+            values[i] = builder.copy_node(node, [values[j] for j in node.inputs])
+    core = builder.build(
         {name: values[i] for name, i in program.outputs.items()},
         program.labels,
         (PACKED, *map(text_input_name, range(len(texts)))),

@@ -67,35 +67,41 @@ def perturb_sums(program: Program) -> Iterator[Program]:
         yield rewrite(program, perturb, keep_inputs=True, ops=_SUM_CONSTANTS.keys())
 
 
-def _perturb_sum(rng: Generator, b: Builder, node: Node, inputs: Sequence[Value]) -> Value:
+def _perturb_sum(rng: Generator, builder: Builder, node: Node, inputs: Sequence[Value]) -> Value:
     if node.op in ("sum", "sub"):
-        return b.op(node.op, _perturb_terms(b, inputs[0], rng), *inputs[1:], **node.attrs)
+        return builder.op(
+            node.op, _perturb_terms(builder, inputs[0], rng), *inputs[1:], **node.attrs
+        )
     constants = {name: _nudge_by_one_ulp(node.attrs[name], rng) for name in _SUM_CONSTANTS[node.op]}
-    value = b.op(node.op, *inputs, **{**node.attrs, **constants})
+    value = builder.op(node.op, *inputs, **{**node.attrs, **constants})
     if node.op == "linear":
         return value
-    value = b.op("mul", value, _nudge_by_one_ulp(np.ones(value.type.width, value.type.dtype), rng))
+    value = builder.op(
+        "mul", value, _nudge_by_one_ulp(np.ones(value.type.width, value.type.dtype), rng)
+    )
     is_squared = node.attrs["metric"] == "sqeuclidean" and "weights" not in node.attrs
-    return _perturb_squared_distances(b, value, inputs[0], rng) if is_squared else value
+    return _perturb_squared_distances(builder, value, inputs[0], rng) if is_squared else value
 
 
-def _perturb_terms(b: Builder, terms: Value, rng: Generator) -> Value:
+def _perturb_terms(builder: Builder, terms: Value, rng: Generator) -> Value:
     """Perturb the terms of a sum (n, ...) by an ulp, unless they are integers or sparse rows."""
     terms_type, shape = terms.type, terms.type.shape[1:]
     has_unknown_size = not terms_type.rowwise or terms_type.sparse or min(shape, default=-1) < 0
     if has_unknown_size or np.dtype(terms_type.dtype).kind != "f":
         return terms
-    return b.op("mul", terms, _nudge_by_one_ulp(np.ones(shape, terms_type.dtype), rng))
+    return builder.op("mul", terms, _nudge_by_one_ulp(np.ones(shape, terms_type.dtype), rng))
 
 
-def _perturb_squared_distances(b: Builder, distance: Value, x: Value, rng: Generator) -> Value:
+def _perturb_squared_distances(
+    builder: Builder, distance: Value, x: Value, rng: Generator
+) -> Value:
     """Perturb sums of k squares by the error to expect: sqrt(k) / 2 ulps of |x|^2."""
     dtype = np.dtype(distance.type.dtype)
     signs = rng.choice([-1, 1], distance.type.width)
-    squared_norm = b.op("sum", b.op("square", x), axis=1)
+    squared_norm = builder.op("sum", builder.op("square", x), axis=1)
     relative_error = np.finfo(dtype).eps * max(1.0, x.type.width**0.5 / 2)
     ulps = (relative_error * signs).astype(dtype)
-    return b.op("add", distance, b.op("mul", squared_norm, ulps))
+    return builder.op("add", distance, builder.op("mul", squared_norm, ulps))
 
 
 def _nudge_by_one_ulp(values: Array, rng: Generator) -> Array:

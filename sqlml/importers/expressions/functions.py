@@ -152,47 +152,61 @@ class NumberFunction:
 
 
 def _make_function(name: str, arity: int = 1) -> NumberFunction:
-    return NumberFunction(lambda b, operands: b.op(name, *operands), arity, arity)
+    return NumberFunction(lambda builder, operands: builder.op(name, *operands), arity, arity)
 
 
-def compute_remainder(b: Builder, operands: Sequence[Value]) -> Value:
+def compute_remainder(builder: Builder, operands: Sequence[Value]) -> Value:
     """Return dividend % divisor with the dividend's sign, or NaN if the divisor is 0."""
-    magnitude = b.op("mod", b.op("abs", operands[0]), b.op("abs", operands[1]))
-    return b.op("where", b.op("lt", operands[0], 0.0), b.op("neg", magnitude), magnitude)
+    magnitude = builder.op("mod", builder.op("abs", operands[0]), builder.op("abs", operands[1]))
+    return builder.op(
+        "where", builder.op("lt", operands[0], 0.0), builder.op("neg", magnitude), magnitude
+    )
 
 
-def _build_round(b: Builder, operands: Sequence[Value]) -> Value:
+def _build_round(builder: Builder, operands: Sequence[Value]) -> Value:
     """Round the first operand, halves away from zero; the second is the number of decimals."""
     if len(operands) == 1:
-        return _round_to_integer(b, operands[0])
-    scale = b.op("pow", b.constant(np.array([10.0])), operands[1])
-    rounded = b.op("div", _round_to_integer(b, b.op("mul", operands[0], scale)), scale)
-    overflows = b.op("ge", b.op("abs", rounded), np.inf)
-    return b.op("where", b.op("or", overflows, b.op("isnan", rounded)), operands[0], rounded)
+        return _round_to_integer(builder, operands[0])
+    scale = builder.op("pow", builder.constant(np.array([10.0])), operands[1])
+    rounded = builder.op(
+        "div", _round_to_integer(builder, builder.op("mul", operands[0], scale)), scale
+    )
+    overflows = builder.op("ge", builder.op("abs", rounded), np.inf)
+    return builder.op(
+        "where", builder.op("or", overflows, builder.op("isnan", rounded)), operands[0], rounded
+    )
 
 
-def _round_to_integer(b: Builder, x: Value) -> Value:
-    truncated = b.op("trunc", x)
-    rounds_away = b.op("ge", b.op("abs", b.op("sub", x, truncated)), 0.5)
-    return b.op("where", rounds_away, b.op("add", truncated, b.op("sign", x)), truncated)
+def _round_to_integer(builder: Builder, x: Value) -> Value:
+    truncated = builder.op("trunc", x)
+    rounds_away = builder.op("ge", builder.op("abs", builder.op("sub", x, truncated)), 0.5)
+    return builder.op(
+        "where", rounds_away, builder.op("add", truncated, builder.op("sign", x)), truncated
+    )
 
 
 def _make_extreme(operator: str) -> NumberFunction:
     """Make the function GREATEST (`operator` is "maximum") or LEAST; both ignore NULL arguments."""
 
-    def build(b: Builder, operands: Sequence[Value]) -> Value:
+    def build(builder: Builder, operands: Sequence[Value]) -> Value:
         def choose(extreme: Value, value: Value) -> Value:
-            candidate = b.op("where", b.op("isnan", value), extreme, b.op(operator, extreme, value))
-            return b.op("where", b.op("isnan", extreme), value, candidate)
+            candidate = builder.op(
+                "where", builder.op("isnan", value), extreme, builder.op(operator, extreme, value)
+            )
+            return builder.op("where", builder.op("isnan", extreme), value, candidate)
 
         return reduce(choose, operands)
 
     return NumberFunction(build, 1, 100)
 
 
-def _build_logarithm(b: Builder, operands: Sequence[Value]) -> Value:
-    logarithm = b.op("log10", operands[-1])
-    return logarithm if len(operands) == 1 else b.op("div", logarithm, b.op("log10", operands[0]))
+def _build_logarithm(builder: Builder, operands: Sequence[Value]) -> Value:
+    logarithm = builder.op("log10", operands[-1])
+    return (
+        logarithm
+        if len(operands) == 1
+        else builder.op("div", logarithm, builder.op("log10", operands[0]))
+    )
 
 
 _SAME_IN_SQL = "abs cbrt ceil cos cosh exp floor log10 log2 sign sin sinh sqrt tan tanh trunc"
@@ -202,18 +216,18 @@ SQL_FUNCTIONS: Mapping[str, NumberFunction] = {
     **{name: _make_function(name) for name in _SAME_IN_SQL.split()},
     **{f"a{name}": _make_function(f"arc{name}") for name in _INVERTIBLE},
     "ceiling": _make_function("ceil"),
-    "cot": NumberFunction(lambda b, x: b.op("div", 1.0, b.op("tan", x[0]))),
-    "degrees": NumberFunction(lambda b, x: b.op("mul", x[0], 180 / math.pi)),
+    "cot": NumberFunction(lambda builder, x: builder.op("div", 1.0, builder.op("tan", x[0]))),
+    "degrees": NumberFunction(lambda builder, x: builder.op("mul", x[0], 180 / math.pi)),
     "fmod": _make_function("mod", 2),  # Unlike %, it has the sign of the divisor.
     "greatest": _make_extreme("maximum"),
     "least": _make_extreme("minimum"),
     "ln": _make_function("log"),
     "log": NumberFunction(_build_logarithm, 1, 2),
     "mod": NumberFunction(compute_remainder, 2, 2),
-    "pi": NumberFunction(lambda b, x: b.constant(np.array([math.pi])), 0, 0),
+    "pi": NumberFunction(lambda builder, x: builder.constant(np.array([math.pi])), 0, 0),
     "pow": _make_function("pow", 2),
     "power": _make_function("pow", 2),
-    "radians": NumberFunction(lambda b, x: b.op("mul", x[0], math.pi / 180)),
+    "radians": NumberFunction(lambda builder, x: builder.op("mul", x[0], math.pi / 180)),
     "round": NumberFunction(_build_round, 1, 2),
 }
 """Maps the names of DuckDB's numeric functions to the functions."""

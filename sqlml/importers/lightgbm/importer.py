@@ -76,18 +76,18 @@ class _ScaledObjective:
                     raise ArtifactError(f"sigmoid:{value} of the LightGBM model is not a number")
         return cls(name, objective, scale, "sqrt" in words[1:])
 
-    def scale_score(self, b: Builder, score: Value) -> Value:
+    def scale_score(self, builder: Builder, score: Value) -> Value:
         if self.scale == 1.0:
             return score
-        return b.op("mul", score, b.constant(np.array([self.scale])))
+        return builder.op("mul", score, builder.constant(np.array([self.scale])))
 
-    def predict(self, b: Builder, score: Value) -> Value:
+    def predict(self, builder: Builder, score: Value) -> Value:
         """Convert scores to what Booster.predict returns, float64 (n, K)."""
         if self.objective.link == "sigmoid":
-            score = self.scale_score(b, score)
+            score = self.scale_score(builder, score)
         if self.objective.link == "identity" and self.is_squared:
-            return b.op("mul", b.op("sign", score), b.op("square", score))
-        return boosters.apply_link(b, self.objective.link, score)
+            return builder.op("mul", builder.op("sign", score), builder.op("square", score))
+        return boosters.apply_link(builder, self.objective.link, score)
 
 
 def schema(model: Any) -> Schema:

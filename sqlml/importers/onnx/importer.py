@@ -182,7 +182,9 @@ def _copy_program(program: Program, frame: Frame) -> Outputs:
     return Outputs({name: values[i] for name, i in program.outputs.items()}, program.labels)
 
 
-def _build_outputs(model: OnnxModel, items_by_name: Mapping[str, Item], b: Builder) -> Outputs:
+def _build_outputs(
+    model: OnnxModel, items_by_name: Mapping[str, Item], builder: Builder
+) -> Outputs:
     """Build the outputs of a classifier, a regressor or a transformer from the items of a graph.
 
     An output is a label if it chooses among constants, or is an integer alongside scores.
@@ -196,17 +198,19 @@ def _build_outputs(model: OnnxModel, items_by_name: Mapping[str, Item], b: Build
     label = next((x for x in columns if x.dtype in _LABEL_DTYPES), None)
     if choice is None and scores and label is not None:
         class_keys = next((zipmap_keys[name] for name in scores if name in zipmap_keys), None)
-        choice = _convert_to_choice(label, class_keys, b)
+        choice = _convert_to_choice(label, class_keys, builder)
         if choice is None:  # without a list of labels, integers are numbers
             score = next(iter(scores.values())).value
             numbers = {"label": label.value, "score": score}
-            return Outputs({name: b.cast(value, "float64") for name, value in numbers.items()})
+            return Outputs(
+                {name: builder.cast(value, "float64") for name, value in numbers.items()}
+            )
     if choice is not None:
-        return _build_classifier_outputs(choice, scores, zipmap_keys, b)
+        return _build_classifier_outputs(choice, scores, zipmap_keys, builder)
     if not numeric_items:
         raise Uncovered("the graph outputs no numbers")
     if len(items) == 1:
-        value = b.cast(next(iter(numeric_items.values())).value, "float64")
+        value = builder.cast(next(iter(numeric_items.values())).value, "float64")
         return Outputs({"label" if value.type.width == 1 else "transform": value})
     raise Uncovered("the graph has several outputs, but no label")
 
@@ -214,20 +218,20 @@ def _build_outputs(model: OnnxModel, items_by_name: Mapping[str, Item], b: Build
 _LABEL_DTYPES = frozenset((*INTEGERS, "bool"))
 
 
-def _convert_to_choice(label: Rows, classes: Array | None, b: Builder) -> Choice | None:
+def _convert_to_choice(label: Rows, classes: Array | None, builder: Builder) -> Choice | None:
     """Convert integers or booleans (n, 1) to a Choice among `classes`.
 
     If `classes` is None or holds strings, use the possible values of the operator that computes
     `label`; return None if they are unknown.
     """
     if classes is None or classes.dtype == object:
-        return to_choice(b, label)
-    value = b.cast(label.value, "int64")
-    return Choice(b.op("encode", value, categories=classes, missing=-1), classes, label.inner)
+        return to_choice(builder, label)
+    value = builder.cast(label.value, "int64")
+    return Choice(builder.op("encode", value, categories=classes, missing=-1), classes, label.inner)
 
 
 def _build_classifier_outputs(
-    choice: Choice, scores: Mapping[str, Rows], zipmap_keys: Mapping[str, Array], b: Builder
+    choice: Choice, scores: Mapping[str, Rows], zipmap_keys: Mapping[str, Array], builder: Builder
 ) -> Outputs:
     """Build the outputs of a classifier: "label", and "proba" or "score" if there are scores.
 
@@ -235,14 +239,18 @@ def _build_classifier_outputs(
     Probabilities are outputs named after the classes, or one output with a number per class.
     """
     class_keys = next((zipmap_keys[name].tolist() for name in scores if name in zipmap_keys), None)
-    index, class_labels = labels.index_labels(choice.index, choice.values.tolist(), class_keys, b)
+    index, class_labels = labels.index_labels(
+        choice.index, choice.values.tolist(), class_keys, builder
+    )
     outputs = {"label": index}
     column_names = labels.find_label_columns(scores, class_labels.values)
     if column_names:
-        value = b.op("concat", *[b.cast(scores[name].value, "float64") for name in column_names])
+        value = builder.op(
+            "concat", *[builder.cast(scores[name].value, "float64") for name in column_names]
+        )
         return Outputs({**outputs, "proba": value}, class_labels)
     for name, item in scores.items():
-        value = b.cast(item.value, "float64")
+        value = builder.cast(item.value, "float64")
         is_proba = value.type.width == len(class_labels.values) and not labels.is_score_name(name)
         outputs.setdefault("proba" if is_proba else "score", value)
     return Outputs(outputs, class_labels)

@@ -78,7 +78,7 @@ def find_probability_keys(model: OnnxModel) -> dict[str, Array]:
 
 
 def index_labels(
-    index: Value, values: Sequence[Any], keys: Sequence[Any] | None, b: Builder
+    index: Value, values: Sequence[Any], keys: Sequence[Any] | None, builder: Builder
 ) -> tuple[Value, Labels]:
     """Return the class index of each row, int64 (n, 1), and the distinct labels in class order.
 
@@ -95,8 +95,8 @@ def index_labels(
     position_by_label = {label: i for i, label in enumerate(order)}
     class_indices = np.array([position_by_label[v] for v in values], np.int64)
     if not np.array_equal(class_indices, np.arange(class_indices.size)):
-        index = b.op("take", b.constant(class_indices), index)
-    return b.cast(index, "int64"), build_labels(order)
+        index = builder.op("take", builder.constant(class_indices), index)
+    return builder.cast(index, "int64"), build_labels(order)
 
 
 def _read_attribute(call: Call, prefix: str) -> Array | None:

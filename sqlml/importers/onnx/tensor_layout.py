@@ -175,7 +175,7 @@ def look_up(call: Call, table: Array, indices: Item) -> Item:
     return Rows(entries, (*inner, *entry_shape))
 
 
-def to_choice(b: Builder, tensor: Item) -> Choice | None:
+def to_choice(builder: Builder, tensor: Item) -> Choice | None:
     """Convert `tensor` to a Choice, or return None if its possible values are unknown.
 
     The values are known for a Choice, and for a single argmax or comparison per row.
@@ -184,11 +184,11 @@ def to_choice(b: Builder, tensor: Item) -> Choice | None:
         return tensor
     if not isinstance(tensor, Rows) or math.prod(tensor.inner) != 1:
         return None
-    max_value = find_max_value(b, tensor.value)
+    max_value = find_max_value(builder, tensor.value)
     if not max_value < MAX_ROW_VALUES:
         return None
     values = np.arange(int(max_value) + 1).astype(tensor.dtype)
-    return Choice(b.cast(tensor.value, "int64"), values, tensor.inner)
+    return Choice(builder.cast(tensor.value, "int64"), values, tensor.inner)
 
 
 def _convert_gather_elements(call: Call) -> Item:
@@ -214,13 +214,15 @@ def _normalize_index(call: Call, index: Value, size: int) -> Value:
     return call.op("require_known", index, feature=name, step="the ONNX graph")
 
 
-def find_max_value(b: Builder, index: Value) -> float:
+def find_max_value(builder: Builder, index: Value) -> float:
     """Return the largest possible `index` if it is an argmax or comparison, otherwise infinity."""
-    while b.node(index).op in ("cast", "reshape", "select") and index.type.dtype in _EXACT_TYPES:
-        index = b.value(b.node(index).inputs[0])
-    node = b.node(index)
+    while (
+        builder.node(index).op in ("cast", "reshape", "select") and index.type.dtype in _EXACT_TYPES
+    ):
+        index = builder.value(builder.node(index).inputs[0])
+    node = builder.node(index)
     if node.op == "argmax":
-        return b.value(node.inputs[0]).type.shape[node.attrs["axis"]] - 1
+        return builder.value(node.inputs[0]).type.shape[node.attrs["axis"]] - 1
     return 1 if index.type.dtype == "bool" else math.inf
 
 

@@ -127,9 +127,9 @@ def _read_operands(model: OnnxModel, frame: Frame) -> list[Value]:
     return operands
 
 
-def _build_outputs(b: Builder, endpoints: _Endpoints, values: list[Value]) -> Outputs:
+def _build_outputs(builder: Builder, endpoints: _Endpoints, values: list[Value]) -> Outputs:
     """Build the outputs of the model from `values`, the values of `endpoints.outputs` in order."""
-    scores = b.cast(values[-1], "float64") if endpoints.scores else None
+    scores = builder.cast(values[-1], "float64") if endpoints.scores else None
     if endpoints.label is None:
         assert scores is not None
         return Outputs({"label" if scores.type.width == 1 else "transform": scores})
@@ -137,12 +137,12 @@ def _build_outputs(b: Builder, endpoints: _Endpoints, values: list[Value]) -> Ou
     if label.type.width != 1:
         raise UnsupportedModelError("the ONNX model predicts several labels per row")
     if endpoints.classes is None:
-        label_output = {"label": b.cast(label, "float64")}
+        label_output = {"label": builder.cast(label, "float64")}
         return Outputs(label_output if scores is None else {**label_output, "score": scores})
     if endpoints.classes.dtype != object:
         classes = endpoints.classes.astype(np.int64)
-        label = b.op("encode", b.cast(label, "int64"), categories=classes, missing=-1)
-    outputs = {"label": b.cast(label, "int64")}
+        label = builder.op("encode", builder.cast(label, "int64"), categories=classes, missing=-1)
+    outputs = {"label": builder.cast(label, "int64")}
     labels = build_labels(endpoints.classes.tolist())
     if scores is not None:
         is_proba = endpoints.are_probabilities and scores.type.width == len(labels.values)

@@ -22,43 +22,47 @@ def build_cluster_labels(count: int) -> Labels:
     return Labels("int64", tuple(range(count)))
 
 
-def compute_distances(b: Builder, x: Value, centres: Array) -> Value:
+def compute_distances(builder: Builder, x: Value, centres: Array) -> Value:
     """Return the distances, (n, K), of rows to centres, (K, F), as `euclidean_distances` does."""
-    squared_distances = b.op("add", b.linear(x, -2.0 * centres.T), _sum_squares(b, x))
-    squared_distances = b.op("add", squared_distances, compute_squared_norms(centres))
-    return b.op("sqrt", b.op("maximum", squared_distances, 0.0))
+    squared_distances = builder.op(
+        "add", builder.linear(x, -2.0 * centres.T), _sum_squares(builder, x)
+    )
+    squared_distances = builder.op("add", squared_distances, compute_squared_norms(centres))
+    return builder.op("sqrt", builder.op("maximum", squared_distances, 0.0))
 
 
-def assign_nearest(b: Builder, x: Value, centres: Array) -> Value:
+def assign_nearest(builder: Builder, x: Value, centres: Array) -> Value:
     """Return the index, (n, 1), of the nearest centre, as `pairwise_distances_argmin` does.
 
     As in scikit-learn, adding |x|^2 loses digits, so a row far away from all centres has ties.
     """
-    squared_distances = b.op("add", _sum_squares(b, x), b.linear(x, -2.0 * centres.T))
-    squared_distances = b.op("add", squared_distances, compute_squared_norms(centres))
-    return _argmin(b, b.op("maximum", squared_distances, 0.0))
+    squared_distances = builder.op(
+        "add", _sum_squares(builder, x), builder.linear(x, -2.0 * centres.T)
+    )
+    squared_distances = builder.op("add", squared_distances, compute_squared_norms(centres))
+    return _argmin(builder, builder.op("maximum", squared_distances, 0.0))
 
 
-def assign_like_k_means(b: Builder, x: Value, centres: Array) -> Value:
+def assign_like_k_means(builder: Builder, x: Value, centres: Array) -> Value:
     """Return the index, (n, 1), of the nearest centre as KMeans does, without adding |x|^2."""
-    return _argmin(b, compute_relative_distances(b, x, centres))
+    return _argmin(builder, compute_relative_distances(builder, x, centres))
 
 
-def compute_relative_distances(b: Builder, x: Value, centres: Array) -> Value:
+def compute_relative_distances(builder: Builder, x: Value, centres: Array) -> Value:
     """Return the squared distances to the centres c minus |x|^2: |c|^2 - 2 x.c, (n, K)."""
-    return b.linear(x, -2.0 * centres.T, compute_squared_norms(centres))
+    return builder.linear(x, -2.0 * centres.T, compute_squared_norms(centres))
 
 
 def compute_squared_norms(centres: Array) -> Array:
     return np.asarray(np.einsum("kf,kf->k", centres, centres))
 
 
-def _sum_squares(b: Builder, x: Value) -> Value:
-    return b.op("sum", b.op("square", x), axis=1)
+def _sum_squares(builder: Builder, x: Value) -> Value:
+    return builder.op("sum", builder.op("square", x), axis=1)
 
 
-def _argmin(b: Builder, distances: Value) -> Value:
-    return b.op("argmax", b.op("neg", distances), axis=1)
+def _argmin(builder: Builder, distances: Value) -> Value:
+    return builder.op("argmax", builder.op("neg", distances), axis=1)
 
 
 _REDUCTIONS: Mapping[Callable[..., Any], str] = {
@@ -175,13 +179,13 @@ def _flatten_bisecting_tree(model: Any, num_clusters: int) -> tuple[Array, Array
     return np.asarray(centre_pairs, np.float64), paths, offsets
 
 
-def _build_outputs(b: Builder, x: Value, centres: Array, label: Value) -> Outputs:
+def _build_outputs(builder: Builder, x: Value, centres: Array, label: Value) -> Outputs:
     """Return the label and, unless `x` has too many sparse columns, the distances."""
     values = {"label": label}
     if x.type.sparse and x.type.width <= MAX_DENSE:
-        x = b.op("densify", x, fill=0.0)
+        x = builder.op("densify", x, fill=0.0)
     if not x.type.sparse:
-        values["transform"] = compute_distances(b, x, centres)
+        values["transform"] = compute_distances(builder, x, centres)
     return Outputs(values, build_cluster_labels(len(centres)))
 
 

@@ -129,8 +129,8 @@ def pls_svd(model: Any, frame: Frame) -> Frame:
     return _make_frame(model, frame, scores)
 
 
-def _rotate(b: Builder, centred: Value, deviation: Any, rotations: Any) -> Value:
-    return b.linear(b.op("div", centred, np.asarray(deviation, np.float64)), rotations)
+def _rotate(builder: Builder, centred: Value, deviation: Any, rotations: Any) -> Value:
+    return builder.linear(builder.op("div", centred, np.asarray(deviation, np.float64)), rotations)
 
 
 def _build_outputs(model: Any, frame: Frame, x: Value, transformed: Value) -> Outputs:
@@ -143,7 +143,7 @@ def _build_outputs(model: Any, frame: Frame, x: Value, transformed: Value) -> Ou
     return Outputs(values)
 
 
-def _compute_log_density(model: Any, b: Builder, x: Value) -> Value | None:
+def _compute_log_density(model: Any, builder: Builder, x: Value) -> Value | None:
     """Return the log-density, (n, 1), of x, (n, F), under the model's normal distribution.
 
     It is -((x - mean) @ precision . (x - mean) + F log(2 pi) - log|precision|) / 2. If the
@@ -159,16 +159,18 @@ def _compute_log_density(model: Any, b: Builder, x: Value) -> Value | None:
         return None
     if not np.isfinite(precision).all():
         return None
-    centred = _subtract_mean(b, x, model.mean_)
-    distance = b.op("sum", b.op("mul", centred, b.linear(centred, precision)), axis=1)
+    centred = _subtract_mean(builder, x, model.mean_)
+    distance = builder.op(
+        "sum", builder.op("mul", centred, builder.linear(centred, precision)), axis=1
+    )
     sign, log_det = np.linalg.slogdet(precision)
     log_det = float(log_det) if sign > 0 else -np.inf
     offset = 0.5 * (len(precision) * math.log(2 * math.pi) - log_det)
-    return b.op("sub", b.op("mul", distance, -0.5), offset)
+    return builder.op("sub", builder.op("mul", distance, -0.5), offset)
 
 
-def _subtract_mean(b: Builder, x: Value, mean: Any) -> Value:
-    return b.op("sub", x, np.asarray(mean, np.float64))
+def _subtract_mean(builder: Builder, x: Value, mean: Any) -> Value:
+    return builder.op("sub", x, np.asarray(mean, np.float64))
 
 
 def _make_frame(model: Any, frame: Frame, value: Value) -> Frame:

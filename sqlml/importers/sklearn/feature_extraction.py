@@ -179,9 +179,9 @@ def _require_norm(model: Any) -> str:
     return str(model.norm)
 
 
-def _weight_counts(model: Any, b: Builder, value: Value, feature: str) -> Value:
+def _weight_counts(model: Any, builder: Builder, value: Value, feature: str) -> Value:
     if model.sublinear_tf:
-        value = b.op("map_stored", value, function="sublinear")
+        value = builder.op("map_stored", value, function="sublinear")
     if hasattr(model, "idf_"):
         idf = np.asarray(model.idf_)
         if idf.shape != (value.type.width,):
@@ -189,11 +189,13 @@ def _weight_counts(model: Any, b: Builder, value: Value, feature: str) -> Value:
                 f"{type(model).__name__} has {idf.size} weights for {value.type.width} words"
             )
         factors = idf if idf.dtype == np.float32 else idf.astype(np.float64)
-        value = b.op("scale_stored", value, factors=factors)
+        value = builder.op("scale_stored", value, factors=factors)
     if model.norm is not None:
         if model.sublinear_tf:  # For a negative count, the logarithm would be NaN.
-            value = b.op("require_finite_stored", value, feature=feature, step="TfidfTransformer")
-        value = b.op("normalise_stored", value, norm=_require_norm(model))
+            value = builder.op(
+                "require_finite_stored", value, feature=feature, step="TfidfTransformer"
+            )
+        value = builder.op("normalise_stored", value, norm=_require_norm(model))
     return value
 
 

@@ -28,7 +28,7 @@ _KERNELS = (
 ).split()
 
 
-def compute_covariance(b: Builder, kernel: Any, x: Value, points: Array) -> Term:
+def compute_covariance(builder: Builder, kernel: Any, x: Value, points: Array) -> Term:
     """Return kernel(x, points), (n, m) for m points; a constant kernel gives one number."""
     match _require_known_kernel(kernel):
         case "ConstantKernel":
@@ -36,34 +36,36 @@ def compute_covariance(b: Builder, kernel: Any, x: Value, points: Array) -> Term
         case "WhiteKernel":
             return 0.0  # The noise of a new row does not depend on the training rows' noise.
         case ("Sum" | "Product") as name:
-            left = compute_covariance(b, kernel.k1, x, points)
-            right = compute_covariance(b, kernel.k2, x, points)
-            return _combine(b, name, left, right)
+            left = compute_covariance(builder, kernel.k1, x, points)
+            right = compute_covariance(builder, kernel.k2, x, points)
+            return _combine(builder, name, left, right)
         case "Exponentiation":
-            inner = compute_covariance(b, kernel.kernel, x, points)
-            return _compute_power(b, inner, kernel.exponent)
+            inner = compute_covariance(builder, kernel.kernel, x, points)
+            return _compute_power(builder, inner, kernel.exponent)
         case "RBF":
-            distance = _compute_squared_distances(b, x, points, kernel.length_scale)
-            return kernel_models.exponentiate(b, distance, -0.5)
+            distance = _compute_squared_distances(builder, x, points, kernel.length_scale)
+            return kernel_models.exponentiate(builder, distance, -0.5)
         case "Matern":
-            return _compute_matern(b, kernel, x, points)
+            return _compute_matern(builder, kernel, x, points)
         case "RationalQuadratic":
-            distance = b.op("pairwise", x, points=points, metric="sqeuclidean")
+            distance = builder.op("pairwise", x, points=points, metric="sqeuclidean")
             scale = float(2 * kernel.alpha * kernel.length_scale**2)
-            base = b.op("add", 1.0, b.op("div", distance, scale))
-            return b.op("pow", base, -float(kernel.alpha))
+            base = builder.op("add", 1.0, builder.op("div", distance, scale))
+            return builder.op("pow", base, -float(kernel.alpha))
         case "ExpSineSquared":
-            distance = b.op("sqrt", b.op("pairwise", x, points=points, metric="sqeuclidean"))
-            angle = b.op("mul", distance, math.pi / kernel.periodicity)
-            wave = b.op("div", b.op("sin", angle), float(kernel.length_scale))
-            return kernel_models.exponentiate(b, b.op("square", wave), -2.0)
+            distance = builder.op(
+                "sqrt", builder.op("pairwise", x, points=points, metric="sqeuclidean")
+            )
+            angle = builder.op("mul", distance, math.pi / kernel.periodicity)
+            wave = builder.op("div", builder.op("sin", angle), float(kernel.length_scale))
+            return kernel_models.exponentiate(builder, builder.op("square", wave), -2.0)
         case "DotProduct":
-            product = b.op("pairwise", x, points=points, metric="dot")
-            return b.op("add", product, float(kernel.sigma_0**2))
-    return _compute_pairwise_kernel(b, kernel, x, points)
+            product = builder.op("pairwise", x, points=points, metric="dot")
+            return builder.op("add", product, float(kernel.sigma_0**2))
+    return _compute_pairwise_kernel(builder, kernel, x, points)
 
 
-def compute_variance(b: Builder, kernel: Any, x: Value) -> Term:
+def compute_variance(builder: Builder, kernel: Any, x: Value) -> Term:
     """Return kernel(row, row) for each row of x, (n, 1), or one number if all are the same."""
     match _require_known_kernel(kernel):
         case "ConstantKernel":
@@ -71,12 +73,19 @@ def compute_variance(b: Builder, kernel: Any, x: Value) -> Term:
         case "WhiteKernel":
             return float(kernel.noise_level)
         case ("Sum" | "Product") as name:
-            left, right = compute_variance(b, kernel.k1, x), compute_variance(b, kernel.k2, x)
-            return _combine(b, name, left, right)
+            left, right = (
+                compute_variance(builder, kernel.k1, x),
+                compute_variance(builder, kernel.k2, x),
+            )
+            return _combine(builder, name, left, right)
         case "Exponentiation":
-            return _compute_power(b, compute_variance(b, kernel.kernel, x), kernel.exponent)
+            return _compute_power(
+                builder, compute_variance(builder, kernel.kernel, x), kernel.exponent
+            )
         case "DotProduct":
-            return b.op("add", b.op("sum", b.op("square", x), axis=1), float(kernel.sigma_0**2))
+            return builder.op(
+                "add", builder.op("sum", builder.op("square", x), axis=1), float(kernel.sigma_0**2)
+            )
         case "PairwiseKernel" if kernel.metric not in ("rbf", "laplacian"):
             raise UnsupportedModelError(
                 f"the Gaussian process needs the variance of a PairwiseKernel {kernel.metric!r}, "
@@ -95,52 +104,56 @@ def _require_known_kernel(kernel: Any) -> str:
     return name
 
 
-def _combine(b: Builder, name: str, left: Term, right: Term) -> Term:
+def _combine(builder: Builder, name: str, left: Term, right: Term) -> Term:
     if isinstance(left, Value) or isinstance(right, Value):
-        return b.op("add" if name == "Sum" else "mul", left, right)
+        return builder.op("add" if name == "Sum" else "mul", left, right)
     return left + right if name == "Sum" else left * right
 
 
-def _compute_power(b: Builder, base: Term, exponent: float) -> Term:
+def _compute_power(builder: Builder, base: Term, exponent: float) -> Term:
     if isinstance(base, Value):
-        return kernel_models.raise_to_power(b, base, exponent)
+        return kernel_models.raise_to_power(builder, base, exponent)
     return float(base**exponent)
 
 
-def expand_term(b: Builder, term: Term, x: Value, width: int) -> Value:
+def expand_term(builder: Builder, term: Term, x: Value, width: int) -> Value:
     if isinstance(term, Value):
         return term
-    zeros = b.op("mul", b.op("select", x, indices=np.zeros(1, np.int64)), 0.0)
-    return b.op("add", zeros, np.full(width, term))
+    zeros = builder.op("mul", builder.op("select", x, indices=np.zeros(1, np.int64)), 0.0)
+    return builder.op("add", zeros, np.full(width, term))
 
 
-def _compute_squared_distances(b: Builder, x: Value, points: Array, length_scale: Any) -> Value:
+def _compute_squared_distances(
+    builder: Builder, x: Value, points: Array, length_scale: Any
+) -> Value:
     length_scale = np.ravel(np.asarray(length_scale, np.float64))
-    x = b.op("div", x, length_scale)
-    return b.op("pairwise", x, points=points / length_scale, metric="sqeuclidean")
+    x = builder.op("div", x, length_scale)
+    return builder.op("pairwise", x, points=points / length_scale, metric="sqeuclidean")
 
 
-def _compute_matern(b: Builder, kernel: Any, x: Value, points: Array) -> Term:
+def _compute_matern(builder: Builder, kernel: Any, x: Value, points: Array) -> Term:
     nu = kernel.nu
-    squared_distances = _compute_squared_distances(b, x, points, kernel.length_scale)
+    squared_distances = _compute_squared_distances(builder, x, points, kernel.length_scale)
     if nu == np.inf:
-        return kernel_models.exponentiate(b, squared_distances, -0.5)
+        return kernel_models.exponentiate(builder, squared_distances, -0.5)
     if nu not in (0.5, 1.5, 2.5):
         raise UnsupportedModelError(
             f"the Gaussian process has a Matern kernel with nu={nu}, a Bessel function that sqlml "
             "does not compute; use nu=0.5, 1.5, 2.5 or inf"
         )
-    distance = b.op("sqrt", squared_distances)
+    distance = builder.op("sqrt", squared_distances)
     if nu == 0.5:
-        return kernel_models.exponentiate(b, distance, -1.0)
-    distance = b.op("mul", distance, math.sqrt(2 * nu))
-    polynomial = b.op("add", 1.0, distance)
+        return kernel_models.exponentiate(builder, distance, -1.0)
+    distance = builder.op("mul", distance, math.sqrt(2 * nu))
+    polynomial = builder.op("add", 1.0, distance)
     if nu == 2.5:
-        polynomial = b.op("add", polynomial, b.op("div", b.op("square", distance), 3.0))
-    return b.op("mul", polynomial, kernel_models.exponentiate(b, distance, -1.0))
+        polynomial = builder.op(
+            "add", polynomial, builder.op("div", builder.op("square", distance), 3.0)
+        )
+    return builder.op("mul", polynomial, kernel_models.exponentiate(builder, distance, -1.0))
 
 
-def _compute_pairwise_kernel(b: Builder, kernel: Any, x: Value, points: Array) -> Term:
+def _compute_pairwise_kernel(builder: Builder, kernel: Any, x: Value, points: Array) -> Term:
     name, supported = kernel.metric, kernel_models.KERNELS - kernel_models.NON_NEGATIVE
     if callable(name) or name not in supported:
         raise UnsupportedModelError(
@@ -149,7 +162,7 @@ def _compute_pairwise_kernel(b: Builder, kernel: Any, x: Value, points: Array) -
         )
     parameters = kernel.pairwise_kernels_kwargs or {}
     degree, coef0 = parameters.get("degree", 3), parameters.get("coef0", 1)
-    return kernel_models.compute_kernel(b, x, points, name, kernel.gamma, degree, coef0)
+    return kernel_models.compute_kernel(builder, x, points, name, kernel.gamma, degree, coef0)
 
 
 _SLOPES = (0.41, 0.4, 0.37, 0.44, 0.39)
@@ -194,30 +207,34 @@ def gaussian_process_classifier(model: Any, frame: Frame) -> Outputs:
     return Outputs(values, build_labels(classes))
 
 
-def _predict_binary(b: Builder, process: Any, x: Value) -> tuple[Value, Value]:
+def _predict_binary(builder: Builder, process: Any, x: Value) -> tuple[Value, Value]:
     """Return the latent mean and the probability of the second class, each (n, 1)."""
     points = np.asarray(process.X_train_, np.float64)
-    covariance = expand_term(b, compute_covariance(b, process.kernel_, x, points), x, len(points))
+    covariance = expand_term(
+        builder, compute_covariance(builder, process.kernel_, x, points), x, len(points)
+    )
     weights = (np.asarray(process.y_train_, np.float64) - process.pi_).reshape(-1, 1)
-    mean = b.linear(covariance, weights)
+    mean = builder.linear(covariance, weights)
     # This computes v = L^-1 W^(1/2) k. L can be inverted, because its diagonal is at least 1.
-    v = b.linear(covariance, np.linalg.solve(process.L_, np.diag(process.W_sr_)).T)
-    explained_variance = b.op("sum", b.op("square", v), axis=1)
-    prior_variance = expand_term(b, compute_variance(b, process.kernel_, x), x, 1)
-    return mean, _average_sigmoid(b, mean, b.op("sub", prior_variance, explained_variance))
+    v = builder.linear(covariance, np.linalg.solve(process.L_, np.diag(process.W_sr_)).T)
+    explained_variance = builder.op("sum", builder.op("square", v), axis=1)
+    prior_variance = expand_term(builder, compute_variance(builder, process.kernel_, x), x, 1)
+    return mean, _average_sigmoid(
+        builder, mean, builder.op("sub", prior_variance, explained_variance)
+    )
 
 
-def _average_sigmoid(b: Builder, mean: Value, var: Value) -> Value:
+def _average_sigmoid(builder: Builder, mean: Value, var: Value) -> Value:
     """Return the mean of sigmoid(z) for z ~ N(mean, var), approximated by `_SHARES` of erf."""
-    alpha = b.op("div", 1.0, b.op("mul", 2.0, var))
+    alpha = builder.op("div", 1.0, builder.op("mul", 2.0, var))
     slopes = np.array(_SLOPES)
-    root = b.op("sqrt", b.op("div", alpha, b.op("add", alpha, slopes**2)))
-    inner = b.op("mul", b.op("mul", slopes, mean), root)
+    root = builder.op("sqrt", builder.op("div", alpha, builder.op("add", alpha, slopes**2)))
+    inner = builder.op("mul", builder.op("mul", slopes, mean), root)
     # The error function is erf(z) = 2 * Phi(z * sqrt(2)) - 1.
-    phi = b.op("ndtr", b.op("mul", inner, 2.0**0.5))
-    erf = b.op("sub", b.op("mul", 2.0, phi), 1.0)
-    numerator = b.op("mul", b.op("sqrt", b.op("div", np.pi, alpha)), erf)
-    denominator = b.op("mul", 2.0, b.op("sqrt", b.op("mul", var, 2 * np.pi)))
-    weighted = b.op("mul", np.array(_SHARES), b.op("div", numerator, denominator))
+    phi = builder.op("ndtr", builder.op("mul", inner, 2.0**0.5))
+    erf = builder.op("sub", builder.op("mul", 2.0, phi), 1.0)
+    numerator = builder.op("mul", builder.op("sqrt", builder.op("div", np.pi, alpha)), erf)
+    denominator = builder.op("mul", 2.0, builder.op("sqrt", builder.op("mul", var, 2 * np.pi)))
+    weighted = builder.op("mul", np.array(_SHARES), builder.op("div", numerator, denominator))
     half_sum = 0.5 * float(np.sum(_SHARES))
-    return b.op("add", b.op("sum", weighted, axis=1), half_sum)
+    return builder.op("add", builder.op("sum", weighted, axis=1), half_sum)

@@ -23,38 +23,44 @@ MAX_VALUES = 2048
 """The largest number of intermediate values per row that `compute_by_group` computes at once."""
 
 
-def compute_by_group(b: Builder, count: int, width: int, make: Callable[[slice], Value]) -> Value:
+def compute_by_group(
+    builder: Builder, count: int, width: int, make: Callable[[slice], Value]
+) -> Value:
     """Concatenate `make(group)` for slices of `count` classes that need `width` values per row."""
     group_size = max(1, MAX_VALUES // max(1, width))
-    return b.concat([make(slice(i, i + group_size)) for i in range(0, count, group_size)])
+    return builder.concat([make(slice(i, i + group_size)) for i in range(0, count, group_size)])
 
 
-def log_sum_exp(b: Builder, x: Value) -> Value:
+def log_sum_exp(builder: Builder, x: Value) -> Value:
     """Return log(sum(exp(x))) of each row, (n, 1), rounded as SciPy's logsumexp does.
 
     The largest terms are counted, and log1p adds the sum of the other terms without losing digits.
     """
-    maximum = b.op("max", x, axis=1)
-    is_max = b.op("eq", x, maximum)
-    shift = b.op("where", b.op("lt", b.op("abs", maximum), np.inf), maximum, 0.0)
-    other_terms = b.op("where", is_max, -np.inf, x)
-    small_sum = b.op("sum", b.op("exp", b.op("sub", other_terms, shift)), axis=1)
-    max_count = b.op("sum", b.cast(is_max, "float64"), axis=1)
-    is_zero = b.op("eq", small_sum, 0.0)
-    small_sum = b.op("where", is_zero, small_sum, b.op("div", small_sum, max_count))
-    return b.op("add", b.op("add", b.op("log1p", small_sum), b.op("log", max_count)), maximum)
+    maximum = builder.op("max", x, axis=1)
+    is_max = builder.op("eq", x, maximum)
+    shift = builder.op("where", builder.op("lt", builder.op("abs", maximum), np.inf), maximum, 0.0)
+    other_terms = builder.op("where", is_max, -np.inf, x)
+    small_sum = builder.op("sum", builder.op("exp", builder.op("sub", other_terms, shift)), axis=1)
+    max_count = builder.op("sum", builder.cast(is_max, "float64"), axis=1)
+    is_zero = builder.op("eq", small_sum, 0.0)
+    small_sum = builder.op("where", is_zero, small_sum, builder.op("div", small_sum, max_count))
+    return builder.op(
+        "add",
+        builder.op("add", builder.op("log1p", small_sum), builder.op("log", max_count)),
+        maximum,
+    )
 
 
-def compute_softmax(b: Builder, x: Value) -> Value:
+def compute_softmax(builder: Builder, x: Value) -> Value:
     """Return exp(x - log_sum_exp(x)), the probability of each class, (n, K)."""
-    return b.op("exp", b.op("sub", x, log_sum_exp(b, x)))
+    return builder.op("exp", builder.op("sub", x, log_sum_exp(builder, x)))
 
 
-def compute_shifted_softmax(b: Builder, x: Value) -> Value:
+def compute_shifted_softmax(builder: Builder, x: Value) -> Value:
     """Return exp(d - log(sum(exp(d)))) for d = x - max(x); `compute_softmax` rounds differently."""
-    difference = b.op("sub", x, b.op("max", x, axis=1))
-    log_total = b.op("log", b.op("sum", b.op("exp", difference), axis=1))
-    return b.op("exp", b.op("sub", difference, log_total))
+    difference = builder.op("sub", x, builder.op("max", x, axis=1))
+    log_total = builder.op("log", builder.op("sum", builder.op("exp", difference), axis=1))
+    return builder.op("exp", builder.op("sub", difference, log_total))
 
 
 _MIXTURE_ATTRIBUTES = ("weights_", "means_", "precisions_cholesky_")
@@ -151,26 +157,30 @@ def _compute_log_gaussian(model: Any, frame: Frame) -> Value:
     return _add_row(b, b.op("mul", shifted_distance, -0.5), log_det)
 
 
-def _compute_mahalanobis(b: Builder, x: Value, means: Array, precisions_chol: Array) -> Value:
+def _compute_mahalanobis(builder: Builder, x: Value, means: Array, precisions_chol: Array) -> Value:
     """Return |x P - mean P|^2, (n, K), for each mean and its matrix P in `precisions_chol`."""
     n_components, width = means.shape
 
     def compute_distances(group: slice) -> Value:
         pairs = list(zip(means[group], precisions_chol[group], strict=True))
         weights = np.concatenate([chol for _, chol in pairs], axis=1)
-        projected = b.linear(x, weights, -np.concatenate([mean @ chol for mean, chol in pairs]))
-        projected = b.op("reshape", b.op("square", projected), shape=(len(pairs), width))
-        return b.op("reshape", b.op("sum", projected, axis=2), shape=(len(pairs),))
+        projected = builder.linear(
+            x, weights, -np.concatenate([mean @ chol for mean, chol in pairs])
+        )
+        projected = builder.op(
+            "reshape", builder.op("square", projected), shape=(len(pairs), width)
+        )
+        return builder.op("reshape", builder.op("sum", projected, axis=2), shape=(len(pairs),))
 
-    return compute_by_group(b, n_components, width, compute_distances)
+    return compute_by_group(builder, n_components, width, compute_distances)
 
 
-def _subtract_twice(b: Builder, squares: Array, cross_product: Value) -> Value:
-    return b.op("sub", squares.astype(np.float64), b.op("mul", cross_product, 2.0))
+def _subtract_twice(builder: Builder, squares: Array, cross_product: Value) -> Value:
+    return builder.op("sub", squares.astype(np.float64), builder.op("mul", cross_product, 2.0))
 
 
-def _add_row(b: Builder, x: Value, row: Array) -> Value:
-    return b.op("add", x, np.asarray(row, np.float64))
+def _add_row(builder: Builder, x: Value, row: Array) -> Value:
+    return builder.op("add", x, np.asarray(row, np.float64))
 
 
 def _build_mixture_outputs(frame: Frame, joint: Value) -> Outputs:

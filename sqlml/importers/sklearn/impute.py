@@ -58,11 +58,11 @@ def build_string_mask(frame: Frame, i: int, missing_value: Any) -> Value:
     return frame.builder.op("ge", code, 0)
 
 
-def build_number_mask(b: Builder, x: Value, missing_value: Any) -> Value:
+def build_number_mask(builder: Builder, x: Value, missing_value: Any) -> Value:
     """Return a mask, (n, k), of the numbers that equal `missing_value`, which may be NULL."""
     if is_null(missing_value):
-        return b.op("isnan", x)
-    return b.op("eq", x, float(missing_value))
+        return builder.op("isnan", x)
+    return builder.op("eq", x, float(missing_value))
 
 
 def replace_missing_by_nan(model: Any, frame: Frame) -> Value:

@@ -32,7 +32,7 @@ def read_isotonic_schema(model: Any) -> Schema:
     return Schema(None, 1)
 
 
-def interpolate(b: Builder, x: Value, model: Any, names: tuple[str, ...] = ("x",)) -> Value:
+def interpolate(builder: Builder, x: Value, model: Any, names: tuple[str, ...] = ("x",)) -> Value:
     """Return the result of `model.predict`, (n, 1) float64, for finite values `x`, (n, 1).
 
     Depending on the model's `out_of_bounds`, a value outside of the fitted points gets the nearest
@@ -43,36 +43,38 @@ def interpolate(b: Builder, x: Value, model: Any, names: tuple[str, ...] = ("x",
         raise UnsupportedModelError(
             "IsotonicRegression has points of an unknown dtype; fit it again"
         )
-    x = b.cast(x, dtype_of(points))
+    x = builder.cast(x, dtype_of(points))
     if model.out_of_bounds == "clip":
         for op, bound in (("maximum", model.X_min_), ("minimum", model.X_max_)):
-            x = b.op(op, x, np.full(1, bound, points.dtype))
+            x = builder.op(op, x, np.full(1, bound, points.dtype))
     elif model.out_of_bounds == "raise" and points.size > 1:
         step = "IsotonicRegression(out_of_bounds='raise')"
         bounds = {"low": points[:1], "high": points[-1:]}
-        x = b.op("require_finite", x, features=names, allow_nan=False, step=step, **bounds)
+        x = builder.op("require_finite", x, features=names, allow_nan=False, step=step, **bounds)
     offsets = np.array([0, points.size], np.int64)
     if points.dtype == np.float64 or points.size == 1:
         line_attrs = {"points": points.astype(np.float64), "values": values.astype(np.float64)}
-        prediction = b.op("interpolate", b.cast(x, "float64"), offsets=offsets, **line_attrs)
+        prediction = builder.op(
+            "interpolate", builder.cast(x, "float64"), offsets=offsets, **line_attrs
+        )
     else:
-        index = b.op("search_sorted", x, edges=points, offsets=offsets, side="left")
-        prediction = _interpolate_float32(b, x, index, points, values.astype(np.float32))
+        index = builder.op("search_sorted", x, edges=points, offsets=offsets, side="left")
+        prediction = _interpolate_float32(builder, x, index, points, values.astype(np.float32))
     if model.out_of_bounds == "nan" and points.size > 1:
-        is_below, is_above = b.op("lt", x, points[:1]), b.op("gt", x, points[-1:])
-        prediction = b.op("where", b.op("or", is_below, is_above), np.nan, prediction)
+        is_below, is_above = builder.op("lt", x, points[:1]), builder.op("gt", x, points[-1:])
+        prediction = builder.op("where", builder.op("or", is_below, is_above), np.nan, prediction)
     return prediction
 
 
 def _interpolate_float32(
-    b: Builder, value: Value, index: Value, points: Array, values: Array
+    builder: Builder, value: Value, index: Value, points: Array, values: Array
 ) -> Value:
     """Return slope * (value - x0) + y0 on the segment from (x0, y0) to the point at `index`."""
-    right = b.op("minimum", b.op("maximum", index, 1), points.size - 1)
-    left = b.op("sub", right, 1)
-    x, y = b.constant(points), b.constant(values)
-    x0, x1 = b.op("take", x, left), b.op("take", x, right)
-    y0, y1 = b.op("take", y, left), b.op("take", y, right)
-    slope = b.op("div", b.op("sub", y1, y0), b.op("sub", x1, x0))
-    result = b.op("add", b.op("mul", slope, b.op("sub", value, x0)), y0)
-    return b.op("cast", result, dtype="float64")
+    right = builder.op("minimum", builder.op("maximum", index, 1), points.size - 1)
+    left = builder.op("sub", right, 1)
+    x, y = builder.constant(points), builder.constant(values)
+    x0, x1 = builder.op("take", x, left), builder.op("take", x, right)
+    y0, y1 = builder.op("take", y, left), builder.op("take", y, right)
+    slope = builder.op("div", builder.op("sub", y1, y0), builder.op("sub", x1, x0))
+    result = builder.op("add", builder.op("mul", slope, builder.op("sub", value, x0)), y0)
+    return builder.op("cast", result, dtype="float64")

@@ -52,7 +52,7 @@ def compute_model_kernel(
 
 
 def compute_kernel(
-    b: Builder,
+    builder: Builder,
     x: Value,
     points: Array,
     kernel: str,
@@ -67,47 +67,53 @@ def compute_kernel(
     points = np.asarray(points, np.float64)
     scale = 1.0 / points.shape[1] if gamma is None else float(gamma)
     if kernel == "cosine":
-        x_norm = b.op("sqrt", b.op("sum", b.op("square", x), axis=1))
-        x = b.op("div", x, b.op("where", b.op("eq", x_norm, 0.0), 1.0, x_norm))
+        x_norm = builder.op("sqrt", builder.op("sum", builder.op("square", x), axis=1))
+        x = builder.op("div", x, builder.op("where", builder.op("eq", x_norm, 0.0), 1.0, x_norm))
         point_norms = np.sqrt((points * points).sum(axis=1, keepdims=True))
         points = np.asarray(points / np.where(point_norms == 0, 1.0, point_norms))
-        return b.op("pairwise", x, points=points, metric="dot")
+        return builder.op("pairwise", x, points=points, metric="dot")
     if kernel in ("rbf", "laplacian"):
         metric = "sqeuclidean" if kernel == "rbf" else "manhattan"
-        return exponentiate(b, b.op("pairwise", x, points=points, metric=metric), -scale)
+        return exponentiate(
+            builder, builder.op("pairwise", x, points=points, metric=metric), -scale
+        )
     if kernel in NON_NEGATIVE:
-        distance = b.op("pairwise", x, points=points, metric="chi2")
+        distance = builder.op("pairwise", x, points=points, metric="chi2")
         if kernel == "additive_chi2":
-            return b.op("neg", distance)
-        return exponentiate(b, distance, -(1.0 if gamma is None else float(gamma)))
-    product = b.op("pairwise", x, points=points, metric="dot")
+            return builder.op("neg", distance)
+        return exponentiate(builder, distance, -(1.0 if gamma is None else float(gamma)))
+    product = builder.op("pairwise", x, points=points, metric="dot")
     if kernel == "linear":
         return product
-    product = b.op("add", b.op("mul", product, scale), float(coef0))
-    return b.op("tanh", product) if kernel == "sigmoid" else raise_to_power(b, product, degree)
+    product = builder.op("add", builder.op("mul", product, scale), float(coef0))
+    return (
+        builder.op("tanh", product)
+        if kernel == "sigmoid"
+        else raise_to_power(builder, product, degree)
+    )
 
 
-def exponentiate(b: Builder, x: Value, factor: float) -> Value:
-    return b.op("exp", b.op("mul", x, factor))
+def exponentiate(builder: Builder, x: Value, factor: float) -> Value:
+    return builder.op("exp", builder.op("mul", x, factor))
 
 
 MAX_POWER = 64
 
 
-def raise_to_power(b: Builder, x: Value, exponent: float) -> Value:
+def raise_to_power(builder: Builder, x: Value, exponent: float) -> Value:
     """Raise x to `exponent`; an integer exponent means repeated squaring, as in libsvm's powi."""
     if exponent != int(exponent) or not 0 <= exponent <= MAX_POWER:
-        return b.op("pow", x, float(exponent))
+        return builder.op("pow", x, float(exponent))
     product: Value | None = None
     remaining = int(exponent)
     while remaining:
         if remaining % 2:
-            product = x if product is None else b.op("mul", product, x)
+            product = x if product is None else builder.op("mul", product, x)
         remaining //= 2
         if remaining:
-            x = b.op("mul", x, x)
+            x = builder.op("mul", x, x)
     if product is None:  # The exponent is 0, so the power is 1 for any x.
-        return b.op("add", b.op("mul", x, 0.0), 1.0)
+        return builder.op("add", builder.op("mul", x, 0.0), 1.0)
     return product
 
 
@@ -157,11 +163,11 @@ def nystroem(model: Any, frame: Frame) -> Frame:
     return Frame.from_value(frame.builder, frame.builder.linear(kernel_values, normalization.T))
 
 
-def _centre_kernel(b: Builder, kernel_values: Value, centerer: Any) -> Value:
+def _centre_kernel(builder: Builder, kernel_values: Value, centerer: Any) -> Value:
     column_means = np.asarray(centerer.K_fit_rows_, np.float64)
-    row_mean = b.op("div", b.op("sum", kernel_values, axis=1), float(column_means.size))
-    kernel_values = b.op("sub", b.op("sub", kernel_values, column_means), row_mean)
-    return b.op("add", kernel_values, np.full(1, float(centerer.K_fit_all_)))
+    row_mean = builder.op("div", builder.op("sum", kernel_values, axis=1), float(column_means.size))
+    kernel_values = builder.op("sub", builder.op("sub", kernel_values, column_means), row_mean)
+    return builder.op("add", kernel_values, np.full(1, float(centerer.K_fit_all_)))
 
 
 _DEFAULT_INTERVALS = {1: 0.8, 2: 0.5, 3: 0.4}

@@ -160,11 +160,13 @@ def find_within_radius(model: Any, frame: Frame) -> tuple[Value, Value]:
     return distance, b.op("le", reduced_distance, radius)
 
 
-def invert_distances(b: Builder, distance: Value) -> Value:
+def invert_distances(builder: Builder, distance: Value) -> Value:
     """Return 1 / distance; in a row with a distance of 0, return 1 for zeros and 0 otherwise."""
-    weights = b.op("div", 1.0, distance)
-    is_touching = b.op("cast", b.op("eq", weights, np.inf), dtype="float64")
-    return b.op("where", b.op("gt", b.op("max", is_touching, axis=1), 0.0), is_touching, weights)
+    weights = builder.op("div", 1.0, distance)
+    is_touching = builder.op("cast", builder.op("eq", weights, np.inf), dtype="float64")
+    return builder.op(
+        "where", builder.op("gt", builder.op("max", is_touching, axis=1), 0.0), is_touching, weights
+    )
 
 
 def read_weighting(model: Any) -> str:
@@ -309,11 +311,14 @@ def _build_one_hot_labels(model: Any, classes: list[list[Any]]) -> Array:
     return np.concatenate(indicators, axis=1)
 
 
-def _build_vote_outputs(b: Builder, votes: Value, classes: list[list[Any]]) -> Outputs:
+def _build_vote_outputs(builder: Builder, votes: Value, classes: list[list[Any]]) -> Outputs:
     sizes = [len(target_classes) for target_classes in classes]
-    votes_by_target = classify.split_targets(b, votes, sizes)
-    proba = [b.op("div", v, b.op("sum", v, axis=1)) for v in votes_by_target]
-    values = {"label": classify.label_targets_by_argmax(b, votes, sizes), "proba": b.concat(proba)}
+    votes_by_target = classify.split_targets(builder, votes, sizes)
+    proba = [builder.op("div", v, builder.op("sum", v, axis=1)) for v in votes_by_target]
+    values = {
+        "label": classify.label_targets_by_argmax(builder, votes, sizes),
+        "proba": builder.concat(proba),
+    }
     return Outputs(values, tuple(build_labels(target_classes) for target_classes in classes))
 
 
@@ -322,16 +327,16 @@ def _build_target_columns(y: Array) -> Array:
     return y.reshape(len(y), -1)
 
 
-def _append_axis(b: Builder, weights: Value) -> Value:
-    return b.op("reshape", weights, shape=(weights.type.width, 1))
+def _append_axis(builder: Builder, weights: Value) -> Value:
+    return builder.op("reshape", weights, shape=(weights.type.width, 1))
 
 
-def _sum_neighbours(b: Builder, values: Value) -> Value:
-    return b.op("reshape", b.op("sum", values, axis=1), shape=(values.type.shape[2],))
+def _sum_neighbours(builder: Builder, values: Value) -> Value:
+    return builder.op("reshape", builder.op("sum", values, axis=1), shape=(values.type.shape[2],))
 
 
-def _average(b: Builder, x: Value, k: int) -> Value:
-    return b.op("div", b.op("sum", x, axis=1), float(k))
+def _average(builder: Builder, x: Value, k: int) -> Value:
+    return builder.op("div", builder.op("sum", x, axis=1), float(k))
 
 
 _CENTROID_METRICS = {"euclidean": "sqeuclidean", "manhattan": "manhattan"}
@@ -358,17 +363,21 @@ def nearest_centroid(model: Any, frame: Frame) -> Outputs:
     return Outputs(values, build_labels(classes))
 
 
-def _compute_discriminant(model: Any, b: Builder, x: Value, metric: str, priors: Any) -> Value:
+def _compute_discriminant(
+    model: Any, builder: Builder, x: Value, metric: str, priors: Any
+) -> Value:
     """Return 2 log(prior) - distance^2 per class, with columns in units of their deviations."""
     deviation = np.asarray(model.within_class_std_dev_, np.float64)
     deviation = np.where(deviation == 0, 1.0, deviation)
     centroids = np.asarray(model.centroids_, np.float64) / deviation
-    distance = b.op("pairwise", b.op("div", x, deviation), points=centroids, metric=metric)
+    distance = builder.op(
+        "pairwise", builder.op("div", x, deviation), points=centroids, metric=metric
+    )
     if metric == "manhattan":
-        distance = b.op("square", distance)
+        distance = builder.op("square", distance)
     with np.errstate(divide="ignore"):
         shift = 2.0 * np.log(priors)
-    return b.op("add", b.op("neg", distance), shift)
+    return builder.op("add", builder.op("neg", distance), shift)
 
 
 MAX_RELATIVE_TOLERANCE = 1e-9
@@ -405,24 +414,28 @@ def kernel_density(model: Any, frame: Frame) -> Outputs:
     return Outputs({"samples": b.op("add", log_density, norm)})
 
 
-def _compute_log_kernel(b: Builder, kernel: str, distance: Value, width: float) -> Value:
+def _compute_log_kernel(builder: Builder, kernel: str, distance: Value, width: float) -> Value:
     """Return log(kernel(distance / width)); a bounded kernel gives -inf for distances >= width."""
     match kernel:
         case "gaussian":
-            return b.op("div", b.op("mul", b.op("mul", distance, distance), -0.5), width * width)
+            return builder.op(
+                "div", builder.op("mul", builder.op("mul", distance, distance), -0.5), width * width
+            )
         case "exponential":
-            return b.op("div", b.op("neg", distance), width)
+            return builder.op("div", builder.op("neg", distance), width)
         case "tophat":
             log_kernel: Value | float = 0.0
         case "epanechnikov":
-            squared_ratio = b.op("div", b.op("mul", distance, distance), width * width)
-            log_kernel = b.op("log", b.op("sub", 1.0, squared_ratio))
+            squared_ratio = builder.op("div", builder.op("mul", distance, distance), width * width)
+            log_kernel = builder.op("log", builder.op("sub", 1.0, squared_ratio))
         case "linear":
-            log_kernel = b.op("log", b.op("sub", 1.0, b.op("div", distance, width)))
+            log_kernel = builder.op(
+                "log", builder.op("sub", 1.0, builder.op("div", distance, width))
+            )
         case _:
-            angle = b.op("div", b.op("mul", distance, 0.5 * math.pi), width)
-            log_kernel = b.op("log", b.op("cos", angle))
-    return b.op("where", b.op("lt", distance, width), log_kernel, -np.inf)
+            angle = builder.op("div", builder.op("mul", distance, 0.5 * math.pi), width)
+            log_kernel = builder.op("log", builder.op("cos", angle))
+    return builder.op("where", builder.op("lt", distance, width), log_kernel, -np.inf)
 
 
 def _compute_log_norm(kernel: str, bandwidth: float, dimension: int) -> float:

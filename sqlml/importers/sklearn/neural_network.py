@@ -15,12 +15,12 @@ from sqlml.ir.builder import Builder, Value
 from sqlml.types import Labels
 
 ACTIVATIONS: Mapping[str, Callable[[Builder, Value], Value]] = {
-    "identity": lambda b, x: x,
-    "exp": lambda b, x: b.op("exp", x),
-    "logistic": lambda b, x: b.op("sigmoid", x),
-    "relu": lambda b, x: b.op("maximum", x, 0.0),
-    "softmax": lambda b, x: b.op("softmax", x, sum_dtype="float64"),
-    "tanh": lambda b, x: b.op("tanh", x),
+    "identity": lambda builder, x: x,
+    "exp": lambda builder, x: builder.op("exp", x),
+    "logistic": lambda builder, x: builder.op("sigmoid", x),
+    "relu": lambda builder, x: builder.op("maximum", x, 0.0),
+    "softmax": lambda builder, x: builder.op("softmax", x, sum_dtype="float64"),
+    "tanh": lambda builder, x: builder.op("tanh", x),
 }
 
 

@@ -73,17 +73,21 @@ def support_vector_classifier(model: Any, frame: Frame) -> Outputs:
     return Outputs(values, build_labels(classes))
 
 
-def _couple_probabilities(model: Any, b: Builder, pair_scores: Value, n_classes: int) -> Value:
+def _couple_probabilities(
+    model: Any, builder: Builder, pair_scores: Value, n_classes: int
+) -> Value:
     """Convert the pair scores to one probability per class, with a Platt sigmoid for each pair."""
     slope, shift = (np.asarray(a, np.float64) for a in (model._probA, model._probB))
     if slope.size != n_classes * (n_classes - 1) // 2:
         raise UnsupportedModelError(
             f"{type(model).__name__} has probability=True but was fitted without it; fit it again"
         )
-    logits = b.op("add", b.op("mul", pair_scores, slope), shift)
-    pair_probability = b.op("maximum", b.op("sigmoid", b.op("neg", logits)), MIN_PROBABILITY)
-    pair_probability = b.op("minimum", pair_probability, 1 - MIN_PROBABILITY)
-    return b.op("couple", pair_probability, classes=n_classes)
+    logits = builder.op("add", builder.op("mul", pair_scores, slope), shift)
+    pair_probability = builder.op(
+        "maximum", builder.op("sigmoid", builder.op("neg", logits)), MIN_PROBABILITY
+    )
+    pair_probability = builder.op("minimum", pair_probability, 1 - MIN_PROBABILITY)
+    return builder.op("couple", pair_probability, classes=n_classes)
 
 
 def _compute_single_score(model: Any, frame: Frame) -> Value:

@@ -147,18 +147,20 @@ def import_one_hot_encoder(stage: Stage, columns: Columns, needed: Collection[st
         columns.put(output, one_hot, tuple(f"{source}_{i}" for i in range(width)), vector=True)
 
 
-def _convert_to_codes(stage: Stage, b: Builder, column: Column, size: int, keep: bool) -> Value:
+def _convert_to_codes(
+    stage: Stage, builder: Builder, column: Column, size: int, keep: bool
+) -> Value:
     """Convert numbers to codes below `size`; others become `size` if `keep`, otherwise errors."""
     # Spark distinguishes NULL from NaN, which is an unknown category. SQL does not: reject both.
     x = check_array(column.frame, stage.kind) if column.raw else column.frame.matrix()
-    is_nonnegative = b.op("ge", x, b.constant(np.zeros(1)))
-    is_below_size = b.op("lt", x, b.constant(np.full(1, float(size))))
-    unknown_code = b.constant(np.full(1, float(size) if keep else -1.0))
-    x = b.op("where", b.op("and", is_nonnegative, is_below_size), x, unknown_code)
-    codes = b.op("cast", x, dtype="int64")
+    is_nonnegative = builder.op("ge", x, builder.constant(np.zeros(1)))
+    is_below_size = builder.op("lt", x, builder.constant(np.full(1, float(size))))
+    unknown_code = builder.constant(np.full(1, float(size) if keep else -1.0))
+    x = builder.op("where", builder.op("and", is_nonnegative, is_below_size), x, unknown_code)
+    codes = builder.op("cast", x, dtype="int64")
     if keep:
         return codes
-    return b.op("require_known", codes, feature=column.frame.names[0], step=stage.kind)
+    return builder.op("require_known", codes, feature=column.frame.names[0], step=stage.kind)
 
 
 def import_imputer(stage: Stage, columns: Columns, needed: Collection[str]) -> None:
@@ -235,13 +237,13 @@ def import_normalizer(stage: Stage, frame: Frame) -> Value:
     return b.op("div", x, b.op("where", is_zero, b.constant(np.ones(1)), norm))
 
 
-def _compute_norm(stage: Stage, b: Builder, x: Value, p: float) -> Value:
+def _compute_norm(stage: Stage, builder: Builder, x: Value, p: float) -> Value:
     if p == 1.0:
-        return b.op("sum", b.op("abs", x), axis=1)
+        return builder.op("sum", builder.op("abs", x), axis=1)
     if p == 2.0:
-        return b.op("sqrt", b.op("sum", b.op("square", x), axis=1))
+        return builder.op("sqrt", builder.op("sum", builder.op("square", x), axis=1))
     if p == math.inf:
-        return b.op("max", b.op("abs", x), axis=1)
+        return builder.op("max", builder.op("abs", x), axis=1)
     raise stage.unsupported(f"p={p} is not supported; use 1, 2 or infinity")
 
 

@@ -130,21 +130,23 @@ def import_k_means(stage: Stage, columns: Columns) -> Outputs:
     return Outputs({"label": label}, build_cluster_labels(len(centers)))
 
 
-def _compute_cosine_distances(stage: Stage, b: Builder, x: Value, centers: Array) -> Value:
+def _compute_cosine_distances(stage: Stage, builder: Builder, x: Value, centers: Array) -> Value:
     """Build the cosine distances (n, K) between rows x and centers c: 1 - x.c / |c| / |x|."""
     zero = np.zeros((1, centers.shape[1]))
-    norm = b.op("sqrt", b.op("pairwise", x, points=zero, metric="sqeuclidean"))
+    norm = builder.op("sqrt", builder.op("pairwise", x, points=zero, metric="sqeuclidean"))
     message = (
         "KMeansModel with distanceMeasure='cosine' has no distance to a row of zeros, or with "
         "NULL; filter such rows"
     )
-    x = b.op("require", x, b.op("gt", norm, b.constant(np.zeros(1))), message=message)
+    x = builder.op(
+        "require", x, builder.op("gt", norm, builder.constant(np.zeros(1))), message=message
+    )
     lengths = np.sqrt((centers * centers).sum(axis=1))
     if not lengths.all():
         raise stage.damaged("a center is all zeros, so its cosine distance is undefined")
-    dot = b.op("pairwise", x, points=centers, metric="dot")
-    cosine = b.op("div", b.op("div", dot, b.constant(lengths)), norm)
-    return b.op("sub", b.constant(np.ones(1)), cosine)
+    dot = builder.op("pairwise", x, points=centers, metric="dot")
+    cosine = builder.op("div", builder.op("div", dot, builder.constant(lengths)), norm)
+    return builder.op("sub", builder.constant(np.ones(1)), cosine)
 
 
 def _read_features(stage: Stage, columns: Columns, width: int) -> Value:
@@ -186,43 +188,49 @@ def _prepare_tree_features(stage: Stage, columns: Columns) -> Value:
     return b.op("where", is_valid, x, b.constant(np.full(1, math.nan)))
 
 
-def _find_integer_columns(b: Builder, x: Value) -> list[bool]:
+def _find_integer_columns(builder: Builder, x: Value) -> list[bool]:
     """Return, for each column of `x`, whether all its numbers are integers, such as codes."""
-    node = b.node(x)
-    inputs = [b.value(i) for i in node.inputs]
+    node = builder.node(x)
+    inputs = [builder.value(i) for i in node.inputs]
     if node.op == "concat":
-        return [flag for source in inputs for flag in _find_integer_columns(b, source)]
+        return [flag for source in inputs for flag in _find_integer_columns(builder, source)]
     are_codes = node.op == "one_hot" or (node.op == "cast" and inputs[0].type.dtype == "int64")
     return [are_codes] * x.type.width
 
 
-def _sum_leaf_values(b: Builder, x: Value, nodes: TreeNodes, values: Array) -> Value:
-    return b.op("tree_ensemble", x, **nodes.build_ensemble(values, x.type.width).attrs())
+def _sum_leaf_values(builder: Builder, x: Value, nodes: TreeNodes, values: Array) -> Value:
+    return builder.op("tree_ensemble", x, **nodes.build_ensemble(values, x.type.width).attrs())
 
 
-def _divide_by_sum(b: Builder, score: Value) -> Value:
+def _divide_by_sum(builder: Builder, score: Value) -> Value:
     """Divide scores by their sum; if the sum is 0, all results are 0."""
-    total = b.op("sum", score, axis=1)
-    is_zero = b.op("eq", total, b.constant(np.zeros(1)))
-    return b.op("div", score, b.op("where", is_zero, b.constant(np.ones(1)), total))
+    total = builder.op("sum", score, axis=1)
+    is_zero = builder.op("eq", total, builder.constant(np.zeros(1)))
+    return builder.op(
+        "div", score, builder.op("where", is_zero, builder.constant(np.ones(1)), total)
+    )
 
 
-def _add_complement(b: Builder, first_proba: Value) -> Value:
+def _add_complement(builder: Builder, first_proba: Value) -> Value:
     """Build the probabilities (n, 2) of two classes from `first_proba` (n, 1), for class 0."""
-    return b.op("concat", first_proba, b.op("sub", b.constant(np.ones(1)), first_proba))
+    return builder.op(
+        "concat", first_proba, builder.op("sub", builder.constant(np.ones(1)), first_proba)
+    )
 
 
-def _build_outputs(stage: Stage, b: Builder, score: Value, proba: Value) -> Outputs:
+def _build_outputs(stage: Stage, builder: Builder, score: Value, proba: Value) -> Outputs:
     """Build the outputs; the label maximizes the score, or with thresholds, proba / threshold."""
     num_classes, criterion = score.type.width, score
     thresholds = stage.numbers("thresholds")
     if thresholds is not None:
         _check_thresholds(stage, thresholds, num_classes)
-        criterion = b.op("div", proba, b.constant(np.array(thresholds)))
+        criterion = builder.op("div", proba, builder.constant(np.array(thresholds)))
         if 0 in thresholds:  # 0 / 0 is NaN, which must not win
-            minus_infinity = b.constant(np.full(1, -math.inf))
-            criterion = b.op("where", b.op("isnan", criterion), minus_infinity, criterion)
-    label = argmax_label(b, criterion)
+            minus_infinity = builder.constant(np.full(1, -math.inf))
+            criterion = builder.op(
+                "where", builder.op("isnan", criterion), minus_infinity, criterion
+            )
+    label = argmax_label(builder, criterion)
     return Outputs({"label": label, "proba": proba, "score": score}, _make_labels(num_classes))
 
 

@@ -450,19 +450,19 @@ def _require_codes(ops: Maker, x: Rows, codes: Value, size: int) -> Value:
     return ops.b.op("concat", *columns)
 
 
-def _find_input_columns(b: Builder, value: Value, depth: int = 20) -> list[str]:
+def _find_input_columns(builder: Builder, value: Value, depth: int = 20) -> list[str]:
     """Return, for each column of `value`, the name of the input column that it depends on.
 
     Return [] if a column depends on several input columns, or if the search passes `depth`
     operators without reaching an input.
     """
-    node = b.node(value)
-    inputs = [b.value(i) for i in node.inputs]
+    node = builder.node(value)
+    inputs = [builder.value(i) for i in node.inputs]
     if node.op == "input":
         return [str(node.attrs["name"])] * value.type.width
     if not depth or node.op not in _COLUMNWISE:
         return []
-    names = [_find_input_columns(b, v, depth - 1) for v in inputs]
+    names = [_find_input_columns(builder, v, depth - 1) for v in inputs]
     if not all(names):
         return []
     if node.op == "select":

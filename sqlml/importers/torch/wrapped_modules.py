@@ -21,24 +21,26 @@ from sqlml.importers.torch.importer import import_module, module_schema
 from sqlml.ir.builder import Builder, Value
 
 
-def build_softmax(b: Builder, x: Value) -> Value:
+def build_softmax(builder: Builder, x: Value) -> Value:
     """Build the softmax of scores `x` (n, k): the probability of each class."""
-    return b.op("softmax", x, sum_dtype=x.type.dtype)
+    return builder.op("softmax", x, sum_dtype=x.type.dtype)
 
 
-def build_sigmoid(b: Builder, x: Value) -> Value:
+def build_sigmoid(builder: Builder, x: Value) -> Value:
     """Build the probabilities (n, 2) of two classes from `x`, the score (n, 1) of the second."""
-    return add_complement(b, b.op("sigmoid", x))
+    return add_complement(builder, builder.op("sigmoid", x))
 
 
-def add_complement(b: Builder, proba: Value) -> Value:
+def add_complement(builder: Builder, proba: Value) -> Value:
     """Build the probabilities (n, 2) of two classes from `proba` (n, 1), for the second class."""
-    return b.op("concat", b.op("sub", make_constant_like(b, 1, proba), proba), proba)
+    return builder.op(
+        "concat", builder.op("sub", make_constant_like(builder, 1, proba), proba), proba
+    )
 
 
-def make_constant_like(b: Builder, number: float, like: Value) -> Value:
+def make_constant_like(builder: Builder, number: float, like: Value) -> Value:
     """Build the constant `number` in the dtype of `like`."""
-    return b.constant(np.array([number], like.type.dtype))
+    return builder.constant(np.array([number], like.type.dtype))
 
 
 def import_dnn_classifier(model: Any, frame: Frame) -> Outputs:

@@ -131,24 +131,24 @@ def _import_raw(model: XGBoostModel, frame: Frame) -> Outputs:
 
 
 def _import_classes(
-    model: XGBoostModel, objective: Objective, b: Builder, margin: Value
+    model: XGBoostModel, objective: Objective, builder: Builder, margin: Value
 ) -> Outputs:
-    prediction = boosters.apply_link(b, objective.link, margin)
+    prediction = boosters.apply_link(builder, objective.link, margin)
     if model.targets == 1 and model.outputs > 1:
         # Booster.predict compares margins for softmax and probabilities for softprob. Different
         # margins may round to the same probability, in which case the first such class wins.
         class_scores = margin if model.objective == "multi:softmax" else prediction
         labels = Labels("int64", tuple(range(model.outputs)))
-        return boosters.import_multiclass(b, class_scores, prediction, margin, labels)
+        return boosters.import_multiclass(builder, class_scores, prediction, margin, labels)
     if objective.link == "sigmoid":
-        label = boosters.label_above(b, margin, MAX_FIRST_CLASS_MARGIN)
+        label = boosters.label_above(builder, margin, MAX_FIRST_CLASS_MARGIN)
     else:
-        label = boosters.label_above(b, prediction, 0.5)
+        label = boosters.label_above(builder, prediction, 0.5)
     if model.targets > 1:
         return boosters.import_multilabel(label, prediction, margin)
     if objective.task == "multiclass":
         raise UnsupportedModelError(f"objective {model.objective!r} with a single class")
-    return boosters.import_binary(b, label, prediction, margin, Labels("int64", (0, 1)))
+    return boosters.import_binary(builder, label, prediction, margin, Labels("int64", (0, 1)))
 
 
 def _compute_margin(
@@ -245,13 +245,15 @@ _ENUM_VALUE = re.compile(r"'((?:[^']|'')*)'")
 _ENUM = re.compile(r"ENUM\s*\(\s*('(?:[^']|'')*'(?:\s*,\s*'(?:[^']|'')*')*)\s*\)", re.IGNORECASE)
 
 
-def _add_linear_terms(weights: Array, x: Value, base_margin: Array, b: Builder) -> Value:
+def _add_linear_terms(weights: Array, x: Value, base_margin: Array, builder: Builder) -> Value:
     """Build the margins of gblinear, summed feature by feature in float32, as in XGBoost."""
-    x = b.op("where", b.op("isnan", x), b.constant(np.zeros(1, np.float32)), x)
-    margin = b.constant((weights[-1] + base_margin)[None, :])
+    x = builder.op("where", builder.op("isnan", x), builder.constant(np.zeros(1, np.float32)), x)
+    margin = builder.constant((weights[-1] + base_margin)[None, :])
     for feature, feature_weights in enumerate(weights[:-1]):
-        column = b.op("select", x, indices=np.array([feature], np.int64))
-        margin = b.op("add", margin, b.op("mul", column, b.constant(feature_weights[None, :])))
+        column = builder.op("select", x, indices=np.array([feature], np.int64))
+        margin = builder.op(
+            "add", margin, builder.op("mul", column, builder.constant(feature_weights[None, :]))
+        )
     return margin
 
 

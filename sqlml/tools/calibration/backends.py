@@ -169,10 +169,10 @@ def _measure_native() -> dict[str, float]:
 
 def _measure_library(backend: str, device: str, owner: str) -> dict[str, float]:
     strategy = "traverse" if backend == "onnxruntime" else "tt"
-    b = Builder()
+    builder = Builder()
     trees = make_perfect_trees(6, TREES, COLUMNS, 100)
-    score = b.op("tree_ensemble", b.input("x", "float32", COLUMNS), **trees.attrs())
-    run = _compile(b.build({"score": score}), backend, strategy, device)
+    score = builder.op("tree_ensemble", builder.input("x", "float32", COLUMNS), **trees.attrs())
+    run = _compile(builder.build({"score": score}), backend, strategy, device)
     x = _make_rows(ROWS if device == "cpu" else 32 * ROWS, COLUMNS).astype(np.float32)
     costs = {f"{owner}.step": _time_rows(run, x) / (TREES * 6)}
     if device == "cuda":
@@ -185,14 +185,14 @@ def _measure_numbers(backend: str, device: str, owner: str) -> dict[str, float]:
     strategy = "traverse" if backend != "torch" else "tt"
 
     def measure(width: int, outputs: int, rows: int, steps: int) -> float:
-        b = Builder()
-        result = b.input("x", "float64", width)
+        builder = Builder()
+        result = builder.input("x", "float64", width)
         if outputs:
             weights = np.random.default_rng(0).normal(size=(width, outputs))
-            result = b.linear(result, weights, np.zeros(outputs))
+            result = builder.linear(result, weights, np.zeros(outputs))
         for _ in range(steps):
-            result = b.op("sigmoid", result)
-        run = _compile(b.build({"score": result}), backend, strategy, device)
+            result = builder.op("sigmoid", result)
+        run = _compile(builder.build({"score": result}), backend, strategy, device)
         return _time_rows(run, _make_rows(rows, width)) * rows
 
     rows = ROWS if device == "cpu" else 64 * ROWS
@@ -204,8 +204,10 @@ def _measure_numbers(backend: str, device: str, owner: str) -> dict[str, float]:
 
 def _measure_byte(backend: str, device: str) -> float:
     """Return the cost of copying one byte to the device or back, in nanoseconds."""
-    b = Builder()
-    program = b.build({"score": b.op("cast", b.input("x", "float64", 64), dtype="float32")})
+    builder = Builder()
+    program = builder.build(
+        {"score": builder.op("cast", builder.input("x", "float64", 64), dtype="float32")}
+    )
     run = _compile(program, backend, "tt", device)
     return _time_rows(run, _make_rows(64 * ROWS, 64)) / (64 * 12)
 

@@ -149,10 +149,10 @@ def _build_category_code(count: int) -> str:
 
 def _create_lookup(connection: duckdb.DuckDBPyConnection) -> str:
     """Create a function that encodes one of `CATEGORIES` categories, and return its name."""
-    b = Builder()
+    builder = Builder()
     names = np.array(_name_categories(CATEGORIES), object)
-    code = b.op("encode", b.input("c", "string"), categories=names, missing=-1)
-    program = b.build({"score": b.op("cast", code, dtype="float64")})
+    code = builder.op("encode", builder.input("c", "string"), categories=names, missing=-1)
+    program = builder.build({"score": builder.op("cast", code, dtype="float64")})
     spec = FunctionSpec(program.hash, (Part("score"),), "f32", "native", "traverse", "cpu")
     spec = replace(spec, max_categories=1)
     create_function(connection, spec.name, make_engine_function(spec, program))
@@ -197,10 +197,10 @@ def _create_sum(connection: duckdb.DuckDBPyConnection, num_columns: int) -> str:
 
 
 def _build_sum(num_columns: int, by_column: bool = False) -> tuple[FunctionSpec, Program]:
-    b = Builder()
-    x = b.op("concat", *(b.input(f"x{k}", "float64") for k in range(num_columns)))
+    builder = Builder()
+    x = builder.op("concat", *(builder.input(f"x{k}", "float64") for k in range(num_columns)))
     ones = np.ones((num_columns, 1))
-    program = b.build({"score": b.op("linear", x, weights=ones, bias=np.zeros(1))})
+    program = builder.build({"score": builder.op("linear", x, weights=ones, bias=np.zeros(1))})
     spec = FunctionSpec(program.hash, (Part("score"),), "f32", "native", "traverse", "cpu")
     return replace(spec, by_column=by_column), program
 

@@ -145,9 +145,15 @@ def build_feature_program(last_estimator: LastEstimator, column_indices: Sequenc
 
     Its output `FEATURES` is sparse (`ir/csr.py`) if the model computes these columns sparsely.
     """
-    b = Builder(last_estimator.program.nodes)
+    builder = Builder(last_estimator.program.nodes)
     return push_selection(
-        b.build({FEATURES: _select_columns(b, _build_matrix(b, last_estimator), column_indices)})
+        builder.build(
+            {
+                FEATURES: _select_columns(
+                    builder, _build_matrix(builder, last_estimator), column_indices
+                )
+            }
+        )
     )
 
 
@@ -156,26 +162,30 @@ def build_shuffled_model(last_estimator: LastEstimator, column_indices: Sequence
 
     These inputs have `SHUFFLED` names. Shuffled rows in them show how much the columns matter.
     """
-    b = Builder(last_estimator.program.nodes)
+    builder = Builder(last_estimator.program.nodes)
     copies: dict[int, Value] = {}
     for i in last_estimator.program.find_needed_nodes(last_estimator.values):
         node = last_estimator.program.nodes[i]
         if node.op == "input":
-            copies[i] = b.input_of(node, SHUFFLED.format(node.attrs["name"]))
+            copies[i] = builder.input_of(node, SHUFFLED.format(node.attrs["name"]))
         elif node.type.rowwise:
-            copies[i] = copy_retyped(b, node, [copies.get(j, b.value(j)) for j in node.inputs])
+            copies[i] = copy_retyped(
+                builder, node, [copies.get(j, builder.value(j)) for j in node.inputs]
+            )
     matrix, shuffled_matrix = (
-        _build_matrix(b, last_estimator),
-        b.concat([copies[i] for i in last_estimator.values]),
+        _build_matrix(builder, last_estimator),
+        builder.concat([copies[i] for i in last_estimator.values]),
     )
     shuffled_indices = sorted(column_indices)
     unchanged_indices = sorted(set(range(matrix.type.width)) - set(column_indices))
     mixed_matrix = shuffled_matrix
     if unchanged_indices:
         selections = (matrix, unchanged_indices), (shuffled_matrix, shuffled_indices)
-        mixed_matrix = b.concat([_select_columns(b, x, columns) for x, columns in selections])
+        mixed_matrix = builder.concat(
+            [_select_columns(builder, x, columns) for x, columns in selections]
+        )
     order = np.argsort([*unchanged_indices, *shuffled_indices])
-    return _rebuild_end(b, last_estimator, _select_columns(b, mixed_matrix, order))
+    return _rebuild_end(builder, last_estimator, _select_columns(builder, mixed_matrix, order))
 
 
 def append_estimator(
@@ -186,39 +196,43 @@ def append_estimator(
     Return the builder of the new model and its outputs. `sparse` says whether `estimator` was
     fitted to a sparse matrix.
     """
-    b = Builder(last_estimator.program.nodes)
-    matrix = _select_columns(b, _build_matrix(b, last_estimator), column_indices)
-    outputs = import_onto(estimator, replace(Frame.from_value(b, matrix), sparse=sparse))
+    builder = Builder(last_estimator.program.nodes)
+    matrix = _select_columns(builder, _build_matrix(builder, last_estimator), column_indices)
+    outputs = import_onto(estimator, replace(Frame.from_value(builder, matrix), sparse=sparse))
     if not isinstance(outputs, Outputs):
         raise UnsupportedModelError(f"a {type(estimator).__name__} predicts nothing")
-    return b, outputs
+    return builder, outputs
 
 
-def _build_matrix(b: Builder, last_estimator: LastEstimator) -> Value:
-    return b.concat([b.value(i) for i in last_estimator.values])
+def _build_matrix(builder: Builder, last_estimator: LastEstimator) -> Value:
+    return builder.concat([builder.value(i) for i in last_estimator.values])
 
 
-def _select_columns(b: Builder, x: Value, column_indices: Sequence[int] | Array) -> Value:
+def _select_columns(builder: Builder, x: Value, column_indices: Sequence[int] | Array) -> Value:
     indices = np.asarray(column_indices, np.int64)
     is_complete = np.array_equal(indices, np.arange(x.type.width))
-    return x if is_complete else b.op("select", x, indices=indices)
+    return x if is_complete else builder.op("select", x, indices=indices)
 
 
-def _rebuild_end(b: Builder, last_estimator: LastEstimator, matrix: Value) -> Program:
+def _rebuild_end(builder: Builder, last_estimator: LastEstimator, matrix: Value) -> Program:
     program = last_estimator.program
     values: dict[int, Value] = {}
     column_start = 0
     for i in last_estimator.values:
         width = program.nodes[i].type.width
-        values[i] = _select_columns(b, matrix, np.arange(column_start, column_start + width))
+        values[i] = _select_columns(builder, matrix, np.arange(column_start, column_start + width))
         column_start += width
     output_names = [n for n in ("label", "proba", "score") if n in program.outputs]
     for i in program.find_needed_nodes([program.outputs[n] for n in output_names]):
         node = program.nodes[i]
         if i not in values and node.type.rowwise and any(j in values for j in node.inputs):
-            values[i] = copy_retyped(b, node, [values.get(j, b.value(j)) for j in node.inputs])
-    outputs = {n: values.get(program.outputs[n], b.value(program.outputs[n])) for n in output_names}
-    return b.build(outputs, program.labels)
+            values[i] = copy_retyped(
+                builder, node, [values.get(j, builder.value(j)) for j in node.inputs]
+            )
+    outputs = {
+        n: values.get(program.outputs[n], builder.value(program.outputs[n])) for n in output_names
+    }
+    return builder.build(outputs, program.labels)
 
 
 ROUNDS = 3

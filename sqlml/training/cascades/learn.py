@@ -339,7 +339,11 @@ def choose_most_important(
         if i in free_indices or importance <= 0:
             continue
         extended = [(c + cost, w + importance, s | {i}) for c, w, s in best if c + cost <= budget]
-        merged, best, largest = sorted([*best, *extended], key=lambda b: (b[0], -b[1])), [], -1.0
+        merged, best, largest = (
+            sorted([*best, *extended], key=lambda builder: (builder[0], -builder[1])),
+            [],
+            -1.0,
+        )
         for candidate in merged:
             if candidate[1] > largest:
                 best.append(candidate)

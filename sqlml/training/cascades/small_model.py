@@ -178,26 +178,28 @@ def _fit_estimator(recipe: Recipe, matrix: Any, target: Array) -> Any:
         raise UnsupportedModelError(message) from error
 
 
-def _compute_confidence(b: Builder, outputs: Outputs) -> Value:
+def _compute_confidence(builder: Builder, outputs: Outputs) -> Value:
     """Compute a classifier's largest probability, or the magnitude of its largest score."""
     if "proba" in outputs.values:
-        return b.cast(b.op("max", outputs.values["proba"], axis=1), "float64")
+        return builder.cast(builder.op("max", outputs.values["proba"], axis=1), "float64")
     if "score" not in outputs.values:
         raise UnsupportedModelError(
             "the model has neither probabilities nor scores, so the confidence of a small model "
             "is unknown"
         )
     score = outputs.values["score"]
-    confidence = b.op("abs", score) if score.type.width == 1 else b.op("max", score, axis=1)
-    return b.cast(confidence, "float64")
+    confidence = (
+        builder.op("abs", score) if score.type.width == 1 else builder.op("max", score, axis=1)
+    )
+    return builder.cast(confidence, "float64")
 
 
 def reject_uncertain_labels(
     small_model: Program, threshold: float, labels: tuple[Labels, ...]
 ) -> Program:
     """Return a small classifier whose label is -1 unless its confidence exceeds `threshold`."""
-    b = Builder(small_model.nodes)
-    label, confidence = (b.value(small_model.outputs[name]) for name in ("label", CONFIDENCE))
-    no_answer = b.constant(np.full(1, -1, np.int64))
-    answer = b.op("where", b.op("gt", confidence, threshold), label, no_answer)
-    return b.build({"label": answer}, labels)
+    builder = Builder(small_model.nodes)
+    label, confidence = (builder.value(small_model.outputs[name]) for name in ("label", CONFIDENCE))
+    no_answer = builder.constant(np.full(1, -1, np.int64))
+    answer = builder.op("where", builder.op("gt", confidence, threshold), label, no_answer)
+    return builder.build({"label": answer}, labels)

@@ -180,11 +180,11 @@ def emit_words_entry(
 
 def _emit_numbers_entry(module: Any, words_entry: Any, count: int) -> None:
     entry = ir.Function(module, ir.FunctionType(LONG, [LONG] * count), NUMBERS_ENTRY)
-    b = ir.IRBuilder(entry.append_basic_block("entry"))
-    words = b.alloca(LONG, max(1, count))
+    builder = ir.IRBuilder(entry.append_basic_block("entry"))
+    words = builder.alloca(LONG, max(1, count))
     for i, number in enumerate(entry.args):
-        b.store(number, b.gep(words, [long(i)]))
-    b.ret(b.call(words_entry, [words]))
+        builder.store(number, builder.gep(words, [long(i)]))
+    builder.ret(builder.call(words_entry, [words]))
 
 
 _HEADER = 64
@@ -347,19 +347,21 @@ def _emit_runtime(module: Any) -> None:
     """
     function_type = ir.FunctionType(POINTER, [LONG, INT])
     allocate = ir.Function(module, function_type, "NRT_MemInfo_alloc_aligned")
-    b = ir.IRBuilder(allocate.append_basic_block())
-    size, align = allocate.args[0], b.zext(allocate.args[1], LONG)
-    total_size = b.add(b.add(size, align), long(_HEADER))
-    memory = b.call(declare_function(module, "malloc", POINTER, total_size), [total_size])
-    with b.if_then(b.icmp_unsigned("==", memory, ir.Constant(POINTER, None)), likely=False):
-        b.ret(ir.Constant(POINTER, None))
-    words = b.bitcast(memory, LONG.as_pointer())
-    begin = b.add(b.ptrtoint(memory, LONG), long(_HEADER))
-    begin = b.and_(b.sub(b.add(begin, align), long(1)), b.neg(align))
+    builder = ir.IRBuilder(allocate.append_basic_block())
+    size, align = allocate.args[0], builder.zext(allocate.args[1], LONG)
+    total_size = builder.add(builder.add(size, align), long(_HEADER))
+    memory = builder.call(declare_function(module, "malloc", POINTER, total_size), [total_size])
+    with builder.if_then(
+        builder.icmp_unsigned("==", memory, ir.Constant(POINTER, None)), likely=False
+    ):
+        builder.ret(ir.Constant(POINTER, None))
+    words = builder.bitcast(memory, LONG.as_pointer())
+    begin = builder.add(builder.ptrtoint(memory, LONG), long(_HEADER))
+    begin = builder.and_(builder.sub(builder.add(begin, align), long(1)), builder.neg(align))
     for index, word in enumerate((long(1), long(0), long(0), begin, size, long(0))):
-        b.store(word, b.gep(words, [long(index)]))
-    b.ret(memory)
+        builder.store(word, builder.gep(words, [long(index)]))
+    builder.ret(memory)
     free = ir.Function(module, ir.FunctionType(ir.VoidType(), [POINTER]), "NRT_MemInfo_call_dtor")
-    b = ir.IRBuilder(free.append_basic_block())
-    b.call(declare_function(module, "free", ir.VoidType(), free.args[0]), [free.args[0]])
-    b.ret_void()
+    builder = ir.IRBuilder(free.append_basic_block())
+    builder.call(declare_function(module, "free", ir.VoidType(), free.args[0]), [free.args[0]])
+    builder.ret_void()

@@ -288,10 +288,10 @@ SUB_DIV, MUL_ADD, ABOVE = 0, 1, 2
 _MAPS: dict[tuple[str, ...], Callable[..., tuple[int, Any, Any]]] = {
     ("sub", "div"): lambda a, b: (SUB_DIV, a, b),
     ("sub",): lambda a: (SUB_DIV, a, 1.0),
-    ("div",): lambda b: (SUB_DIV, 0.0, b),
+    ("div",): lambda builder: (SUB_DIV, 0.0, builder),
     ("mul", "add"): lambda a, b: (MUL_ADD, a, b),
     ("mul",): lambda a: (MUL_ADD, a, -0.0),
-    ("add",): lambda b: (MUL_ADD, 1.0, b),
+    ("add",): lambda builder: (MUL_ADD, 1.0, builder),
     ("gt",): lambda a: (ABOVE, a, a),
 }
 

@@ -216,18 +216,22 @@ def _read_weights(model: Any) -> list[float] | None:
     return weights
 
 
-def _apply_weights(b: Builder, values: list[Value], weights: list[float] | None) -> list[Value]:
+def _apply_weights(
+    builder: Builder, values: list[Value], weights: list[float] | None
+) -> list[Value]:
     if weights is None:
         return values
-    return [apply_constant(b, "mul", *pair) for pair in zip(values, weights, strict=True)]
+    return [apply_constant(builder, "mul", *pair) for pair in zip(values, weights, strict=True)]
 
 
-def _average(b: Builder, values: list[Value], weights: list[float] | None) -> Value:
+def _average(builder: Builder, values: list[Value], weights: list[float] | None) -> Value:
     """Return the mean of `values`, weighted if there are weights; without them, keep float32."""
     if weights is not None or len({value.type.dtype for value in values}) > 1:
-        values = [b.cast(value, "float64") for value in values]
+        values = [builder.cast(value, "float64") for value in values]
     total_weight = float(len(values)) if weights is None else float(np.sum(weights))
-    return apply_constant(b, "div", sum_values(b, _apply_weights(b, values, weights)), total_weight)
+    return apply_constant(
+        builder, "div", sum_values(builder, _apply_weights(builder, values, weights)), total_weight
+    )
 
 
 def stacking_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:

@@ -94,7 +94,11 @@ def accepts_nan(tree: Any) -> bool:
 
 
 def sum_trees(
-    b: Builder, x: Value, raw: RawTrees, target: Array | None = None, base: Array | None = None
+    builder: Builder,
+    x: Value,
+    raw: RawTrees,
+    target: Array | None = None,
+    base: Array | None = None,
 ) -> Value:
     """Add the leaf values of the trees, one tree after the other, to `base`: (n, outputs) float64.
 
@@ -104,7 +108,7 @@ def sum_trees(
     if base is None:
         base = np.zeros(int(target.max()) + raw.value.shape[1])
     ensemble = build_ensemble(raw, target=target, base=base, compare="le")
-    return b.op("tree_ensemble", x, **ensemble.attrs())
+    return builder.op("tree_ensemble", x, **ensemble.attrs())
 
 
 def are_plain_trees(members: Sequence[Any]) -> bool:

@@ -71,39 +71,41 @@ def _calibrate_member(
 
 
 def _calibrate_columns(
-    b: Builder, response: Value, pair: Any, class_indices: list[int], n_classes: int
+    builder: Builder, response: Value, pair: Any, class_indices: list[int], n_classes: int
 ) -> Value:
     """Calibrate each column of `response`; if there are three or more classes, normalize rows."""
     num_columns = min(len(class_indices), response.type.width, len(pair.calibrators))
     columns = [
-        _calibrate_column(b, b.op("select", response, indices=np.array([i])), calibrator)
+        _calibrate_column(
+            builder, builder.op("select", response, indices=np.array([i])), calibrator
+        )
         for i, calibrator in enumerate(pair.calibrators[:num_columns])
     ]
     if n_classes == 2:
-        return classify.add_complement(b, columns[0])
+        return classify.add_complement(builder, columns[0])
     # A member that was fitted on fewer classes has fewer columns; the missing classes get 0.
-    proba = spread(b, b.concat(columns), class_indices[:num_columns], n_classes)
-    return classify.normalise(b, proba)
+    proba = spread(builder, builder.concat(columns), class_indices[:num_columns], n_classes)
+    return classify.normalise(builder, proba)
 
 
-def _calibrate_column(b: Builder, value: Value, calibrator: Any) -> Value:
+def _calibrate_column(builder: Builder, value: Value, calibrator: Any) -> Value:
     if hasattr(calibrator, "a_"):
-        exponent = apply_constant(b, "mul", value, calibrator.a_)
-        exponent = apply_constant(b, "add", exponent, calibrator.b_)
-        return b.op("sigmoid", b.op("neg", exponent))
-    return interpolate(b, value, calibrator)
+        exponent = apply_constant(builder, "mul", value, calibrator.a_)
+        exponent = apply_constant(builder, "add", exponent, calibrator.b_)
+        return builder.op("sigmoid", builder.op("neg", exponent))
+    return interpolate(builder, value, calibrator)
 
 
-def _scale_temperature(b: Builder, response: Value, is_score: bool, beta: float) -> Value:
+def _scale_temperature(builder: Builder, response: Value, is_score: bool, beta: float) -> Value:
     """Return softmax(beta * logits); the logits are scores, or logarithms of probabilities."""
     if response.type.width == 1 and is_score:
-        logits = b.op("concat", b.op("neg", response), response)
+        logits = builder.op("concat", builder.op("neg", response), response)
     elif is_score:
         logits = response
     else:
-        proba = classify.add_complement(b, response) if response.type.width == 1 else response
-        logits = b.op("log", apply_constant(b, "add", proba, EPSILON))
-    return b.op("softmax", apply_constant(b, "mul", logits, beta), sum_dtype="float64")
+        proba = classify.add_complement(builder, response) if response.type.width == 1 else response
+        logits = builder.op("log", apply_constant(builder, "add", proba, EPSILON))
+    return builder.op("softmax", apply_constant(builder, "mul", logits, beta), sum_dtype="float64")
 
 
 def fixed_threshold_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:

@@ -214,13 +214,13 @@ def _import_transformer(name: str, step: Any, frame: Frame, recurse: Recurse) ->
     return transformed
 
 
-def _to_frame(b: Builder, step: Any, result: Frame | Outputs) -> Frame | None:
+def _to_frame(builder: Builder, step: Any, result: Frame | Outputs) -> Frame | None:
     if isinstance(result, Frame):
         return result
     value = result.values.get("transform")
     if value is None:
         return None
-    return Frame.from_value(b, value, stem=type(step).__name__.lower())
+    return Frame.from_value(builder, value, stem=type(step).__name__.lower())
 
 
 _DENSE_MODULES = (
@@ -275,7 +275,7 @@ def transformed_target_regressor(model: Any, frame: Frame, recurse: Recurse) -> 
     return Outputs({"label": invert_transform(frame.builder, model.transformer_, value)})
 
 
-def invert_transform(b: Builder, transformer: Any, value: Value) -> Value:
+def invert_transform(builder: Builder, transformer: Any, value: Value) -> Value:
     path = path_of(transformer)
     if path not in INVERSES:
         supported = ", ".join(sorted(name.rsplit(".", 1)[1] for name in INVERSES))
@@ -283,73 +283,79 @@ def invert_transform(b: Builder, transformer: Any, value: Value) -> Value:
             f"the inverse transform of {type(transformer).__name__} is not known to sqlml; use one "
             f"of {supported}"
         )
-    return INVERSES[path](b, transformer, value)
+    return INVERSES[path](builder, transformer, value)
 
 
-def _require_finite(b: Builder, value: Value, allow_nan: bool = True) -> Value:
+def _require_finite(builder: Builder, value: Value, allow_nan: bool = True) -> Value:
     names = tuple(f"prediction{i}" for i in range(value.type.width))
-    return b.op("require_finite", value, features=names, allow_nan=allow_nan, step=_TARGET_STEP)
+    return builder.op(
+        "require_finite", value, features=names, allow_nan=allow_nan, step=_TARGET_STEP
+    )
 
 
-def _invert_scaler(b: Builder, model: Any, value: Value) -> Value:
-    return unscale(b, model, _require_finite(b, value))
+def _invert_scaler(builder: Builder, model: Any, value: Value) -> Value:
+    return unscale(builder, model, _require_finite(builder, value))
 
 
-def _invert_power(b: Builder, model: Any, value: Value) -> Value:
+def _invert_power(builder: Builder, model: Any, value: Value) -> Value:
     check_estimator(model, "lambdas_")
-    value = _require_finite(b, value)
+    value = _require_finite(builder, value)
     if model.standardize:
-        value = _invert_scaler(b, model._scaler, value)
+        value = _invert_scaler(builder, model._scaler, value)
     invert = {"box-cox": _invert_box_cox, "yeo-johnson": _invert_yeo_johnson}[model.method]
-    columns = [b.op("select", value, indices=np.array([i])) for i in range(value.type.width)]
+    columns = [builder.op("select", value, indices=np.array([i])) for i in range(value.type.width)]
     pairs = zip(columns, map(float, model.lambdas_), strict=True)
-    return b.concat([invert(b, column, power) for column, power in pairs])
+    return builder.concat([invert(builder, column, power) for column, power in pairs])
 
 
-def _invert_box_cox(b: Builder, value: Value, power: float) -> Value:
+def _invert_box_cox(builder: Builder, value: Value, power: float) -> Value:
     """Return exp(log1p(power * y) / power), as scipy.special.inv_boxcox does."""
     if power == 0:
-        return b.op("exp", value)
-    log = b.op("log1p", apply_constant(b, "mul", value, power))
-    return b.op("exp", apply_constant(b, "div", log, power))
+        return builder.op("exp", value)
+    log = builder.op("log1p", apply_constant(builder, "mul", value, power))
+    return builder.op("exp", apply_constant(builder, "div", log, power))
 
 
-def _invert_yeo_johnson(b: Builder, value: Value, power: float) -> Value:
+def _invert_yeo_johnson(builder: Builder, value: Value, power: float) -> Value:
     epsilon = np.spacing(1.0)
     if abs(power) < epsilon:
-        for_positive = apply_constant(b, "sub", b.op("exp", value), 1)
+        for_positive = apply_constant(builder, "sub", builder.op("exp", value), 1)
     else:
-        base = apply_constant(b, "add", apply_constant(b, "mul", value, power), 1)
-        for_positive = apply_constant(b, "sub", apply_constant(b, "pow", base, 1 / power), 1)
+        base = apply_constant(builder, "add", apply_constant(builder, "mul", value, power), 1)
+        for_positive = apply_constant(
+            builder, "sub", apply_constant(builder, "pow", base, 1 / power), 1
+        )
     if abs(power - 2) > epsilon:
-        base = apply_constant(b, "add", apply_constant(b, "mul", value, -(2 - power)), 1)
-        for_negative = b.op("sub", 1.0, apply_constant(b, "pow", base, 1 / (2 - power)))
+        base = apply_constant(
+            builder, "add", apply_constant(builder, "mul", value, -(2 - power)), 1
+        )
+        for_negative = builder.op("sub", 1.0, apply_constant(builder, "pow", base, 1 / (2 - power)))
     else:
-        for_negative = b.op("sub", 1.0, b.op("exp", b.op("neg", value)))
-    return b.op("where", b.op("ge", value, 0.0), for_positive, for_negative)
+        for_negative = builder.op("sub", 1.0, builder.op("exp", builder.op("neg", value)))
+    return builder.op("where", builder.op("ge", value, 0.0), for_positive, for_negative)
 
 
-def _invert_quantile(b: Builder, model: Any, value: Value) -> Value:
+def _invert_quantile(builder: Builder, model: Any, value: Value) -> Value:
     """Map positions between 0 and 1, or normal deviates, back to values of the training target."""
     check_estimator(model, "quantiles_", "references_")
-    value = _require_finite(b, value)
+    value = _require_finite(builder, value)
     is_normal = model.output_distribution == "normal"
-    share = b.op("ndtr", value) if is_normal else value
+    share = builder.op("ndtr", value) if is_normal else value
     quantiles = np.asarray(model.quantiles_, np.float64).T
     references = np.broadcast_to(np.asarray(model.references_, np.float64), quantiles.shape)
-    target = interpolate_columns(b, share, references, quantiles)
+    target = interpolate_columns(builder, share, references, quantiles)
     if is_normal:
-        is_below = b.op("lt", b.op("sub", share, BOUNDS_THRESHOLD), 0.0)
-        is_above = b.op("gt", b.op("add", share, BOUNDS_THRESHOLD), 1.0)
-        target = b.op("where", is_above, quantiles[:, -1], target)
-        target = b.op("where", is_below, quantiles[:, 0], target)
+        is_below = builder.op("lt", builder.op("sub", share, BOUNDS_THRESHOLD), 0.0)
+        is_above = builder.op("gt", builder.op("add", share, BOUNDS_THRESHOLD), 1.0)
+        target = builder.op("where", is_above, quantiles[:, -1], target)
+        target = builder.op("where", is_below, quantiles[:, 0], target)
     return target  # The interpolation has already clipped uniform positions.
 
 
-def _invert_function(b: Builder, model: Any, value: Value) -> Value:
+def _invert_function(builder: Builder, model: Any, value: Value) -> Value:
     check_estimator(model)
     if model.validate:
-        value = _require_finite(b, value, allow_nan=False)
+        value = _require_finite(builder, value, allow_nan=False)
     function = model.inverse_func
     if function is None:
         return value
@@ -360,7 +366,7 @@ def _invert_function(b: Builder, model: Any, value: Value) -> Value:
             f"{_TARGET_STEP} calls the Python function {name}, which cannot run inside SQL; use a "
             "transformer, or one of numpy's elementary functions (np.exp, np.expm1, np.square ...)"
         )
-    return b.cast(apply_function(b, value), "float64")
+    return builder.cast(apply_function(builder, value), "float64")
 
 
 INVERSES: Mapping[str, Callable[[Builder, Any, Value], Value]] = {

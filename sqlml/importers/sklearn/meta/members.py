@@ -119,24 +119,24 @@ def as_numbers(frame: Frame) -> Frame:
     return Frame.from_value(frame.builder, value, frame.names, frame.sparse)
 
 
-def look_up(b: Builder, codes: Value, class_values: Array) -> Value:
+def look_up(builder: Builder, codes: Value, class_values: Array) -> Value:
     """Return `class_values[code]`, float64 (n, 1), for each code in `codes`, (n, 1)."""
     if np.array_equal(class_values, np.arange(class_values.size)):
-        return b.op("cast", codes, dtype="float64")
-    indicators = b.op("one_hot", codes, width=class_values.size, dtype="float64")
-    return b.linear(indicators, class_values.reshape(-1, 1))
+        return builder.op("cast", codes, dtype="float64")
+    indicators = builder.op("one_hot", codes, width=class_values.size, dtype="float64")
+    return builder.linear(indicators, class_values.reshape(-1, 1))
 
 
-def spread(b: Builder, value: Value, indices: Sequence[int], width: int) -> Value:
+def spread(builder: Builder, value: Value, indices: Sequence[int], width: int) -> Value:
     """Move the k columns of `value`, (n, k), to the positions `indices` of (n, width) zeros."""
     is_in_place = list(indices) == list(range(width))
-    return value if is_in_place else b.linear(value, np.eye(width)[list(indices)])
+    return value if is_in_place else builder.linear(value, np.eye(width)[list(indices)])
 
 
-def sum_values(b: Builder, values: Sequence[Value]) -> Value:
-    return reduce(lambda total, value: b.op("add", total, value), values)
+def sum_values(builder: Builder, values: Sequence[Value]) -> Value:
+    return reduce(lambda total, value: builder.op("add", total, value), values)
 
 
-def apply_constant(b: Builder, op: str, value: Value, number: float) -> Value:
+def apply_constant(builder: Builder, op: str, value: Value, number: float) -> Value:
     """Return `op(value, number)`, with `number` in the dtype of `value`."""
-    return b.op(op, value, np.full(1, float(number), numpy_dtype(value.type.dtype)))
+    return builder.op(op, value, np.full(1, float(number), numpy_dtype(value.type.dtype)))

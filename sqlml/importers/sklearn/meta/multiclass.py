@@ -119,18 +119,20 @@ def _import_member(model: Any, i: int, member: Any, frame: Frame, recurse: Recur
     raise UnsupportedModelError(f"{inner.where} has neither decision_function nor predict_proba")
 
 
-def _select_second(b: Builder, proba: Value) -> Value:
-    return b.op("select", proba, indices=np.array([1]))
+def _select_second(builder: Builder, proba: Value) -> Value:
+    return builder.op("select", proba, indices=np.array([1]))
 
 
-def _normalize(b: Builder, second_proba: list[Value]) -> Value:
+def _normalize(builder: Builder, second_proba: list[Value]) -> Value:
     if len(second_proba) == 1:
-        proba = classify.add_complement(b, second_proba[0])
-        second_proba = [b.op("select", proba, indices=np.array([i])) for i in (0, 1)]
+        proba = classify.add_complement(builder, second_proba[0])
+        second_proba = [builder.op("select", proba, indices=np.array([i])) for i in (0, 1)]
     else:
-        proba = b.concat(second_proba)
-    total = sum_values(b, second_proba)
-    return b.op("where", apply_constant(b, "eq", total, 0), proba, b.op("div", proba, total))
+        proba = builder.concat(second_proba)
+    total = sum_values(builder, second_proba)
+    return builder.op(
+        "where", apply_constant(builder, "eq", total, 0), proba, builder.op("div", proba, total)
+    )
 
 
 T = TypeVar("T", Value, Labels)

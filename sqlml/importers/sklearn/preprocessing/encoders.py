@@ -285,7 +285,7 @@ def _encode_ordinal(model: Any, frame: Frame, i: int) -> Frame:
     return Frame.from_value(b, value, [frame.names[i]])
 
 
-def _move_group_last(b: Builder, value: Value, slots: tuple[int, ...], feature: str) -> Value:
+def _move_group_last(builder: Builder, value: Value, slots: tuple[int, ...], feature: str) -> Value:
     """Renumber codes as scikit-learn does: the infrequent group, which has code 0, goes last."""
     group = slots[0]
     if slots[1 : group + 1] != tuple(range(group)):
@@ -293,7 +293,9 @@ def _move_group_last(b: Builder, value: Value, slots: tuple[int, ...], feature: 
             f"column {feature!r}: put None last in OrdinalEncoder(categories=...), as "
             "categories='auto' does"
         )
-    return b.op("where", b.op("eq", value, 0.0), float(group), b.op("sub", value, 1.0))
+    return builder.op(
+        "where", builder.op("eq", value, 0.0), float(group), builder.op("sub", value, 1.0)
+    )
 
 
 def target_encoder(model: Any, frame: Frame) -> Frame:
@@ -409,9 +411,13 @@ def _encode_labels(
     return b.op("encode", x, categories=classes, missing=missing_code)
 
 
-def _require_integers(b: Builder, x: Value, feature: str, step: str) -> Value:
+def _require_integers(builder: Builder, x: Value, feature: str, step: str) -> Value:
     """Return `x` with a check: a number that is not an integer raises an error while scoring."""
-    is_integer = b.op("and", b.op("eq", x, b.op("trunc", x)), b.op("lt", b.op("abs", x), 2.0**63))
-    invalid = b.op("cast", b.op("not", is_integer), dtype="int64")
-    zero = b.op("require_known", b.op("neg", invalid), feature=feature, step=step)
-    return b.op("add", x, b.op("cast", zero, dtype="float64"))
+    is_integer = builder.op(
+        "and",
+        builder.op("eq", x, builder.op("trunc", x)),
+        builder.op("lt", builder.op("abs", x), 2.0**63),
+    )
+    invalid = builder.op("cast", builder.op("not", is_integer), dtype="int64")
+    zero = builder.op("require_known", builder.op("neg", invalid), feature=feature, step=step)
+    return builder.op("add", x, builder.op("cast", zero, dtype="float64"))

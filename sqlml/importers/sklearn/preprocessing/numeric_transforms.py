@@ -55,10 +55,10 @@ def scaler(model: Any, frame: Frame) -> Frame:
     return Frame.from_value(b, value, frame.names)
 
 
-def unscale(b: Builder, model: Any, value: Value) -> Value:
+def unscale(builder: Builder, model: Any, value: Value) -> Value:
     """Return `model.inverse_transform(value)` for a scaler `model` and an (n, k) float64 value."""
     for op, operand in reversed(_read_scaler_steps(model)):
-        value = b.op(_INVERSE_OPERATORS[op], value, operand)
+        value = builder.op(_INVERSE_OPERATORS[op], value, operand)
     return value
 
 
@@ -122,30 +122,34 @@ def power_transformer(model: Any, frame: Frame) -> Frame:
     return scaler(model._scaler, transformed) if model.standardize else transformed
 
 
-def yeo_johnson(b: Builder, x: Value, lambdas: Array) -> Value:
-    positive = _scale_power(b, b.op("log1p", x), lambdas, np.abs(lambdas) < _EPSILON)
-    log = b.op("log1p", b.op("neg", x))
-    negative = b.op("neg", _scale_power(b, log, 2 - lambdas, np.abs(lambdas - 2) <= _EPSILON))
-    return b.op("where", b.op("ge", x, 0.0), positive, negative)
+def yeo_johnson(builder: Builder, x: Value, lambdas: Array) -> Value:
+    positive = _scale_power(builder, builder.op("log1p", x), lambdas, np.abs(lambdas) < _EPSILON)
+    log = builder.op("log1p", builder.op("neg", x))
+    negative = builder.op(
+        "neg", _scale_power(builder, log, 2 - lambdas, np.abs(lambdas - 2) <= _EPSILON)
+    )
+    return builder.op("where", builder.op("ge", x, 0.0), positive, negative)
 
 
-def _scale_power(b: Builder, log: Value, power: Array, is_zero: Array) -> Value:
+def _scale_power(builder: Builder, log: Value, power: Array, is_zero: Array) -> Value:
     """Return expm1(power * log) / power, or `log` itself where `is_zero` says that power is 0."""
     divisor = np.where(is_zero, 1.0, power)
-    value = b.op("div", b.op("expm1", b.op("mul", divisor, log)), divisor)
-    return b.op("where", is_zero, log, value) if is_zero.any() else value
+    value = builder.op("div", builder.op("expm1", builder.op("mul", divisor, log)), divisor)
+    return builder.op("where", is_zero, log, value) if is_zero.any() else value
 
 
-def box_cox(b: Builder, x: Value, lambdas: Array) -> Value:
+def box_cox(builder: Builder, x: Value, lambdas: Array) -> Value:
     is_zero = np.abs(lambdas) < 1e-19
     power = np.where(is_zero, 1.0, lambdas)
-    log = b.op("log", x)
-    exponent = b.op("mul", power, log)
-    ordinary_value = b.op("div", b.op("expm1", exponent), power)
-    magnitude = b.op("exp", b.op("sub", exponent, np.log(np.abs(power))))
-    large_value = b.op("sub", b.op("mul", np.sign(power), magnitude), 1 / power)
-    value = b.op("where", b.op("lt", exponent, _MAX_EXPM1_ARGUMENT), ordinary_value, large_value)
-    return b.op("where", is_zero, log, value) if is_zero.any() else value
+    log = builder.op("log", x)
+    exponent = builder.op("mul", power, log)
+    ordinary_value = builder.op("div", builder.op("expm1", exponent), power)
+    magnitude = builder.op("exp", builder.op("sub", exponent, np.log(np.abs(power))))
+    large_value = builder.op("sub", builder.op("mul", np.sign(power), magnitude), 1 / power)
+    value = builder.op(
+        "where", builder.op("lt", exponent, _MAX_EXPM1_ARGUMENT), ordinary_value, large_value
+    )
+    return builder.op("where", is_zero, log, value) if is_zero.any() else value
 
 
 BOUNDS_THRESHOLD = 1e-7
@@ -187,10 +191,12 @@ def quantile_transformer(model: Any, frame: Frame) -> Frame:
     return Frame.from_value(b, value, frame.names)
 
 
-def interpolate_columns(b: Builder, x: Value, points: Array, values: Array) -> Value:
+def interpolate_columns(builder: Builder, x: Value, points: Array, values: Array) -> Value:
     """Interpolate column i of x, (n, k), through `points[i]` and `values[i]`, each (k, m)."""
     offsets = np.arange(len(points) + 1, dtype=np.int64) * points.shape[1]
-    return b.op("interpolate", x, points=points.ravel(), values=values.ravel(), offsets=offsets)
+    return builder.op(
+        "interpolate", x, points=points.ravel(), values=values.ravel(), offsets=offsets
+    )
 
 
 def k_bins_discretizer(model: Any, frame: Frame) -> Frame:
@@ -282,11 +288,11 @@ def spline_transformer(model: Any, frame: Frame) -> Frame:
     return Frame(b, (value,), tuple(names), bool(model.sparse_output))
 
 
-def _build_periodic_basis(b: Builder, x: Value, knots: Array, degree: int) -> Value:
+def _build_periodic_basis(builder: Builder, x: Value, knots: Array, degree: int) -> Value:
     """Return periodic splines: wrap x into one period, and add the last splines to the first."""
     low, high = knots[:, degree], knots[:, -degree - 1]
-    wrapped = b.op("add", low, b.op("mod", b.op("sub", x, low), high - low))
-    basis = b.op("bspline", wrapped, knots=knots, degree=degree)
+    wrapped = builder.op("add", low, builder.op("mod", builder.op("sub", x, low), high - low))
+    basis = builder.op("bspline", wrapped, knots=knots, degree=degree)
     if not degree:
         return basis
     splines_per_column = knots.shape[1] - degree - 1
@@ -294,12 +300,12 @@ def _build_periodic_basis(b: Builder, x: Value, knots: Array, degree: int) -> Va
     for start in range(0, splines_per_column * len(knots), splines_per_column):
         end = start + splines_per_column
         kept, overlapping = np.arange(start, end - degree), np.arange(end - degree, end)
-        first_splines = b.op("select", basis, indices=kept[:degree])
-        last_splines = b.op("select", basis, indices=overlapping)
-        blocks.append(b.op("add", first_splines, last_splines))
+        first_splines = builder.op("select", basis, indices=kept[:degree])
+        last_splines = builder.op("select", basis, indices=overlapping)
+        blocks.append(builder.op("add", first_splines, last_splines))
         if kept.size > degree:
-            blocks.append(b.op("select", basis, indices=kept[degree:]))
-    return b.concat(blocks)
+            blocks.append(builder.op("select", basis, indices=kept[degree:]))
+    return builder.concat(blocks)
 
 
 def _continue_as_constants(frame: Frame, x: Value, model: Any, knots: Array) -> Value:
@@ -314,7 +320,7 @@ def _continue_as_constants(frame: Frame, x: Value, model: Any, knots: Array) -> 
     return _continue_at_ends(b, x, model, knots, [(degree, degree)] * len(knots), tangent=False)
 
 
-def _continue_as_tangents(b: Builder, x: Value, model: Any, knots: Array) -> Value:
+def _continue_as_tangents(builder: Builder, x: Value, model: Any, knots: Array) -> Value:
     """Return splines that, outside of the training range, follow their tangents.
 
     For degrees 0 and 1, scikit-learn increments the degree from column to column, so later columns
@@ -324,11 +330,17 @@ def _continue_as_tangents(b: Builder, x: Value, model: Any, knots: Array) -> Val
     for _ in knots:
         end_knot, degree = degree, degree + (degree <= 1)
         ends.append((end_knot, degree))
-    return _continue_at_ends(b, x, model, knots, ends, tangent=True)
+    return _continue_at_ends(builder, x, model, knots, ends, tangent=True)
 
 
 def _continue_at_ends(
-    b: Builder, x: Value, model: Any, knots: Array, ends: list[tuple[int, int]], *, tangent: bool
+    builder: Builder,
+    x: Value,
+    model: Any,
+    knots: Array,
+    ends: list[tuple[int, int]],
+    *,
+    tangent: bool,
 ) -> Value:
     """Return the splines of each column; the outer splines continue beyond two end knots.
 
@@ -336,13 +348,13 @@ def _continue_at_ends(
     of splines that continue there: as tangents if `tangent` is true, otherwise as constants.
     """
     num_splines = knots.shape[1] - int(model.degree) - 1
-    basis = b.op("bspline", x, knots=knots, degree=int(model.degree))
-    repeated_x = _repeat_columns(b, x, num_splines)
+    basis = builder.op("bspline", x, knots=knots, degree=int(model.degree))
+    repeated_x = _repeat_columns(builder, x, num_splines)
     low = [column_knots[knot] for column_knots, (knot, _) in zip(knots, ends, strict=True)]
     high = [column_knots[-knot - 1] for column_knots, (knot, _) in zip(knots, ends, strict=True)]
-    is_above_low = b.op("ge", repeated_x, np.repeat(low, num_splines))
-    is_below_high = b.op("le", repeated_x, np.repeat(high, num_splines))
-    basis = b.op("where", b.op("and", is_above_low, is_below_high), basis, 0.0)
+    is_above_low = builder.op("ge", repeated_x, np.repeat(low, num_splines))
+    is_below_high = builder.op("le", repeated_x, np.repeat(high, num_splines))
+    basis = builder.op("where", builder.op("and", is_above_low, is_below_high), basis, 0.0)
     indices = np.arange(num_splines)
     counts = np.array([num_continued for _, num_continued in ends])[:, None]
     for end_points, comparison in ((low, "lt"), (high, "gt")):
@@ -352,15 +364,19 @@ def _continue_at_ends(
         repeated_ends = np.repeat(end_points, num_splines)
         if tangent:
             slopes = np.concatenate([spline(end, nu=1) for spline, end in splines])
-            distances = b.op("sub", repeated_x, repeated_ends)
-            continuation = b.op("add", continuation, b.op("mul", distances, slopes))
-        is_outside = b.op("and", b.op(comparison, repeated_x, repeated_ends), is_continued.ravel())
-        basis = b.op("where", is_outside, continuation, basis)
+            distances = builder.op("sub", repeated_x, repeated_ends)
+            continuation = builder.op("add", continuation, builder.op("mul", distances, slopes))
+        is_outside = builder.op(
+            "and", builder.op(comparison, repeated_x, repeated_ends), is_continued.ravel()
+        )
+        basis = builder.op("where", is_outside, continuation, basis)
     return basis
 
 
-def _repeat_columns(b: Builder, x: Value, repeats: int) -> Value:
-    return b.op("select", x, indices=np.repeat(np.arange(x.type.width), repeats).astype(np.int64))
+def _repeat_columns(builder: Builder, x: Value, repeats: int) -> Value:
+    return builder.op(
+        "select", x, indices=np.repeat(np.arange(x.type.width), repeats).astype(np.int64)
+    )
 
 
 ValueFunction = Callable[[Builder, Value], Value]
@@ -409,31 +425,31 @@ def find_function(function: Any) -> ValueFunction | None:
 
 
 def _make_operator(name: str) -> ValueFunction:
-    return lambda b, x: b.op(name, x)
+    return lambda builder, x: builder.op(name, x)
 
 
-def _replace_non_finite(b: Builder, x: Value) -> Value:
+def _replace_non_finite(builder: Builder, x: Value) -> Value:
     """Compute np.nan_to_num: replace NaN with 0 and infinities with the largest floats."""
     largest = np.finfo(np.float64).max
-    x = b.op("minimum", b.op("where", b.op("isnan", x), 0.0, x), largest)
-    return b.op("maximum", x, -largest)
+    x = builder.op("minimum", builder.op("where", builder.op("isnan", x), 0.0, x), largest)
+    return builder.op("maximum", x, -largest)
 
 
 FUNCTIONS: Mapping[Any, ValueFunction] = {
     **{getattr(np, name): _make_operator(name) for name in (*SAME_IN_NUMPY, "isnan")},
     np.absolute: _make_operator("abs"),
     np.around: _make_operator("rint"),
-    np.deg2rad: lambda b, x: b.op("mul", x, math.pi / 180),
-    np.degrees: lambda b, x: b.op("mul", x, 180 / math.pi),
+    np.deg2rad: lambda builder, x: builder.op("mul", x, math.pi / 180),
+    np.degrees: lambda builder, x: builder.op("mul", x, 180 / math.pi),
     np.fabs: _make_operator("abs"),
-    np.isfinite: lambda b, x: b.op("lt", b.op("abs", x), np.inf),
-    np.isinf: lambda b, x: b.op("eq", b.op("abs", x), np.inf),
-    np.logical_not: lambda b, x: b.op("eq", x, 0.0),
+    np.isfinite: lambda builder, x: builder.op("lt", builder.op("abs", x), np.inf),
+    np.isinf: lambda builder, x: builder.op("eq", builder.op("abs", x), np.inf),
+    np.logical_not: lambda builder, x: builder.op("eq", x, 0.0),
     np.nan_to_num: _replace_non_finite,
     np.negative: _make_operator("neg"),
-    np.positive: lambda b, x: x,
-    np.rad2deg: lambda b, x: b.op("mul", x, 180 / math.pi),
-    np.radians: lambda b, x: b.op("mul", x, math.pi / 180),
-    np.reciprocal: lambda b, x: b.op("div", 1.0, x),
+    np.positive: lambda builder, x: x,
+    np.rad2deg: lambda builder, x: builder.op("mul", x, 180 / math.pi),
+    np.radians: lambda builder, x: builder.op("mul", x, math.pi / 180),
+    np.reciprocal: lambda builder, x: builder.op("div", 1.0, x),
     np.round: _make_operator("rint"),
 }
