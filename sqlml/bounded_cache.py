@@ -1,7 +1,7 @@
 """Caches bounded by bytes, and caches of results for the lifetime of their arguments.
 
-`Recent` keeps the values that were used last. `cache_by_program` and `cache_text_by_program` cache
-the results of a function while its Program lives, and `cache_by_arrays` caches a result that
+`RecentCache` keeps the values that were used last. `cache_by_program` and `cache_text_by_program`
+cache the results of a function while its Program lives, and `cache_by_arrays` caches a result that
 depends on arrays.
 """
 
@@ -23,7 +23,7 @@ V = TypeVar("V")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Recent(Generic[K, V]):
+class RecentCache(Generic[K, V]):
     """A thread-safe least-recently-used cache whose values have at most `max_bytes` in total.
 
     The most recently used value is kept even if it is larger than `max_bytes`.
@@ -109,13 +109,15 @@ def cache_text_by_program(function: F) -> F:
 
 
 def _cache_with_programs(function: F, copy_program: Callable[[Any], Any]) -> F:
-    caches: weakref.WeakKeyDictionary[Any, Recent[Any, tuple[Any]]] = weakref.WeakKeyDictionary()
+    caches: weakref.WeakKeyDictionary[Any, RecentCache[Any, tuple[Any]]] = (
+        weakref.WeakKeyDictionary()
+    )
 
     @wraps(function)
     def cached(program: Any, *args: Any) -> Any:
         cache = caches.get(program)
         if cache is None:
-            cache = caches.setdefault(program, Recent(PREPARED_BYTES))
+            cache = caches.setdefault(program, RecentCache(PREPARED_BYTES))
         entry = cache.get(args)
         if entry is None:
             entry = (function(copy_program(program), *args),)

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
-from sqlml.backends.base import Compiled, Filler, find_filler
+from sqlml.backends.base import CompiledProgram, Filler, find_filler
 from sqlml.backends.no_wait import NotReady, no_wait
 from sqlml.errors import (
     InputTypeError,
@@ -41,7 +41,7 @@ _TOKEN = re.compile(r"sqlml-failure-(\d+)")
 _ERROR_CLASSES: Mapping[str, type[ScoringError]] = MappingProxyType(
     {cls.__name__: cls for cls in (MissingValueError, UnknownCategoryError)}
 )
-"""Map the names that `backends.sql.printing.Printing.error` writes to the error classes."""
+"""Map the names that `backends.sql.expression.NodePrinter.error` writes to the error classes."""
 _SQL_ERROR = re.compile(rf"Invalid Input Error: ({'|'.join(_ERROR_CLASSES)}): (.*)", re.DOTALL)
 _MAX_PARKED = 100
 _tokens = itertools.count(1)
@@ -90,7 +90,7 @@ def claim_error(message: str) -> BaseException | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Lookup:
+class CategoryEncoder:
     """Encodes string columns that have too many categories to be written into a query.
 
     `compiled` maps the string columns `inputs` to `outputs`, one column of codes (n, 1) each. In a
@@ -98,7 +98,7 @@ class Lookup:
     columns `packed_columns`; the codes fill the matrix columns `looked_up_columns`.
     """
 
-    compiled: Compiled
+    compiled: CompiledProgram
     first_text: int
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
@@ -204,7 +204,7 @@ class BatchFunction:
     """
 
     # Reads `input_name` (n, width) of `dtype` and computes `output` (n, columns).
-    compiled: Compiled
+    compiled: CompiledProgram
     input_name: str
     output: str
     width: int
@@ -220,7 +220,7 @@ class BatchFunction:
     last_rows: LastRows | None = None  # Finds rows that were scored just before.
     nbytes: int = 0
     max_rows: int | None = None  # Maximum number of rows to score at once.
-    lookup: Lookup | None = None
+    lookup: CategoryEncoder | None = None
     texts: int = 0
     by_column: bool = False
     fields: tuple[Field, ...] = ()  # Names and types of the result if it is a struct.

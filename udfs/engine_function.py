@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sqlml.planner.binding.context import Context
     from sqlml.planner.plan.plan import Plan
     from sqlml.planner.program.function_spec import FunctionSpec, NamedFunction
-    from sqlml.udfs.metering import Twin
+    from sqlml.udfs.metering import FunctionCopy
 
 
 class Engine(Protocol):
@@ -77,7 +77,7 @@ class EngineFunction:
     by_column: bool = False
     # Calls the function whose name is the first argument; native code may run it.
     named: bool = False
-    metered: Twin | None = None  # Counts the batches of native code.
+    metered: FunctionCopy | None = None  # Counts the batches of native code.
     # Scores each row with the model that the row names; native code may run it.
     models: NamedFunction | None = None
 

@@ -32,13 +32,13 @@ from sqlml.passes.split import PACKED
 from sqlml.planner.program.choose import Choice
 from sqlml.planner.program.function_spec import (
     FunctionSpec,
-    Part,
+    ResultPart,
     find_refused_text_names,
     spell_struct,
 )
 from sqlml.planner.program.prepare_program import (
     ALL_PARTS,
-    Prepared,
+    PreparedProgram,
     compile_core,
     is_list,
     prepare_parts,
@@ -46,7 +46,7 @@ from sqlml.planner.program.prepare_program import (
 )
 from sqlml.planner.program.result_sql import find_first_positions
 from sqlml.types import Array
-from sqlml.udfs.batch_function import BatchFunction, Explain, LastRows, Lookup
+from sqlml.udfs.batch_function import BatchFunction, CategoryEncoder, Explain, LastRows
 from sqlml.udfs.engine_function import EngineFunction
 
 _MAX_QUERY_LENGTH, _MAX_VALUE_LENGTH = 2000, 60
@@ -243,7 +243,7 @@ def make_engine_function(
     choice = Choice(spec.backend, spec.strategy, spec.device, "function name")
     compiled = CompiledOnUse(core, choice) if on_use else compile_core(core, choice)
     dtype, sql_type = _TYPES_OF_LAYOUT[spec.layout]
-    part = spec.parts[0] if len(spec.parts) == 1 else Part(ALL_PARTS)
+    part = spec.parts[0] if len(spec.parts) == 1 else ResultPart(ALL_PARTS)
     output_type = core.output_type(part.output)
     labels = program.labels
     is_integer = part.output == "label" and bool(labels)
@@ -292,12 +292,12 @@ def _share_last_rows(spec: FunctionSpec) -> LastRows:
 _shared_last_rows: WeakValueDictionary[str, LastRows] = WeakValueDictionary()
 
 
-def _build_lookup(prepared: Prepared, dtype: str, on_use: bool) -> Lookup | None:
+def _build_lookup(prepared: PreparedProgram, dtype: str, on_use: bool) -> CategoryEncoder | None:
     split = prepared.split
     if split.lookup is None:
         return None
     choice = Choice("native", "traverse", "cpu", "a table of categories")
-    return Lookup(
+    return CategoryEncoder(
         CompiledOnUse(split.lookup, choice) if on_use else compile_core(split.lookup, choice),
         len(split.texts),
         tuple(split.lookup.inputs),
@@ -308,7 +308,7 @@ def _build_lookup(prepared: Prepared, dtype: str, on_use: bool) -> Lookup | None
     )
 
 
-def _make_explainer(prepared: Prepared, dialect: Dialect) -> Explain:
+def _make_explainer(prepared: PreparedProgram, dialect: Dialect) -> Explain:
     """Make the function that adds the refused value to an error about an unknown category."""
     split = prepared.split
     number_positions = {c.name: k for k, c in enumerate(split.columns) if not c.is_encoded}

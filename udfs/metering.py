@@ -59,7 +59,7 @@ class Meter:
         return FunctionMeasurement(rows, batches, nanoseconds * 1e-9)
 
 
-class Twin:
+class FunctionCopy:
     """A copy of a function under another name, which measures one analyzed query at a time.
 
     The engine keeps a twin forever, so the twin keeps its scoring function only during an analysis.
@@ -110,17 +110,19 @@ class Twin:
         native_functions.drop_plans((self.function.name,))
 
 
-_twins: dict[str, list[Twin]] = {}
+_twins: dict[str, list[FunctionCopy]] = {}
 _lock = threading.Lock()
 
 
-def _start_twin(name: str, make_function: Callable[[], EngineFunction], meter: Meter) -> Twin:
+def _start_twin(
+    name: str, make_function: Callable[[], EngineFunction], meter: Meter
+) -> FunctionCopy:
     function = make_function()  # This may compile, so the lock is not held.
     with _lock:
         twins = _twins.setdefault(name, [])
         twin = next((candidate for candidate in twins if candidate._analysis is None), None)
         if twin is None:
-            twin = Twin(function, len(twins) + 1)
+            twin = FunctionCopy(function, len(twins) + 1)
             twins.append(twin)
         twin.take(meter, function)
         return twin
@@ -138,7 +140,7 @@ def meter_functions(
 
     Yields the meter, the twins to register by the functions' original names, and a `Measure`.
     """
-    meter, twins = Meter(), dict[str, Twin]()
+    meter, twins = Meter(), dict[str, FunctionCopy]()
     try:
         for name, make_function in functions.items():
             twins[name] = _start_twin(name, make_function, meter)

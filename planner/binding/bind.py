@@ -19,7 +19,7 @@ from sqlml.errors import (
 from sqlml.parsing.places import Span, overlaps
 from sqlml.planner.binding.column_types import (
     Available,
-    Bound,
+    BoundInput,
     convert_to_feature,
     convert_to_json,
     parenthesize,
@@ -40,7 +40,7 @@ def bind(
     scope: Scope,
     fold_blanks: bool = False,
     missing_is_null: bool = False,
-) -> dict[str, Bound]:
+) -> dict[str, BoundInput]:
     """Bind each feature in `used_features` to the expression that feeds it.
 
     Raises a BindError that points at the call if an argument does not fit a feature.
@@ -84,7 +84,7 @@ def bind(
             available.setdefault(fold(feature.name), []).extend(available.pop(name))
     if missing_is_null:
         for feature in features:
-            available.setdefault(fold(feature.name), [Bound("NULL", UNTYPED[0])])
+            available.setdefault(fold(feature.name), [BoundInput("NULL", UNTYPED[0])])
     return binder.bind_by_name(available)
 
 
@@ -109,7 +109,7 @@ def _read_struct(positional: Sequence[Argument], scope: Scope) -> Available | No
     if argument.fields is not None:  # {'a': x, 'b': y}
         columns = scope.single_columns([span for _, span in argument.fields])
         for (name, span), column in zip(argument.fields, columns, strict=True):
-            value = Bound(parenthesize(scope.text(span)), column.type)
+            value = BoundInput(parenthesize(scope.text(span)), column.type)
             available.setdefault(fold(name), []).append(value)
         return available
     try:
@@ -127,7 +127,7 @@ def _read_struct(positional: Sequence[Argument], scope: Scope) -> Available | No
     for field in fields:
         column_sql = f"{sql}.{dialect.quote_name(field.name)}"
         field_sql = column_sql if is_row else dialect.field(sql, field.name)
-        available.setdefault(fold(field.name), []).append(Bound(field_sql, field.type))
+        available.setdefault(fold(field.name), []).append(BoundInput(field_sql, field.type))
     return available
 
 
@@ -219,7 +219,7 @@ class _Binder:
                 message = f"{argument.name} := is given twice"
                 raise BindError(message, scope.sql, argument.name_start)
             given_names.add(name)
-            available[name] = [Bound(parenthesize(scope.text(argument.span)), column.type)]
+            available[name] = [BoundInput(parenthesize(scope.text(argument.span)), column.type)]
         return available
 
     def describe_columns(self, arguments: Sequence[Argument]) -> tuple[Column, ...]:
@@ -233,7 +233,7 @@ class _Binder:
             offset = _find_unknown_name(scope.outline, error.message, self.call.span.start)
             raise BindError(error.message, scope.sql, offset) from None
 
-    def bind_by_name(self, available: Available) -> dict[str, Bound]:
+    def bind_by_name(self, available: Available) -> dict[str, BoundInput]:
         """Bind each used feature to the only column with its name, or else raise BindError."""
         scope, offset = self.scope, self.call.span.start
         read_features = [feature for feature in self.features if feature.name in self.used_features]
@@ -241,7 +241,7 @@ class _Binder:
         if missing_names:
             message = self.describe_missing(missing_names, sorted(available))
             raise MissingColumnError(message, scope.sql, offset)
-        bound_inputs: dict[str, Bound] = {}
+        bound_inputs: dict[str, BoundInput] = {}
         for feature in read_features:
             column, *other_columns = available[fold(feature.name)]
             if other_columns:
@@ -285,7 +285,7 @@ class _Binder:
             "INPUT (...) or inputs= when you register it"
         )
 
-    def bind_by_position(self, positional: Sequence[Argument]) -> dict[str, Bound]:
+    def bind_by_position(self, positional: Sequence[Argument]) -> dict[str, BoundInput]:
         """Bind the used features to arguments in the same order, or to the elements of one list."""
         features, scope = self.features, self.scope
         list_inputs = self.bind_list(positional[0]) if len(positional) == 1 else None
@@ -310,16 +310,16 @@ class _Binder:
                     positional[0].span.start,
                 )
         columns = self.describe_columns(positional)
-        bound_inputs: dict[str, Bound] = {}
+        bound_inputs: dict[str, BoundInput] = {}
         for argument, feature, column in zip(positional, features, columns, strict=True):
             if feature.name in self.used_features:
-                value = Bound(parenthesize(scope.text(argument.span)), column.type)
+                value = BoundInput(parenthesize(scope.text(argument.span)), column.type)
                 offset = argument.span.start
                 bound = convert_to_feature(value, feature, self.model_label, scope, offset)
                 bound_inputs[feature.name] = bound
         return bound_inputs
 
-    def bind_list(self, argument: Argument) -> dict[str, Bound] | None:
+    def bind_list(self, argument: Argument) -> dict[str, BoundInput] | None:
         """Bind the used features to the elements of a list; return None for any other argument.
 
         A NULL list makes each feature NULL. An array of the wrong length raises ArityError, and a
@@ -342,11 +342,11 @@ class _Binder:
             message = f"{expectation}, but the array has {fixed_length[1]}"
             raise ArityError(message, scope.sql, offset)
         list_sql = parenthesize(scope.text(argument.span))
-        bound_inputs: dict[str, Bound] = {}
+        bound_inputs: dict[str, BoundInput] = {}
         for position, feature in enumerate(self.features, 1):
             if feature.name not in self.used_features:
                 continue
-            list_element = Bound(dialect.at(list_sql, position), element_type)
+            list_element = BoundInput(dialect.at(list_sql, position), element_type)
             bound = convert_to_feature(list_element, feature, self.model_label, scope, offset)
             # The first feature checks the length for all.
             if fixed_length is None and not bound_inputs:
@@ -358,7 +358,7 @@ class _Binder:
         return bound_inputs
 
 
-def _find_candidates(bound: Bound, scope: Scope) -> list[str]:
+def _find_candidates(bound: BoundInput, scope: Scope) -> list[str]:
     """Return the columns, such as `a.x` and `b.x`, that the engine suggests for ambiguous `x`."""
     try:
         scope.describe_items([bound.sql])
@@ -372,7 +372,7 @@ def _list_names(features: Sequence[Feature]) -> str:
     return ", ".join(names[:12]) + (f", .. {len(names) - 12} more" if len(names) > 12 else "")
 
 
-def _expand_star(star: Star, offset: int, scope: Scope) -> list[tuple[str, Bound]]:
+def _expand_star(star: Star, offset: int, scope: Scope) -> list[tuple[str, BoundInput]]:
     """Return the name of each column of a star and the expression that reads the column.
 
     Errors point at `offset`, the position of the star.
@@ -387,7 +387,7 @@ def _expand_star(star: Star, offset: int, scope: Scope) -> list[tuple[str, Bound
             column_sql = qualifier + scope.text(star.renamed[folded_name])
         else:
             column_sql = qualifier + scope.dialect.quote_name(column.name)
-        columns.append((column.name, Bound(column_sql, column.type)))
+        columns.append((column.name, BoundInput(column_sql, column.type)))
     if any("." in excluded for excluded in star.excluded) and not qualifier:
         return [(name, _qualify_ambiguous(bound, scope, star.excluded)) for name, bound in columns]
     return columns
@@ -405,7 +405,7 @@ def _describe_star(star: Star, offset: int, scope: Scope) -> tuple[Column, ...]:
     return columns
 
 
-def _qualify_ambiguous(bound: Bound, scope: Scope, excluded: frozenset[str]) -> Bound:
+def _qualify_ambiguous(bound: BoundInput, scope: Scope, excluded: frozenset[str]) -> BoundInput:
     """Qualify an ambiguous column with its table.
 
     After `* EXCLUDE (b.id)`, a bare `id` is still ambiguous.
@@ -413,7 +413,7 @@ def _qualify_ambiguous(bound: Bound, scope: Scope, excluded: frozenset[str]) -> 
     for candidate in _find_candidates(bound, scope):
         if fold(candidate) not in excluded:
             qualified_sql = ".".join(map(scope.dialect.quote_name, candidate.split(".")))
-            return Bound(qualified_sql, bound.type)
+            return BoundInput(qualified_sql, bound.type)
     return bound
 
 

@@ -107,20 +107,20 @@ _EMPTY = re.compile(r"[(\s]*(\[(\s|,|NULL)*\]|MAP\s*\{\s*\})[)\s]*", re.IGNORECA
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class BoundInput:
     """The SQL expression that feeds a feature, and its type in the engine."""
 
     sql: str
     type: str
 
 
-Available = dict[str, list[Bound]]
+Available = dict[str, list[BoundInput]]
 """Folded name -> all columns with that name."""
 
 
 def convert_to_feature(
-    bound: Bound, feature: Feature, model_label: str, scope: Scope, offset: int
-) -> Bound:
+    bound: BoundInput, feature: Feature, model_label: str, scope: Scope, offset: int
+) -> BoundInput:
     """Convert `bound` to the type that `feature` needs; raise ColumnTypeError if it does not fit.
 
     The error points at `offset`.
@@ -134,7 +134,7 @@ def convert_to_feature(
         sql_type = UNTYPED[0] if is_untyped else bound.type
         sql = convert_to_json(bound.sql, sql_type, feature.kind, dialect)
         if sql is not None:
-            return Bound(sql, bound.type)
+            return BoundInput(sql, bound.type)
         suggestion = suggest_conversion(shown_sql, bound.type, feature.kind)
         expected_types = _NESTED_TYPES[feature.kind]
     elif feature.kind == "string":
@@ -142,20 +142,20 @@ def convert_to_feature(
             return bound
         string_type = dialect.type("VARCHAR")
         if is_untyped or STRINGS.fullmatch(bound.type):
-            return Bound(f"CAST({bound.sql} AS {string_type})", "VARCHAR")
+            return BoundInput(f"CAST({bound.sql} AS {string_type})", "VARCHAR")
         suggestion, expected_types = f"CAST({shown_sql} AS {string_type})", "strings"
     elif feature.kind == DATETIME:
         if is_untyped:
-            return Bound(f"CAST({bound.sql} AS DOUBLE)", "DOUBLE")
+            return BoundInput(f"CAST({bound.sql} AS DOUBLE)", "DOUBLE")
         if dialect.takes_as_datetime(bound.type):
-            return Bound(dialect.microseconds(bound.sql), bound.type)
+            return BoundInput(dialect.microseconds(bound.sql), bound.type)
         suggestion = f"CAST({shown_sql} AS TIMESTAMP)"
         if bound.type == "TIMESTAMP WITH TIME ZONE":
             suggestion = f"timezone('UTC', {shown_sql})"
         expected_types = "dates and timestamps without a time zone"
     else:
         if is_untyped:
-            return Bound(bound.sql, "DOUBLE")
+            return BoundInput(bound.sql, "DOUBLE")
         if NUMBERS.fullmatch(bound.type):
             return bound
         suggestion, expected_types = _suggest_number(shown_sql, bound.type, dialect), "numbers"
@@ -188,7 +188,7 @@ _FLOAT32_EXACT_TYPES = frozenset("TINYINT SMALLINT UTINYINT USMALLINT FLOAT BOOL
 """Types whose values are all exact in float32."""
 
 
-def fits_float32(bound_inputs: Mapping[str, Bound], program: Program) -> bool:
+def fits_float32(bound_inputs: Mapping[str, BoundInput], program: Program) -> bool:
     """Return whether all numbers and category codes are exact in float32."""
     if any(feature.kind == DATETIME for feature in program.features):
         return False

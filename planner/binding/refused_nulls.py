@@ -14,23 +14,23 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.backends.sql.linear_sql import Linear, print_linear
+from sqlml.backends.sql.linear_sql import LinearSql, print_linear
 from sqlml.backends.sql.printer import print_encoders
 from sqlml.bounded_cache import cache_by_program
 from sqlml.dialects import DUCKDB, Dialect
 from sqlml.errors import ConfigError, MissingValueError, SqlmlError, UnknownCategoryError
 from sqlml.ir import reference
 from sqlml.ir.program import Program
-from sqlml.planner.binding.column_types import Bound
+from sqlml.planner.binding.column_types import BoundInput
 from sqlml.planner.program.function_spec import REFUSED_TEXT
-from sqlml.planner.program.prepare_program import Prepared
+from sqlml.planner.program.prepare_program import PreparedProgram
 from sqlml.planner.program.verification_rows import make_sample_frames
 from sqlml.planner.syntax.outline import ModelCall
 from sqlml.types import Array
 
 
 def build_text_argument(
-    prepared: Prepared, bound_inputs: Mapping[str, Bound], dialect: Dialect = DUCKDB
+    prepared: PreparedProgram, bound_inputs: Mapping[str, BoundInput], dialect: Dialect = DUCKDB
 ) -> str:
     """Build the SQL of the string argument that follows the numbers in a call: `, <strings>`.
 
@@ -40,12 +40,17 @@ def build_text_argument(
     return f", {dialect.text_arguments(string_columns)}" if string_columns else ""
 
 
-def list_string_columns(prepared: Prepared, bound_inputs: Mapping[str, Bound]) -> list[str]:
+def list_string_columns(
+    prepared: PreparedProgram, bound_inputs: Mapping[str, BoundInput]
+) -> list[str]:
     return [bound_inputs[name].sql for name in prepared.split.text_inputs]
 
 
 def build_column_arguments(
-    prepared: Prepared, bound_inputs: Mapping[str, Bound], number_type: str, dialect: Dialect
+    prepared: PreparedProgram,
+    bound_inputs: Mapping[str, BoundInput],
+    number_type: str,
+    dialect: Dialect,
 ) -> str:
     """Build the SQL of the arguments for a function that has one parameter per column.
 
@@ -65,7 +70,9 @@ def build_column_arguments(
 _PARAMETER = re.compile(r"\(\$\d+\)")
 
 
-def find_linear_model(prepared: Prepared, bound_inputs: Mapping[str, Bound]) -> Linear | None:
+def find_linear_model(
+    prepared: PreparedProgram, bound_inputs: Mapping[str, BoundInput]
+) -> LinearSql | None:
     """Return the SQL of a linear model whose inputs are plain columns; None for other models."""
     if find_plain_columns(prepared, bound_inputs) is None:
         return None
@@ -73,7 +80,9 @@ def find_linear_model(prepared: Prepared, bound_inputs: Mapping[str, Bound]) -> 
     return print_linear(prepared.split.core, columns)
 
 
-def find_plain_columns(prepared: Prepared, bound_inputs: Mapping[str, Bound]) -> list[str] | None:
+def find_plain_columns(
+    prepared: PreparedProgram, bound_inputs: Mapping[str, BoundInput]
+) -> list[str] | None:
     """Return the SQL of the columns in the packed matrix; None unless all are plain columns."""
     columns = [bound_inputs[c.name].sql for c in prepared.split.columns if not c.is_encoded]
     are_plain = len(columns) == len(prepared.split.columns) and all(map(is_plain, columns))
@@ -94,8 +103,8 @@ _COLUMN = re.compile(
 
 
 def build_packed_numbers(
-    prepared: Prepared,
-    bound_inputs: Mapping[str, Bound],
+    prepared: PreparedProgram,
+    bound_inputs: Mapping[str, BoundInput],
     number_type: str,
     dialect: Dialect = DUCKDB,
 ) -> str:
@@ -105,8 +114,8 @@ def build_packed_numbers(
 
 
 def list_numbers(
-    prepared: Prepared,
-    bound_inputs: Mapping[str, Bound],
+    prepared: PreparedProgram,
+    bound_inputs: Mapping[str, BoundInput],
     number_type: str,
     dialect: Dialect = DUCKDB,
 ) -> list[str]:
@@ -129,7 +138,7 @@ def list_numbers(
     ] or [f"CAST(0 AS {number_type})"]
 
 
-def _build_cast(bound: Bound, sql_type: str) -> str:
+def _build_cast(bound: BoundInput, sql_type: str) -> str:
     """Cast an input to `sql_type`, but return a plain column of that type, as casts bind slowly."""
     is_column = is_plain(bound.sql) and bound.sql[0] != "(" and bound.sql.upper() != "NULL"
     has_type = bound.type == sql_type and is_column
@@ -146,7 +155,7 @@ def find_null_inputs(options: Mapping[str, Any], program: Program) -> frozenset[
 
 
 def build_missing_test(
-    bound_inputs: Mapping[str, Bound], names: Iterable[str], dialect: Dialect = DUCKDB
+    bound_inputs: Mapping[str, BoundInput], names: Iterable[str], dialect: Dialect = DUCKDB
 ) -> str | None:
     """Build SQL that is true if an input in `names` is NULL or NaN; return None without names."""
     conditions = []
@@ -186,17 +195,17 @@ class EvaluatedOnce:
     nested calls would be repeated many times.
     """
 
-    bound_inputs: dict[str, Bound]
-    fields: dict[str, Bound]
+    bound_inputs: dict[str, BoundInput]
+    fields: dict[str, BoundInput]
     dialect: Dialect
 
     @classmethod
-    def create(cls, bound_inputs: dict[str, Bound], dialect: Dialect) -> EvaluatedOnce | None:
+    def create(cls, bound_inputs: dict[str, BoundInput], dialect: Dialect) -> EvaluatedOnce | None:
         """Return the struct for `bound_inputs`; None if all of them may be evaluated twice."""
         if all(is_plain(bound.sql) for bound in bound_inputs.values()):
             return None
         fields = {
-            n: Bound(dialect.member("sqlml_n", f"c{k}"), b.type)
+            n: BoundInput(dialect.member("sqlml_n", f"c{k}"), b.type)
             for k, (n, b) in enumerate(bound_inputs.items())
         }
         return cls(bound_inputs, fields, dialect)

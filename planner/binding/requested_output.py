@@ -11,7 +11,7 @@ from sqlml.errors import BindError, MissingOutputError, SqlmlError, UnknownModel
 from sqlml.explaining.explained import OWN, explain_program
 from sqlml.ir.program import Program
 from sqlml.planner.binding.context import Context
-from sqlml.planner.program.function_spec import Output, Part
+from sqlml.planner.program.function_spec import Output, ResultPart
 from sqlml.planner.program.result_sql import ChosenClass, find_result_type
 from sqlml.planner.syntax.arguments import has_model_calls
 from sqlml.planner.syntax.outline import Literal, ModelCall, Parameter
@@ -203,8 +203,8 @@ class Target:
         return None if self.chosen is None or len(self.chosen) > 1 else self.chosen[0]
 
     @property
-    def part(self) -> Part:
-        return Part(self.output, self.column)
+    def part(self) -> ResultPart:
+        return ResultPart(self.output, self.column)
 
     @property
     def type(self) -> str:

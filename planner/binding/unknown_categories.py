@@ -13,7 +13,7 @@ from sqlml.dialects import DUCKDB, Dialect
 from sqlml.errors import ConfigError
 from sqlml.ir.builder import Builder, Value, rewrite
 from sqlml.ir.program import Node, Program
-from sqlml.planner.binding.column_types import Bound
+from sqlml.planner.binding.column_types import BoundInput
 from sqlml.planner.binding.refused_nulls import find_null_inputs
 from sqlml.types import Array
 
@@ -42,10 +42,10 @@ def check_null_accepted(options: Mapping[str, Any], program: Program) -> None:
 
 
 def replace_unknown_with_null(
-    bound_inputs: Mapping[str, Bound],
+    bound_inputs: Mapping[str, BoundInput],
     known_categories: Mapping[str, Array],
     dialect: Dialect = DUCKDB,
-) -> dict[str, Bound]:
+) -> dict[str, BoundInput]:
     """Return the inputs as expressions in which each unknown category becomes NULL."""
     new_inputs = dict(bound_inputs)
     for name in known_categories.keys() & new_inputs.keys():

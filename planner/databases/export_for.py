@@ -30,7 +30,7 @@ from sqlml.planner.binding.requested_output import find_label, spell_class
 from sqlml.planner.databases.targets import DATABASES, Database
 from sqlml.planner.databases.transpiled import quote_name, transpile
 from sqlml.planner.databases.tree_table import TreeTable
-from sqlml.planner.program.function_spec import Output, Part
+from sqlml.planner.program.function_spec import Output, ResultPart
 from sqlml.planner.program.prepare_program import prepare_parts
 from sqlml.suggestions import closest
 from sqlml.types import FLOATS, Feature, Labels
@@ -102,7 +102,7 @@ def find_database(dialect: str) -> Database:
     return database
 
 
-def _build_statement(database: Database, queries: Queries, model_name: str | None) -> str:
+def _build_statement(database: Database, queries: ExportQuery, model_name: str | None) -> str:
     predictions = [f"{sql} AS {name}" for name, sql in queries.predictions.items()]
     select_items = ", ".join([*queries.table_columns, *predictions])
     query = f"{queries.with_clause}SELECT {select_items}\nFROM {queries.last_query}"
@@ -111,7 +111,7 @@ def _build_statement(database: Database, queries: Queries, model_name: str | Non
     return f"CREATE VIEW {quote_name(f'{model_name}_scores', database)} AS\n{query};\n"
 
 
-def _build_function_statement(model: ExportedModel, name: str, prediction: Prediction) -> str:
+def _build_function_statement(model: ExportedModel, name: str, prediction: PredictionColumn) -> str:
     database = model.database
     if database.function_template is None:
         raise BackendError(
@@ -145,7 +145,7 @@ Kind = Literal["number", "string", "integer", "boolean"]
 
 
 @dataclass(frozen=True, slots=True)
-class Prediction:
+class PredictionColumn:
     """A result column of an export, which holds one column of a model's output."""
 
     name: str
@@ -156,13 +156,13 @@ class Prediction:
     is_complement: bool = False  # If true, the value is 1 minus the output's column.
 
 
-def list_predictions(program: Program, options: Mapping[str, Any]) -> list[Prediction]:
+def list_predictions(program: Program, options: Mapping[str, Any]) -> list[PredictionColumn]:
     """List the columns of an export: labels, probabilities, scores and transformed features.
 
     Each class has a probability. If `options` name a positive class, only that class has one. If an
     output has several columns, their names end with an index from 0.
     """
-    columns: list[Prediction] = []
+    columns: list[PredictionColumn] = []
     for output in EXPORTED_OUTPUTS:
         if output not in program.outputs:
             continue
@@ -174,23 +174,23 @@ def list_predictions(program: Program, options: Mapping[str, Any]) -> list[Predi
             width = program.output_type(output).width
             names = [f"{output}{_make_index_suffix(k, width)}" for k in range(width)]
             columns += [
-                Prediction(name, output, _find_column_index(k, width), "number")
+                PredictionColumn(name, output, _find_column_index(k, width), "number")
                 for k, name in enumerate(names)
             ]
     return columns
 
 
-def _list_label_columns(program: Program) -> list[Prediction]:
+def _list_label_columns(program: Program) -> list[PredictionColumn]:
     width = program.output_type("label").width
     columns = []
     for k, labels in enumerate(program.labels or [None] * width):
         kind = "number" if labels is None else _PREDICTION_KINDS[labels.kind]
         name = f"predicted_label{_make_index_suffix(k, width)}"
-        columns.append(Prediction(name, "label", _find_column_index(k, width), kind, labels))
+        columns.append(PredictionColumn(name, "label", _find_column_index(k, width), kind, labels))
     return columns
 
 
-def _list_probability_columns(program: Program, positive_class: Any) -> list[Prediction]:
+def _list_probability_columns(program: Program, positive_class: Any) -> list[PredictionColumn]:
     """List the columns of an export that hold class probabilities.
 
     If the model computes only the second class's probability, the first class has its complement.
@@ -205,7 +205,7 @@ def _list_probability_columns(program: Program, positive_class: Any) -> list[Pre
             if positive_class is None or positive_index == k:
                 is_complement = has_one_probability and k == 0
                 columns.append(
-                    Prediction(name, "proba", column, "number", is_complement=is_complement)
+                    PredictionColumn(name, "proba", column, "number", is_complement=is_complement)
                 )
         first_column += len(labels)
     return columns
@@ -231,7 +231,7 @@ _INPUT = re.compile(r"\bsqlml_x\d+\b")
 
 
 @dataclass(frozen=True, slots=True)
-class Queries:
+class ExportQuery:
     """The parts of a SELECT statement that computes predictions."""
 
     with_clause: str
@@ -259,11 +259,11 @@ class ExportedModel:
 
 def build_queries(
     model: ExportedModel,
-    predictions: Sequence[Prediction],
+    predictions: Sequence[PredictionColumn],
     table: str | None,
     columns: Sequence[str] | None,
     walk_trees: SumTrees | None = None,
-) -> Queries:
+) -> ExportQuery:
     """Build the queries that compute `predictions` for each row of `table`.
 
     If `table` is None, the queries compute the predictions for a function's parameters. `columns`
@@ -271,7 +271,7 @@ def build_queries(
     builds the SQL of a sum of trees. If it is None, trees become nested CASEs.
     """
     database, program = model.database, model.program
-    parts = tuple(Part(prediction.output, prediction.column) for prediction in predictions)
+    parts = tuple(ResultPart(prediction.output, prediction.column) for prediction in predictions)
     part_program = fold_casts_into_trees(prepare_parts(program, parts).program)
     input_names = {f.name for f in program.features}
     features = tuple(f for f in model.features if f.name in input_names)
@@ -300,7 +300,7 @@ def build_queries(
     queries = _build_layer_queries(database, printed, feature_sql, table_columns, table, last_sql)
     expressions = _build_prediction_sql(database, printed.rejected, predictions, values)
     ctes = [f"sqlml_{n} AS (\n  {query}\n)" for n, query in enumerate(queries)]
-    return Queries(
+    return ExportQuery(
         f"WITH {', '.join(ctes)}\n",
         f"sqlml_{len(ctes) - 1}",
         tuple(quote_name(name, database) for name in table_columns),
@@ -310,7 +310,10 @@ def build_queries(
 
 
 def _build_prediction_sql(
-    database: Database, rejected: str, predictions: Sequence[Prediction], values: Sequence[str]
+    database: Database,
+    rejected: str,
+    predictions: Sequence[PredictionColumn],
+    values: Sequence[str],
 ) -> dict[str, str]:
     """Map the quoted name of each prediction to its SQL, which is NULL for `rejected` rows."""
     expressions = {}

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import sqlglot
 from sqlglot import expressions as exp
 
-from sqlml.backends.sql.layers import ROUNDED_SUM, Verbatim
+from sqlml.backends.sql.layers import ROUNDED_SUM, VerbatimSql
 from sqlml.errors import BackendError
 from sqlml.planner.databases.range_errors import prevent_range_errors
 from sqlml.planner.databases.targets import Database
@@ -21,7 +21,7 @@ def transpile(sql: str, database: Database, is_shown: bool = False) -> str:
     If `is_shown`, strings in the expression are results that users see. Otherwise they are compared
     with columns, so the database's `string_suffix` is appended to them.
     """
-    if isinstance(sql, Verbatim):
+    if isinstance(sql, VerbatimSql):
         return sql
     query = sqlglot.parse_one(f"SELECT {sql}", read="duckdb", into=exp.Select)
     (tree,) = query.selects

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sqlml.backends.sql.expression import Value
-from sqlml.backends.sql.layers import Verbatim
+from sqlml.backends.sql.layers import VerbatimSql
 from sqlml.errors import BackendError
 from sqlml.ir.trees import Ensemble
 from sqlml.planner.databases.targets import Database
@@ -35,7 +35,7 @@ class TreeTable:
     rows: list[str] = field(default_factory=list)
     num_ensembles: int = 0
 
-    def add_ensemble(self, ensemble: Ensemble, x: Value) -> Verbatim:
+    def add_ensemble(self, ensemble: Ensemble, x: Value) -> VerbatimSql:
         """Add the trees of `ensemble`; return the SQL of an array of its sums for features `x`."""
         num_values = ensemble.leaf_values.shape[1]
         _reject_unsupported_trees(ensemble, num_values)
@@ -55,7 +55,7 @@ class TreeTable:
             self.name, index, num_levels, num_rounds, num_values, len(base), ensemble.compare
         )
         sum_type = "real" if ensemble.base.dtype == np.float32 else ""
-        return Verbatim(walk.build_query(feature_array, sum_type))
+        return VerbatimSql(walk.build_query(feature_array, sum_type))
 
     def build_statements(self) -> str:
         if not self.rows:

@@ -16,7 +16,7 @@ from sqlml.dialects import DUCKDB, Dialect
 from sqlml.errors import BackendError
 from sqlml.ir.program import Program
 from sqlml.passes.fold_into_trees import fold_casts_into_trees
-from sqlml.planner.binding.column_types import Bound
+from sqlml.planner.binding.column_types import BoundInput
 from sqlml.planner.binding.refused_nulls import build_missing_test, build_null_if, find_null_inputs
 from sqlml.planner.binding.requested_output import find_label
 from sqlml.planner.binding.unknown_categories import (
@@ -98,8 +98,12 @@ def export_macros(program: Program, name: str, options: Mapping[str, Any] | None
     return "\n".join(statements)
 
 
-def _bind_parameter(feature: Feature) -> Bound:
+def _bind_parameter(feature: Feature) -> BoundInput:
     """Return the SQL that reads a feature from a macro's untyped parameter of the same name."""
     name = DUCKDB.quote_name(feature.name)
     is_number = feature.kind == "number"
-    return Bound(f"CAST({name} AS DOUBLE)", "DOUBLE") if is_number else Bound(name, "VARCHAR")
+    return (
+        BoundInput(f"CAST({name} AS DOUBLE)", "DOUBLE")
+        if is_number
+        else BoundInput(name, "VARCHAR")
+    )

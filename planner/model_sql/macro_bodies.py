@@ -24,7 +24,7 @@ from sqlml.dialects import DUCKDB
 from sqlml.dialects.type_names import DATETIMES, NUMBERS, UNTYPED
 from sqlml.errors import SqlmlError
 from sqlml.ir.program import Program
-from sqlml.planner.binding.column_types import Bound
+from sqlml.planner.binding.column_types import BoundInput
 from sqlml.planner.binding.refused_nulls import (
     build_missing_test,
     build_null_if,
@@ -39,7 +39,7 @@ from sqlml.planner.binding.unknown_categories import (
 )
 from sqlml.planner.program.choose import choose_way, read_batch_size
 from sqlml.planner.program.cost import count_inline_categories
-from sqlml.planner.program.function_spec import FunctionSpec, Output, Part
+from sqlml.planner.program.function_spec import FunctionSpec, Output, ResultPart
 from sqlml.planner.program.prepare_program import prepare_parts
 from sqlml.planner.program.result_sql import build_label_literal, decode_result
 from sqlml.types import DATETIME, NESTED, Feature, Kind, Labels, list_classes
@@ -125,7 +125,9 @@ def _build_function_bodies(
 ) -> list[MacroBody]:
     """Build the body of one function's macro; for predict_proba, also one that takes a class."""
     try:
-        prepared = prepare_parts(program, (Part(output),), max_categories=count_inline_categories())
+        prepared = prepare_parts(
+            program, (ResultPart(output),), max_categories=count_inline_categories()
+        )
         choice = choose_way(prepared.split.core, options)
     except SqlmlError as error:  # For example, a library is missing.
         message = f"this model cannot be scored: {error}"
@@ -138,7 +140,7 @@ def _build_function_bodies(
         return [MacroBody(kind, _build_error(DUCKDB.quote_string(message)), None)]
     spec = FunctionSpec(
         program.hash,
-        (Part(output),),
+        (ResultPart(output),),
         "f64",
         choice.backend,
         choice.strategy,
@@ -209,16 +211,18 @@ def _wrap_with_type_check(value: str, used_features: Sequence[Feature]) -> str:
     return DUCKDB.let(_ROW, "r", value)
 
 
-def _bind_column(feature: Feature, transform: Transform | None, row: str) -> Bound:
+def _bind_column(feature: Feature, transform: Transform | None, row: str) -> BoundInput:
     """Return the SQL that feeds `feature`: a field of `row`, or an item of TRANSFORM on `row`."""
     if transform is not None and feature.name in transform.expressions:
         fields = {name: DUCKDB.field(row, name) for name in transform.columns}
-        return Bound(transform.sql(feature.name, fields), transform.expressions[feature.name].type)
+        return BoundInput(
+            transform.sql(feature.name, fields), transform.expressions[feature.name].type
+        )
     column = DUCKDB.field(row, feature.name)
     if row == _ROW and feature.kind == "number":  # `_wrap_with_type_check` checks the type.
-        return Bound(f"CAST({column} AS DOUBLE)", "DOUBLE")
+        return BoundInput(f"CAST({column} AS DOUBLE)", "DOUBLE")
     name, sql_type = _MACROS_BY_KIND.get(feature.kind, (_STRING_MACRO[0], "VARCHAR"))
-    return Bound(f"sqlml.{name}({column}, {DUCKDB.quote_string(feature.name)})", sql_type)
+    return BoundInput(f"sqlml.{name}({column}, {DUCKDB.quote_string(feature.name)})", sql_type)
 
 
 _CLASS_TEXT = "CAST(class AS VARCHAR)"

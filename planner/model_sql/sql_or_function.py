@@ -13,21 +13,21 @@ from typing import Any
 
 from sqlml.backends.costs import current_costs
 from sqlml.backends.sql.expression import number_literal
-from sqlml.backends.sql.linear_sql import Linear
+from sqlml.backends.sql.linear_sql import LinearSql
 from sqlml.dialects import Dialect
 from sqlml.errors import BackendError, BindError
 from sqlml.ir.program import Program
 from sqlml.passes.one_tree import OneTree, build_one_tree
 from sqlml.passes.split import Layout
-from sqlml.planner.binding.column_types import Bound
+from sqlml.planner.binding.column_types import BoundInput
 from sqlml.planner.binding.probe_queries import Scope
 from sqlml.planner.binding.refused_nulls import find_linear_model, find_plain_columns, is_plain
 from sqlml.planner.binding.requested_output import Target
 from sqlml.planner.model_sql.export_macros import build_expression
 from sqlml.planner.model_sql.tree_expression import build_tree_sql
 from sqlml.planner.program.choose import SQL_BACKEND, Choice, allows_sql
-from sqlml.planner.program.cost import Estimate, estimate_sql
-from sqlml.planner.program.prepare_program import Prepared
+from sqlml.planner.program.cost import CostEstimate, estimate_sql
+from sqlml.planner.program.prepare_program import PreparedProgram
 from sqlml.planner.program.result_sql import build_label_literal, decode_result, find_label_type
 from sqlml.planner.syntax.outline import ModelCall
 from sqlml.types import Array
@@ -45,7 +45,7 @@ class ModelSql:
 
     value: str
     valid_rows: str | None  # The condition on rows that `value` can score; None if all rows.
-    estimate: Estimate | None
+    estimate: CostEstimate | None
     reason: str
 
     def with_fallback(self, fallback: str) -> str:
@@ -73,8 +73,8 @@ class ModelExpression:
 
     target: Target
     dialect: Dialect
-    prepared: Prepared  # The requested output alone, after the model passes.
-    bound_inputs: Mapping[str, Bound]
+    prepared: PreparedProgram  # The requested output alone, after the model passes.
+    bound_inputs: Mapping[str, BoundInput]
     layout: Layout  # The layout in which a function would get the numbers.
 
     @property
@@ -120,7 +120,7 @@ class ModelExpression:
             raise _make_unsupported_error(str(error)) from None
 
     @cached_property
-    def _weighted_sum(self) -> Linear | None:
+    def _weighted_sum(self) -> LinearSql | None:
         return find_linear_model(self.prepared, self.bound_inputs)
 
     @cached_property
@@ -131,7 +131,7 @@ class ModelExpression:
         return None if plain_columns is None else build_one_tree(self.prepared.split.core)
 
     def _build_sum_or_tree(
-        self, estimate: Estimate | None, reason: str, guarded_reason: str
+        self, estimate: CostEstimate | None, reason: str, guarded_reason: str
     ) -> ModelSql | None:
         """Build the expression of a weighted sum or a small tree; return None for other models.
 
@@ -144,7 +144,7 @@ class ModelExpression:
         if self._one_tree is None:
             return None
         columns = [self.bound_inputs[c.name] for c in self.prepared.split.columns]
-        columns = columns or [Bound("0", "INTEGER")]
+        columns = columns or [BoundInput("0", "INTEGER")]
         packed_type = "FLOAT" if self.layout == "f32" else "DOUBLE"
         value, valid_rows = build_tree_sql(self._one_tree, columns, packed_type, self._build_leaf)
         return ModelSql(value, valid_rows, estimate, guarded_reason if valid_rows else reason)

@@ -20,8 +20,8 @@ import numpy as np
 
 from sqlml.backends.sql.expression import number_literal
 from sqlml.dialects.duckdb import builtin
-from sqlml.passes.one_tree import Leaf, OneTree, Range, Tree
-from sqlml.planner.binding.column_types import Bound
+from sqlml.passes.one_tree import Leaf, OneTree, Tree, ValueRange
+from sqlml.planner.binding.column_types import BoundInput
 from sqlml.types import Array
 
 _INTEGER_BITS = {
@@ -40,7 +40,10 @@ _LARGER_INTEGERS = frozenset({"UHUGEINT", "BIGNUM", "VARINT"})
 
 
 def build_tree_sql(
-    tree: OneTree, columns: Sequence[Bound], packed_type: str, build_leaf: Callable[[Array], str]
+    tree: OneTree,
+    columns: Sequence[BoundInput],
+    packed_type: str,
+    build_leaf: Callable[[Array], str],
 ) -> tuple[str, str | None]:
     """Build the SQL of a tree, and the SQL condition on the rows that the tree can score.
 
@@ -76,7 +79,7 @@ class _Column:
     numbers.
     """
 
-    column: Bound
+    column: BoundInput
     packed_type: str
     may_be_missing: bool
 
@@ -110,7 +113,7 @@ class _Column:
             low = np.nextafter(_floor(threshold, dtype), dtype.type(np.inf))
         return self._build_between(sql, float_type, float(low), math.inf)
 
-    def within(self, value_range: Range) -> str:
+    def within(self, value_range: ValueRange) -> str:
         """Build the SQL test that the column is in `value_range`; "true" if all its values are."""
         has_all_values = self._is_integer or self.column.type not in (*_FLOATS, *_LARGER_INTEGERS)
         if has_all_values and value_range.low <= -_MAX_INTEGER and value_range.high >= _MAX_INTEGER:

@@ -26,7 +26,7 @@ from sqlml.ir.operators.text import TEXT_OPERATORS
 from sqlml.ir.program import Program
 from sqlml.passes.fold_arguments import rejects_arguments
 from sqlml.passes.split import Layout
-from sqlml.planner.binding.column_types import Bound
+from sqlml.planner.binding.column_types import BoundInput
 from sqlml.planner.binding.context import Context, RowEstimate
 from sqlml.planner.binding.probe_queries import Scope
 from sqlml.planner.binding.refused_nulls import EvaluatedOnce
@@ -34,8 +34,13 @@ from sqlml.planner.binding.requested_output import Target
 from sqlml.planner.model_sql.sql_or_function import ModelExpression, ModelSql
 from sqlml.planner.program.choose import Choice, Route, asks_for_sql, choose_way
 from sqlml.planner.program.cost import ROWS
-from sqlml.planner.program.function_spec import Constants, Part, admit_constants, spell_constants
-from sqlml.planner.program.prepare_program import Prepared, SharedParts, prepare_parts
+from sqlml.planner.program.function_spec import (
+    Constants,
+    ResultPart,
+    admit_constants,
+    spell_constants,
+)
+from sqlml.planner.program.prepare_program import PreparedProgram, SharedParts, prepare_parts
 from sqlml.planner.syntax.outline import Literal, ModelCall
 from sqlml.types import Feature, fold
 
@@ -101,9 +106,9 @@ class CallDraft(CallSite):
     choice: Choice  # How the function runs.
     for_shared_sql: bool = False  # Several models share the SQL, so a function computes all.
     # The expressions that feed the features.
-    bound_inputs: dict[str, Bound] = field(default_factory=dict)
+    bound_inputs: dict[str, BoundInput] = field(default_factory=dict)
     # The expressions that feed the columns of TRANSFORM, if the model has one.
-    columns: dict[str, Bound] | None = None
+    columns: dict[str, BoundInput] | None = None
     constants: Constants = ()  # Literal arguments that have become part of the model.
     layout: Layout = "f64"
     null_where: tuple[str, ...] = ()  # Features whose NULL makes the result NULL.
@@ -120,16 +125,16 @@ class CallDraft(CallSite):
         return self.context.dialect
 
     @cached_property
-    def prepared(self) -> Prepared:
+    def prepared(self) -> PreparedProgram:
         """The Program of all parts that the function computes, after the model passes."""
         return self._prepare(self.shared.parts)
 
     @cached_property
-    def prepared_alone(self) -> Prepared:
+    def prepared_alone(self) -> PreparedProgram:
         """The Program of only the part that this call requests, after the model passes."""
         return self._prepare((self.target.part,))
 
-    def _prepare(self, parts: tuple[Part, ...]) -> Prepared:
+    def _prepare(self, parts: tuple[ResultPart, ...]) -> PreparedProgram:
         program = self.model.program
         return prepare_parts(program, parts, self.layout, self.constants, self.max_categories)
 

@@ -16,7 +16,7 @@ from sqlml.passes import MODEL_PASSES, run
 from sqlml.planner.binding.requested_output import OUTPUTS_OF
 from sqlml.planner.program.choose import Choice, choose_way
 from sqlml.planner.program.cost import BATCH
-from sqlml.planner.program.function_spec import Output, Part
+from sqlml.planner.program.function_spec import Output, ResultPart
 from sqlml.planner.program.prepare_program import prepare_output, select_parts
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class FunctionMeasurement:
 
 
 @dataclass(frozen=True, slots=True)
-class Measurement:
+class QueryMeasurement:
     """The measurements of one run of a query, and those of each engine function by its name."""
 
     seconds: float
@@ -345,7 +345,7 @@ def explain_model(program: Program, options: Mapping[str, Any]) -> list[tuple[st
 
 
 def _describe_passes(program: Program, output: Output) -> str:
-    current = select_parts(program, (Part(output),))
+    current = select_parts(program, (ResultPart(output),))
     lines = []
     for model_pass in MODEL_PASSES:
         previous, current = current, run(current, passes=(model_pass,))

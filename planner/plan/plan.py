@@ -13,12 +13,12 @@ from sqlml.catalog.small_models import CascadeFacts, FilterFacts
 from sqlml.ir.program import Program
 from sqlml.passes import MODEL_PASSES, run
 from sqlml.passes.selection import inject_selection
-from sqlml.planner.binding.column_types import Bound
+from sqlml.planner.binding.column_types import BoundInput
 from sqlml.planner.binding.context import EstimateRows, RowEstimate
-from sqlml.planner.plan.explain_plan import Measurement, draw_plan, format_plan
+from sqlml.planner.plan.explain_plan import QueryMeasurement, draw_plan, format_plan
 from sqlml.planner.program.choose import ARROW, SQL_BACKEND, Choice, Route, estimate_choice
 from sqlml.planner.program.cost import BATCH
-from sqlml.planner.program.function_spec import FunctionSpec, NamedFunction, Part
+from sqlml.planner.program.function_spec import FunctionSpec, NamedFunction, ResultPart
 from sqlml.planner.program.prepare_program import SharedParts, prepare_parts, select_parts
 
 SELECTION_PASSES = "inject_selection, push_selection"
@@ -29,7 +29,7 @@ If push_selection drops the feature without inject_selection, a step of the mode
 
 
 @cache_by_program
-def find_dropping_passes(program: Program, parts: tuple[Part, ...]) -> Mapping[str, str]:
+def find_dropping_passes(program: Program, parts: tuple[ResultPart, ...]) -> Mapping[str, str]:
     """Return, for each input of `program` that `parts` do not need, the reason for dropping it.
 
     The reason is the name of the pass that dropped the input, or "other outputs" if only other
@@ -58,7 +58,7 @@ class PlannedCall:
     model: str
     version: int
     output: str
-    reads: tuple[tuple[str, Bound], ...]  # Feature or column -> expression that feeds it.
+    reads: tuple[tuple[str, BoundInput], ...]  # Feature or column -> expression that feeds it.
     unread: tuple[str, ...]  # Columns of the model that the call does not read.
     encoded: tuple[str, ...]  # Features whose category codes are computed in SQL.
     spec: FunctionSpec
@@ -94,7 +94,7 @@ class PlannedCall:
         return replace(self, sql=sql, small_call=small_call, cascade=cascade)
 
     @property
-    def small_model_reads(self) -> tuple[tuple[str, Bound], ...]:
+    def small_model_reads(self) -> tuple[tuple[str, BoundInput], ...]:
         return () if self.small_call is None else self.small_call.reads
 
     @property
@@ -168,7 +168,7 @@ class Plan:
     parameters: tuple[int, ...] | None = None
     dropped_names: frozenset[str] = frozenset()  # Parameters that became names of models.
     dropped_joins: tuple[str, ...] = ()  # The joins that are not needed.
-    analysis: Measurement | None = None  # The measurements of EXPLAIN ANALYZE.
+    analysis: QueryMeasurement | None = None  # The measurements of EXPLAIN ANALYZE.
     # The engine stores the statement, as a view, a macro or a prepared statement, so it must call
     # functions that another process can rebuild from their names.
     is_stored: bool = False

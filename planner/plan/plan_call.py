@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlml.errors import BackendError, BindError, ConfigError
 from sqlml.planner.binding.bind import bind, find_other_columns
-from sqlml.planner.binding.column_types import Bound, fits_float32
+from sqlml.planner.binding.column_types import BoundInput, fits_float32
 from sqlml.planner.binding.context import Context
 from sqlml.planner.binding.refused_nulls import (
     EvaluatedOnce,
@@ -71,7 +71,7 @@ def plan_call(
     target: Target,
     shared: SharedParts,
     row_in_from: bool = False,
-    bound_inputs: Mapping[str, Bound] | None = None,
+    bound_inputs: Mapping[str, BoundInput] | None = None,
     by_function: bool = False,
 ) -> CallInFrom:
     """Plan one call of a model, or raise an error if an argument or an option does not fit.
@@ -130,7 +130,7 @@ def bind_arguments(draft: CallDraft) -> CallDraft:
         return replace(draft, bound_inputs=columns)
     sql_by_column = {name: bound.sql for name, bound in columns.items()}
     bound_inputs = {
-        name: Bound(transform.sql(name, sql_by_column), transform.expressions[name].type)
+        name: BoundInput(transform.sql(name, sql_by_column), transform.expressions[name].type)
         if name in transform.expressions
         else columns[name]
         for name in sorted(draft.used_features)
@@ -311,7 +311,7 @@ def _build_result_sql(
 
 
 def _list_transformed_features(
-    draft: CallDraft, bound_inputs: Mapping[str, Bound]
+    draft: CallDraft, bound_inputs: Mapping[str, BoundInput]
 ) -> tuple[tuple[str, str], ...]:
     transform = draft.model.transform
     if transform is None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from sqlml.dialects import Dialect
 from sqlml.errors import SqlmlError
-from sqlml.planner.binding.column_types import Bound
+from sqlml.planner.binding.column_types import BoundInput
 from sqlml.planner.binding.models_of_rows import ModelsOfRows
 from sqlml.planner.binding.probe_queries import Scope
 from sqlml.planner.binding.requested_output import Target
@@ -74,7 +74,7 @@ def plan_named_call(
         raise next(iter(errors.values()))
     sql, functions = _build_groups_sql(groups, errors, models, call.skips_unknown, name, dialect)
     model_text = " ".join(scope.sql[call.model.span.start : call.model.span.end].split())
-    reads: dict[str, Bound] = {model_text: Bound(name, "VARCHAR")}
+    reads: dict[str, BoundInput] = {model_text: BoundInput(name, "VARCHAR")}
     for single_call in planned:
         reads |= dict(single_call.reads)
     example, read_sql = groups[0].example, {fold(bound.sql) for bound in reads.values()}

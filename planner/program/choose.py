@@ -19,7 +19,7 @@ from sqlml.ir.program import Program
 from sqlml.ir.trees import Ensemble
 from sqlml.passes import TENSOR_PASSES, run
 from sqlml.passes.lower import explain_refusal, lower
-from sqlml.planner.program.cost import BATCH, ROWS, Estimate, estimate_ways
+from sqlml.planner.program.cost import BATCH, ROWS, CostEstimate, estimate_ways
 
 OPTIONS = ("backend", "strategy", "device")
 DEVICES = ("auto", "cpu", "cuda")
@@ -92,7 +92,7 @@ class Choice:
     reason: str
     # The estimated times for `rows` rows, beginning with the chosen way. There are none if the
     # options leave only one way.
-    estimates: tuple[Estimate, ...] = ()
+    estimates: tuple[CostEstimate, ...] = ()
     rows: int = ROWS
     guarded: bool = True  # If the backend is SQL, rows that it cannot score go to a function.
 
@@ -161,7 +161,9 @@ def _read_options(options: Mapping[str, Any]) -> tuple[str, str, str]:
     return values["backend"], values["strategy"], values["device"]
 
 
-def _choose_cheapest(program: Program, estimates: tuple[Estimate, ...], rows: int) -> Choice | None:
+def _choose_cheapest(
+    program: Program, estimates: tuple[CostEstimate, ...], rows: int
+) -> Choice | None:
     for way in estimates:
         if way.backend == "native" or _is_supported(program, way):
             others = tuple(other for other in estimates if other is not way)
@@ -173,12 +175,12 @@ def _choose_cheapest(program: Program, estimates: tuple[Estimate, ...], rows: in
 @cache_by_program
 def _estimate_ways(
     program: Program, rows: int, batch: int, by_column: bool
-) -> tuple[Estimate, ...]:
+) -> tuple[CostEstimate, ...]:
     return estimate_ways(program, current_costs(), rows, batch, by_column)
 
 
 @cache_by_program
-def _is_supported(program: Program, estimate: Estimate) -> bool:
+def _is_supported(program: Program, estimate: CostEstimate) -> bool:
     if estimate.seconds == float("inf"):
         return False
     if BACKENDS[estimate.backend].level == "tensor":
@@ -244,7 +246,7 @@ def estimate_choice(program: Program, choice: Choice, rows: int, by_column: bool
     new_estimates = estimate_ways(program, current_costs(), rows, by_column=by_column)
     estimate_by_way = {(e.backend, e.strategy, e.device): e for e in new_estimates}
 
-    def rescale(estimate: Estimate) -> Estimate:
+    def rescale(estimate: CostEstimate) -> CostEstimate:
         if estimate.backend == SQL_BACKEND:  # An expression takes the same time for each row.
             return replace(estimate, seconds=estimate.seconds * rows / choice.rows)
         return estimate_by_way.get((estimate.backend, estimate.strategy, estimate.device), estimate)

@@ -35,7 +35,7 @@ BLOCK = 512  # Native block kernels take as long for fewer rows as for this numb
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class CostEstimate:
     """The estimated time of one way to run a Program on one thread; infinite if it cannot run."""
 
     backend: str
@@ -56,7 +56,7 @@ class Estimate:
 
 def estimate_ways(
     program: Program, costs: Costs, rows: int = ROWS, batch: int = BATCH, by_column: bool = False
-) -> tuple[Estimate, ...]:
+) -> tuple[CostEstimate, ...]:
     """Estimate all ways to run `program` on this machine, and return the cheapest first."""
     ways = [way for way in WAYS if _is_available(way)]
     if not any(node.op == "tree_ensemble" for node in program.nodes):
@@ -65,12 +65,12 @@ def estimate_ways(
     return tuple(sorted(estimates, key=_sort_key))
 
 
-def _sort_key(estimate: Estimate) -> float:
+def _sort_key(estimate: CostEstimate) -> float:
     handicap = MARGIN if estimate.backend != "native" and estimate.device == "cpu" else 1.0
     return handicap * (estimate.start + estimate.seconds)
 
 
-def estimate_sql(program: Program, costs: Costs, rows: int = ROWS) -> Estimate:
+def estimate_sql(program: Program, costs: Costs, rows: int = ROWS) -> CostEstimate:
     """Estimate the time of a linear model or tree as a SQL expression; infinite for large trees."""
     if any(node.op == "tree_ensemble" for node in program.nodes):
         tree, nanoseconds = build_one_tree(program), math.inf
@@ -81,7 +81,7 @@ def estimate_sql(program: Program, costs: Costs, rows: int = ROWS) -> Estimate:
     else:
         width = sum(_count_columns(node) for node in program.nodes if node.op == "input")
         nanoseconds = rows * width * costs["sql.number"]
-    return Estimate("sql", "", "cpu", nanoseconds * 1e-9, has_trees=False)
+    return CostEstimate("sql", "", "cpu", nanoseconds * 1e-9, has_trees=False)
 
 
 def count_inline_categories() -> int:
@@ -94,13 +94,13 @@ def count_inline_categories() -> int:
     return max(1, round(ROWS * costs["udf.text"] / category_cost))
 
 
-def _is_available(way: Way) -> bool:
+def _is_available(way: ExecutionOption) -> bool:
     return (way.device == "cpu" or is_available(way.device)) and is_installed(way.library)
 
 
 def _estimate_way(
-    program: Program, way: Way, costs: Costs, rows: int, batch: int, by_column: bool
-) -> Estimate:
+    program: Program, way: ExecutionOption, costs: Costs, rows: int, batch: int, by_column: bool
+) -> CostEstimate:
     rates, transfer = _Rates(way.costs, costs), _Rates("column" if by_column else "udf", costs)
     batch = batch if way.device == "cuda" else BATCH
     call_count = math.ceil(rows / batch) if rows else 0
@@ -125,7 +125,7 @@ def _estimate_way(
             nanoseconds += rows * (number_cost + _count_multiply_adds(node) * rates["product"])
     start, seconds = 0.0 if way.library in sys.modules else way.start, nanoseconds * 1e-9
     has_trees = any(node.op == "tree_ensemble" for node in program.nodes)
-    return Estimate(way.backend, way.strategy, way.device, seconds, start, kernel, has_trees)
+    return CostEstimate(way.backend, way.strategy, way.device, seconds, start, kernel, has_trees)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ MAX_PERFECT_DEPTH = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class ExecutionOption:
     """A way to run a Program: a backend, strategy and device, with the data for estimates."""
 
     backend: str
@@ -200,14 +200,16 @@ class Way:
 
 
 # The simplest ways come first.
-WAYS: tuple[Way, ...] = (
-    Way("native", "traverse", "cpu", "native", "numba", 0.0, _estimate_native_trees),
-    Way("onnxruntime", "traverse", "cpu", "onnxruntime", "onnxruntime", 0.3, _estimate_steps),
-    Way("torch", "gemm", "cpu", "torch", "torch", 1.5, _estimate_gemm),
-    Way("torch", "tt", "cpu", "torch", "torch", 1.5, _estimate_steps),
-    Way("torch", "ptt", "cpu", "torch", "torch", 1.5, _estimate_perfect_trees),
-    Way("torch", "fused", "cuda", "cuda", "torch", 4.0, _estimate_steps),
-    Way("torch", "gemm", "cuda", "cuda", "torch", 4.0, _estimate_gemm),
-    Way("torch", "tt", "cuda", "cuda", "torch", 4.0, _estimate_steps),
-    Way("torch", "ptt", "cuda", "cuda", "torch", 4.0, _estimate_perfect_trees),
+WAYS: tuple[ExecutionOption, ...] = (
+    ExecutionOption("native", "traverse", "cpu", "native", "numba", 0.0, _estimate_native_trees),
+    ExecutionOption(
+        "onnxruntime", "traverse", "cpu", "onnxruntime", "onnxruntime", 0.3, _estimate_steps
+    ),
+    ExecutionOption("torch", "gemm", "cpu", "torch", "torch", 1.5, _estimate_gemm),
+    ExecutionOption("torch", "tt", "cpu", "torch", "torch", 1.5, _estimate_steps),
+    ExecutionOption("torch", "ptt", "cpu", "torch", "torch", 1.5, _estimate_perfect_trees),
+    ExecutionOption("torch", "fused", "cuda", "cuda", "torch", 4.0, _estimate_steps),
+    ExecutionOption("torch", "gemm", "cuda", "cuda", "torch", 4.0, _estimate_gemm),
+    ExecutionOption("torch", "tt", "cuda", "cuda", "torch", 4.0, _estimate_steps),
+    ExecutionOption("torch", "ptt", "cuda", "cuda", "torch", 4.0, _estimate_perfect_trees),
 )

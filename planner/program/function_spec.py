@@ -22,7 +22,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Literal
 
-from sqlml.bounded_cache import Recent
+from sqlml.bounded_cache import RecentCache
 from sqlml.errors import SqlmlError, UnknownModelError
 from sqlml.ir.program import Program
 from sqlml.limits import MADE_BYTES
@@ -37,7 +37,7 @@ MAX_CONSTANTS = 64
 """The maximum number of sets of constants per model; more literals are passed as columns."""
 
 _BYTES_PER_SET = 1000  # The approximate memory of one set of constants.
-_admitted: Recent[str, set[Constants]] = Recent(MADE_BYTES)
+_admitted: RecentCache[str, set[Constants]] = RecentCache(MADE_BYTES)
 _lock = threading.Lock()
 _CONSTANT = re.compile(r"_k(\d{1,6})([nfs])([0-9a-f]*)")
 
@@ -110,7 +110,7 @@ _NAME = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ResultPart:
     """A part of a function's result: an output of the model, or one `column` of the output.
 
     A "column" of the output contributions stands for all contributions to one class.
@@ -131,7 +131,7 @@ class FunctionSpec:
     """An engine function: the Program and the parts that it computes, and how it computes them."""
 
     program_hash: str
-    parts: tuple[Part, ...]  # The computed parts, side by side.
+    parts: tuple[ResultPart, ...]  # The computed parts, side by side.
     layout: Layout
     backend: str
     strategy: str
@@ -198,7 +198,7 @@ def parse_function_name(text: str) -> FunctionSpec | None:
 
     return FunctionSpec(
         match["program"],
-        tuple(Part(output, int(column) if column else None) for output, column in parts),
+        tuple(ResultPart(output, int(column) if column else None) for output, column in parts),
         match["layout"],  # type: ignore[arg-type]
         match["backend"],
         match["strategy"],

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sqlml.backends.base import BACKENDS, Compiled, load_backend
+from sqlml.backends.base import BACKENDS, CompiledProgram, load_backend
 from sqlml.bounded_cache import cache_by_program
 from sqlml.dialects import DUCKDB, Dialect
 from sqlml.errors import BackendError, ConfigError
@@ -17,18 +17,18 @@ from sqlml.ir.program import Program
 from sqlml.passes import TENSOR_PASSES, run, select_outputs
 from sqlml.passes.fold_arguments import fold_arguments
 from sqlml.passes.lower import lower
-from sqlml.passes.split import Layout, Split, split
+from sqlml.passes.split import Layout, SplitProgram, split
 from sqlml.planner.program.choose import Choice
-from sqlml.planner.program.function_spec import Constants, Field, Output, Part, spell_struct
+from sqlml.planner.program.function_spec import Constants, Field, Output, ResultPart, spell_struct
 from sqlml.types import Array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Prepared:
+class PreparedProgram:
     """A part of a model after the model passes, and its split into SQL and a function."""
 
     program: Program
-    split: Split
+    split: SplitProgram
 
 
 def prepare_output(
@@ -37,7 +37,7 @@ def prepare_output(
     column: int | None = None,
     layout: Layout = "f64",
     max_categories: int | None = None,
-) -> Prepared:
+) -> PreparedProgram:
     """Prepare the part of `program` that computes `output`, or one `column` of the output.
 
     Encoders with at most `max_categories` categories become SQL; None means no limit.
@@ -48,11 +48,11 @@ def prepare_output(
 
 def prepare_parts(
     program: Program,
-    parts: tuple[Part, ...],
+    parts: tuple[ResultPart, ...],
     layout: Layout = "f64",
     constants: Constants = (),
     max_categories: int | None = None,
-) -> Prepared:
+) -> PreparedProgram:
     """Prepare the part of `program` that computes `parts` side by side in the output `ALL_PARTS`.
 
     If there is only one part, the output has the name of that part's output. Inputs in `constants`
@@ -89,7 +89,7 @@ def _find_width(program: Program, output: str) -> int:
     return program.output_type(output).width
 
 
-def find_part_width(program: Program, part: Part) -> int:
+def find_part_width(program: Program, part: ResultPart) -> int:
     explained = ensure_explained(program, part.output)
     is_single = part.column is not None and not _has_class_blocks(explained, part.output)
     return 1 if is_single else _find_width(explained, part.output)
@@ -103,12 +103,14 @@ def _locate_column(program: Program, output: str, column: int) -> tuple[str, Arr
     return BY_CLASS, np.arange(column * block_width, (column + 1) * block_width)
 
 
-def is_list(part: Part, width: int) -> bool:
+def is_list(part: ResultPart, width: int) -> bool:
     """Return whether `part`, which has `width` columns, is a list in SQL; all probabilities are."""
     return width > 1 or (part.output == "proba" and part.column is None)
 
 
-def struct_fields(program: Program, parts: tuple[Part, ...], by_column: bool) -> tuple[Field, ...]:
+def struct_fields(
+    program: Program, parts: tuple[ResultPart, ...], by_column: bool
+) -> tuple[Field, ...]:
     """Return the fields of the struct that a function returns; () if it does not return a struct.
 
     The engine reads a field at no cost, but takes 3 ns per row to read a list element. However,
@@ -120,7 +122,7 @@ def struct_fields(program: Program, parts: tuple[Part, ...], by_column: bool) ->
     return tuple((str(part), _find_number_type(program, part)) for part in parts)
 
 
-def _find_number_type(program: Program, part: Part) -> str:
+def _find_number_type(program: Program, part: ResultPart) -> str:
     return "INTEGER" if part.output == "label" and program.labels else "DOUBLE"
 
 
@@ -137,7 +139,7 @@ ALL_PARTS: Output = "transform"  # The output that holds several parts side by s
 
 
 @cache_by_program
-def _concatenate_parts(program: Program, parts: tuple[Part, ...]) -> Program:
+def _concatenate_parts(program: Program, parts: tuple[ResultPart, ...]) -> Program:
     for output_name in {part.output for part in parts}:
         program = ensure_explained(program, output_name)
     builder, values = _copy_retyped_nodes(program)
@@ -152,7 +154,7 @@ def _concatenate_parts(program: Program, parts: tuple[Part, ...]) -> Program:
     return builder.build({ALL_PARTS: builder.op("concat", *columns_of_parts)})
 
 
-def select_parts(program: Program, parts: tuple[Part, ...]) -> Program:
+def select_parts(program: Program, parts: tuple[ResultPart, ...]) -> Program:
     if len(parts) == 1:
         return _select_output(program, parts[0].output, parts[0].column)
     return _select_output(_concatenate_parts(program, parts), ALL_PARTS, None)
@@ -168,7 +170,7 @@ def _select_output(program: Program, output: str, column: int | None) -> Program
 
 def _prepare_output(
     program: Program, output: str, column: int | None, layout: Layout, max_categories: int | None
-) -> Prepared:
+) -> PreparedProgram:
     try:
         return _split_program(_run_model_passes(program, output, column), layout, max_categories)
     except RecursionError:
@@ -181,8 +183,8 @@ def _run_model_passes(program: Program, output: str, column: int | None) -> Prog
 
 
 @cache_by_program
-def _split_program(program: Program, layout: Layout, max_categories: int | None) -> Prepared:
-    return Prepared(program, split(program, layout, max_categories))
+def _split_program(program: Program, layout: Layout, max_categories: int | None) -> PreparedProgram:
+    return PreparedProgram(program, split(program, layout, max_categories))
 
 
 def _select_columns(program: Program, source: str, columns: Array, output: str) -> Program:
@@ -199,7 +201,7 @@ def _copy_retyped_nodes(program: Program) -> tuple[Builder, list[Value]]:
     return builder, values
 
 
-def compile_core(core: Program, choice: Choice) -> Compiled:
+def compile_core(core: Program, choice: Choice) -> CompiledProgram:
     return _compile(core, choice.backend, choice.strategy, choice.device)
 
 
@@ -207,7 +209,7 @@ _TOO_DEEP_MESSAGE = "the steps of this model are nested too deeply; fit it with 
 
 
 @cache_by_program
-def _compile(core: Program, backend: str, strategy: str, device: str) -> Compiled:
+def _compile(core: Program, backend: str, strategy: str, device: str) -> CompiledProgram:
     if backend not in BACKENDS:
         raise ConfigError(f"unknown backend {backend!r}; backends: {', '.join(BACKENDS)}")
     try:
@@ -233,7 +235,7 @@ class SharedParts:
     evaluate the function where it stands, and for no other rows.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[ResultPart, ...]
     calls: int = 1
     again: bool = False
     in_from: bool = False
@@ -250,7 +252,12 @@ class SharedParts:
         return _find_number_type(program, part) + "[]" * is_list(part, width)
 
     def element(
-        self, call: str, program: Program, part: Part, by_column: bool, dialect: Dialect = DUCKDB
+        self,
+        call: str,
+        program: Program,
+        part: ResultPart,
+        by_column: bool,
+        dialect: Dialect = DUCKDB,
     ) -> str:
         """Return the SQL that reads `part` from the result of `call`, which computes all parts."""
         if len(self.parts) == 1:

@@ -32,7 +32,7 @@ from sqlml.planner.syntax.parameters import Parameters
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class TextPiece:
     """A piece of text with its offset in the user's statement.
 
     A generated piece (`is_users` is false) has the offset of the table form that it replaces.
@@ -48,7 +48,7 @@ class ExpandedStatement:
     """A statement with expanded table forms, which maps offsets back to the user's `statement`."""
 
     statement: str
-    pieces: tuple[Piece, ...]
+    pieces: tuple[TextPiece, ...]
 
     @property
     def sql(self) -> str:
@@ -68,7 +68,7 @@ class ExpandedStatement:
             return error.at(self.statement, len(self.statement))
         return error.at(self.statement, piece.offset + (offset_in_piece if piece.is_users else 0))
 
-    def _find_piece(self, offset: int) -> tuple[Piece | None, int]:
+    def _find_piece(self, offset: int) -> tuple[TextPiece | None, int]:
         """Return the piece at an offset of `sql`, or None at the end, and the offset inside it."""
         for piece in self.pieces:
             if offset < len(piece.text):

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from sqlml.parsing.places import Span
-from sqlml.planner.binding.column_types import Bound
+from sqlml.planner.binding.column_types import BoundInput
 from sqlml.planner.binding.context import make_row_estimate
 from sqlml.planner.binding.probe_queries import ProbeError, TextOf
 from sqlml.planner.plan.call_draft import CallSite
@@ -82,7 +82,9 @@ def plan_small_call(
             chosen=target.chosen if parts[0].output == target.output else None,
         ),
         shared=SharedParts(parts=parts),
-        bound_inputs={name: Bound(features[name], bound.type) for name, bound in small_call.reads},
+        bound_inputs={
+            name: BoundInput(features[name], bound.type) for name, bound in small_call.reads
+        },
     ).planned
 
 

@@ -25,7 +25,7 @@ from sqlml.parsing.places import Span
 from sqlml.planner.binding.context import Context
 from sqlml.planner.binding.probe_queries import ProbeError
 from sqlml.planner.rewrites.cascaded_calls import called_models
-from sqlml.planner.rewrites.draft import Draft, ExpandedStatement, Piece
+from sqlml.planner.rewrites.draft import Draft, ExpandedStatement, TextPiece
 from sqlml.planner.syntax.outline import ModelCall
 from sqlml.planner.syntax.parameters import Parameters
 from sqlml.planner.syntax.read_outline import read_outline
@@ -100,7 +100,7 @@ def replace_table_forms(sql: str) -> str:
 
 def _build_pieces(
     sql: str, forms: Sequence[TableForm], span: Span, expand: Callable[[TableForm], Sequence[str]]
-) -> Iterator[Piece]:
+) -> Iterator[TextPiece]:
     """Yield the pieces of the text at a span with expanded table forms.
 
     `expand` returns the SQL before the first rows of a form, and the SQL after each of its rows.
@@ -110,14 +110,14 @@ def _build_pieces(
         if not start <= form.span.start < span.end:
             continue  # This form is inside the rows of another form.
         offset = form.span.start
-        yield Piece(sql[start:offset], start, True)
+        yield TextPiece(sql[start:offset], start, True)
         prefix, *suffixes = expand(form)
-        yield Piece(prefix, offset, False)
+        yield TextPiece(prefix, offset, False)
         for rows_span, suffix in zip(form.rows, suffixes, strict=True):
             yield from _build_pieces(sql, forms, rows_span, expand)
-            yield Piece(suffix, offset, False)
+            yield TextPiece(suffix, offset, False)
         start = form.span.end
-    yield Piece(sql[start : span.end], start, True)
+    yield TextPiece(sql[start : span.end], start, True)
 
 
 def _describe_rows(sql: str, context: Context, rows: str) -> ColumnTypes:

@@ -26,7 +26,7 @@ from sqlml.planner.binding.requested_output import Target
 from sqlml.planner.plan.call_draft import CallSite
 from sqlml.planner.plan.plan import PlannedCall
 from sqlml.planner.plan.plan_call import plan_call
-from sqlml.planner.program.function_spec import Part
+from sqlml.planner.program.function_spec import ResultPart
 from sqlml.planner.program.prepare_program import SharedParts
 from sqlml.planner.rewrites.draft import Draft
 from sqlml.planner.rewrites.planned_calls import make_scope
@@ -127,7 +127,7 @@ def _plan_small_score(draft: Draft, call: ModelCall) -> PlannedCall:
     return plan_call(
         CallSite(call, scope, draft.context, make_row_estimate(call, scope)),
         target=Target(replace(target.model, program=program), "score", None),
-        shared=SharedParts(parts=(Part("score", None),)),
+        shared=SharedParts(parts=(ResultPart("score", None),)),
     ).planned
 
 

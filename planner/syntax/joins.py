@@ -19,7 +19,7 @@ _USING, _CLOSING_BRACKET = re.compile(r"\s*USING\s*\(\s*", re.IGNORECASE), re.co
 
 
 @dataclass(frozen=True, slots=True)
-class Using:
+class UsingClause:
     """The USING clause of a join, if it can be rewritten as ON.
 
     Attributes:
@@ -100,7 +100,7 @@ class LeftJoin:
     distinct_columns: frozenset[str] | None
     is_using: bool
     other_sides: tuple[Span, ...] = ()
-    using: Using | None = None
+    using: UsingClause | None = None
     block: Span | None = None
     grouped_subquery: GroupedSubquery | None = None
 
@@ -200,7 +200,7 @@ _GROUP_BY = re.compile(r"\bGROUP\s+BY\s*\Z", re.IGNORECASE)
 _CROSS_GROUP_CLAUSES = ("with_", "qualify", "windows", "limit", "offset", "sample", "pivots")
 
 
-def _read_using(sql: str, join: exp.Join) -> Using | None:
+def _read_using(sql: str, join: exp.Join) -> UsingClause | None:
     """Return the USING clause of a join; None if the clause cannot be rewritten as ON."""
     table, root = join.this, join.root()
     has_column_aliases = any(alias.args.get("columns") for alias in root.find_all(exp.TableAlias))
@@ -217,7 +217,7 @@ def _read_using(sql: str, join: exp.Join) -> Using | None:
     name_sql = _slice(sql, name_span)
     alias_sql = sql[table_span.end : name_span.end] or f" AS {name_sql}"
     written_keys = tuple(_slice(sql, key_span) for key_span in key_spans)
-    return Using(table_span, alias_sql, name_sql, closing_bracket.end(), written_keys)
+    return UsingClause(table_span, alias_sql, name_sql, closing_bracket.end(), written_keys)
 
 
 def _may_be_cte(table: exp.Expr) -> bool:

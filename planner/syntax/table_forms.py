@@ -122,7 +122,7 @@ _KIND_DESCRIPTIONS = {
 """Kind of an option's value -> its description in error messages."""
 
 
-class Rows(str):
+class BracketedQuery(str):
     """The SQL of a query in brackets, as the value of an option."""
 
 
@@ -131,7 +131,7 @@ class FormOption:
     """An option of a table form, written `threshold := 0.4` or `STRUCT(0.4 AS threshold)`.
 
     Attributes:
-        value: a string, number, boolean, tuple of strings, dict of numbers, or `Rows`.
+        value: a string, number, boolean, tuple of strings, dict of numbers, or `BracketedQuery`.
         span: the span of the option, including its name.
     """
 
@@ -153,8 +153,8 @@ class FormOption:
 
 
 def _is_of_kind(value: Any, kind: Kind) -> bool:
-    if isinstance(value, Rows) or kind == "rows":
-        return isinstance(value, Rows) and kind == "rows"
+    if isinstance(value, BracketedQuery) or kind == "rows":
+        return isinstance(value, BracketedQuery) and kind == "rows"
     if isinstance(value, dict) or kind == "numbers":
         return isinstance(value, dict) and kind == "numbers"
     if kind in ("column", "text"):
@@ -393,7 +393,7 @@ class _FormReader:
             )
         value_token = tokens[start + 2]
         if value_token.is_symbol("(") and tokens[start + 3].upper in QUERIES:
-            value: Any = Rows(self.sql[value_token.start : tokens[end - 1].end])
+            value: Any = BracketedQuery(self.sql[value_token.start : tokens[end - 1].end])
         else:
             value = self._read_value(start + 2, end)
         return FormOption(fold(tokens[start].text), value, self.span(start, end))

@@ -21,7 +21,7 @@ from sqlml.ir.program import Program
 from sqlml.types import Array
 
 
-class Compiled(Protocol):
+class CompiledProgram(Protocol):
     """A Program that is ready to run. It is thread-safe and can be pickled."""
 
     @property
@@ -51,14 +51,14 @@ class Filler(Protocol):
 
 
 def find_filler(
-    compiled: Compiled, output: str, columns: Sequence[int], width: int
+    compiled: CompiledProgram, output: str, columns: Sequence[int], width: int
 ) -> Filler | None:
     """Return the Filler of `compiled` for `output`, or None if `compiled` does not have one."""
     make_filler: Callable[..., Filler | None] | None = getattr(compiled, "filler", None)
     return None if make_filler is None else make_filler(output, columns, width)
 
 
-def find_text_filler(compiled: Compiled, output: str) -> Any:
+def find_text_filler(compiled: CompiledProgram, output: str) -> Any:
     """Return a filler of `output` from a matrix and string columns, or None if unsupported."""
     make_filler = getattr(compiled, "text_filler", None)
     return None if make_filler is None else make_filler(output)
@@ -73,7 +73,7 @@ class Backend(Protocol):
 
     def compile(
         self, program: Program, *, device: str = "cpu", strategy: str = "traverse"
-    ) -> Compiled:
+    ) -> CompiledProgram:
         """Compile a (lowered) Program; `strategy` selects how trees run that were not lowered."""
         ...
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from sqlml.bounded_cache import Recent
+from sqlml.bounded_cache import RecentCache
 from sqlml.catalog.catalog_connection import Connection, read_stamp, read_stamps
 from sqlml.catalog.model import (
     RESERVED_ALIASES,
@@ -372,12 +372,12 @@ _RETRY_DELAYS = (0.005, 0.01, 0.02, 0.04, 0.08)  # Seconds; the last one repeats
 _parse_cached = lru_cache(maxsize=256)(parse_reference)
 
 
-class Lookup:
+class ModelCache:
     """A cache of models by references such as 'churn', reloaded when their stamps change."""
 
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
-        self._cache: Recent[str, tuple[object, Model]] = Recent()
+        self._cache: RecentCache[str, tuple[object, Model]] = RecentCache()
 
     def model(self, name: str) -> Model:
         """Return the current model for a reference such as 'churn/2'; see `Catalog.get`."""
@@ -436,4 +436,4 @@ class Lookup:
 
     def forget(self) -> None:
         """Drop all cached models, because this session has changed a model."""
-        self._cache = Recent()
+        self._cache = RecentCache()

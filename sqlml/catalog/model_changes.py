@@ -26,7 +26,7 @@ Calls = Sequence[ModelCall]
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ChangedModel:
     """A model that a transaction changes, and the qualified and quoted `schema` of its catalog.
 
     If `is_shared` is set, the user opened the transaction, and macros are rebuilt after it ends.
@@ -42,7 +42,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Writer:
+class CatalogWriter:
     """The base class of catalog changes, which writes rows, stamps and macros in transactions.
 
     `calls_of` returns the model calls that macros make to compute a version. After each change,
@@ -56,13 +56,13 @@ class Writer:
     report: Callable[[Reference, Calls], None]
 
     def run_atomically(
-        self, reference: Reference, schema: str, function: Callable[[Target], Calls | None]
+        self, reference: Reference, schema: str, function: Callable[[ChangedModel], Calls | None]
     ) -> None:
         """Check the catalog tables, run `function` entirely or not at all, and report the change.
 
         `function` returns the new calls of the model; None if they do not change.
         """
-        target = Target(reference, schema, self.connection.in_transaction())
+        target = ChangedModel(reference, schema, self.connection.in_transaction())
         calls: list[ModelCall] = []
 
         def check_tables_and_work() -> None:
@@ -88,11 +88,11 @@ class Writer:
         if databases and databases[0][0]:
             raise read_only_error(str(databases[0][1]))
 
-    def write(self, target: Target, sql: str, *parameters: Any) -> None:
+    def write(self, target: ChangedModel, sql: str, *parameters: Any) -> None:
         """Run a statement, in which `{schema}` is replaced by the schema of the catalog."""
         self.connection.write(sql.replace("{schema}", target.schema), parameters)
 
-    def create_tables(self, target: Target) -> None:
+    def create_tables(self, target: ChangedModel) -> None:
         """Create the tables and views that the model's catalog lacks."""
         for statement in tables.TABLES:
             self.write(target, statement)
@@ -105,14 +105,14 @@ class Writer:
             view = f"{target.schema}.{name} AS {query.format(schema=view_schema)}"
             self.connection.write(f"CREATE VIEW IF NOT EXISTS {view}")
 
-    def find_model(self, target: Target) -> tuple[int, int] | None:
+    def find_model(self, target: ChangedModel) -> tuple[int, int] | None:
         """Return the numbers of the default and last versions; None if the model does not exist."""
         source = f"{target.schema}.catalog_models WHERE key = ?"
         query = f"SELECT default_version, last_version FROM {source}"
         rows = self.connection.read(query, [target.key])
         return (int(rows[0][0]), int(rows[0][1])) if rows else None
 
-    def require_model(self, target: Target) -> tuple[int, int]:
+    def require_model(self, target: ChangedModel) -> tuple[int, int]:
         """Return the numbers of the default and last versions of an existing model."""
         versions = self.find_model(target)
         if versions is None:
@@ -120,12 +120,12 @@ class Writer:
             raise self.catalog.missing_version_error(whole_model, target.schema)
         return versions
 
-    def update_model(self, target: Target, **columns: Any) -> None:
+    def update_model(self, target: ChangedModel, **columns: Any) -> None:
         assignments = ", ".join(f"{column} = ?" for column in columns)
         sql = f"UPDATE {{schema}}.catalog_models SET {assignments} WHERE key = ?"
         self.write(target, sql, *columns.values(), target.key)
 
-    def insert_version(self, target: Target, version: int, new: NewVersion) -> None:
+    def insert_version(self, target: ChangedModel, version: int, new: NewVersion) -> None:
         """Store a version of the model, with its Program and training facts."""
         program, origin, labels = new.program, new.origin, new.program.labels
         self.catalog.programs.put(program, target.schema)
@@ -165,27 +165,27 @@ class Writer:
                 sql = f"INSERT INTO {{schema}}.{table} VALUES (?, ?, ?, ?)"
                 self.write(target, sql, target.key, version, value, now())
 
-    def insert_small_model(self, target: Target, version: int, small: SmallModel) -> None:
+    def insert_small_model(self, target: ChangedModel, version: int, small: SmallModel) -> None:
         self.catalog.programs.put(small.small, target.schema)
         sql = f"INSERT OR REPLACE INTO {{schema}}.{SMALL_MODELS} VALUES (?, ?, ?, ?, ?, ?)"
         row = target.key, version, kind_of(small), small.small.hash, dump_facts(small.facts), now()
         self.write(target, sql, *row)
 
-    def set_column(self, target: Target, column: str, value: str | None) -> int:
+    def set_column(self, target: ChangedModel, column: str, value: str | None) -> int:
         """Set a column in the row of the version that `target` names; return the version number."""
         version = self.catalog.version(target.reference)
         sql = f"UPDATE {{schema}}.catalog_versions SET {column} = ? WHERE key = ? AND version = ?"
         self.write(target, sql, value, target.key, version)
         return version
 
-    def delete_training(self, target: Target, version: int | None = None) -> None:
+    def delete_training(self, target: ChangedModel, version: int | None = None) -> None:
         condition = "key = ? AND version = coalesce(?, version)"
         for table in {TRAININGS, ESTIMATORS} & self.connection.list_tables(target.schema):
             sql = f"DELETE FROM {{schema}}.{table} WHERE {condition}"
             self.write(target, sql, target.key, version)
 
     def delete_small_models(
-        self, target: Target, version: int | None = None, kind: str | None = None
+        self, target: ChangedModel, version: int | None = None, kind: str | None = None
     ) -> list[str]:
         """Delete small models, by default of all versions and kinds; return the Program hashes."""
         if SMALL_MODELS not in self.connection.list_tables(target.schema):
@@ -199,30 +199,30 @@ class Writer:
         self.connection.write(f"DELETE {source_sql}", parameters)
         return [str(digest) for (digest,) in programs]
 
-    def update_macros(self, target: Target, calls: Calls) -> Calls:
+    def update_macros(self, target: ChangedModel, calls: Calls) -> Calls:
         """Redefine the model's macros to make `calls`; if `calls` is empty, drop the macros."""
         database = target.reference.database
         self.macros.update(target.schema, database, target.key, calls, target.is_shared)
         return calls
 
-    def update_default_macros(self, target: Target) -> Calls:
+    def update_default_macros(self, target: ChangedModel) -> Calls:
         """Redefine the macros to compute the model's default version, and return its calls."""
         default_reference = Reference(target.reference.name, target.reference.database)
         return self.update_macros(target, self.calls_of(self.catalog.get(default_reference)))
 
 
-W = TypeVar("W", bound=Writer)
+W = TypeVar("W", bound=CatalogWriter)
 P = ParamSpec("P")
 
 
 def changes_model(
-    function: Callable[Concatenate[W, Target, P], Calls | None],
+    function: Callable[Concatenate[W, ChangedModel, P], Calls | None],
 ) -> Callable[Concatenate[W, Reference, P], None]:
     """Run the decorated method, which changes a model, in one transaction, and stamp the model."""
 
     @wraps(function)
     def change(self: W, reference: Reference, /, *args: P.args, **kwargs: P.kwargs) -> None:
-        def apply_and_stamp(target: Target) -> Calls | None:
+        def apply_and_stamp(target: ChangedModel) -> Calls | None:
             calls = function(self, target, *args, **kwargs)
             write_stamp(self.connection, target.schema, target.key)
             return calls
@@ -232,7 +232,7 @@ def changes_model(
     return change
 
 
-class ModelChanges(Writer):
+class ModelChanges(CatalogWriter):
     """Changes to the models in the databases that one connection sees."""
 
     def create(
@@ -249,7 +249,7 @@ class ModelChanges(Writer):
         self.catalog.check_database(reference.database)
         calls = self.calls_of(new)
 
-        def create_model(target: Target) -> Calls:
+        def create_model(target: ChangedModel) -> Calls:
             self.create_tables(target)
             versions = self.find_model(target)
             if versions is not None and if_not_exists:
@@ -279,7 +279,7 @@ class ModelChanges(Writer):
     def drop(self, reference: Reference, if_exists: bool = False) -> None:
         """Remove a model with all its versions, and the Programs that no other version uses."""
 
-        def drop_model(target: Target) -> None:
+        def drop_model(target: ChangedModel) -> None:
             if if_exists and self.find_model(target) is None:
                 return
             self.require_model(target)
@@ -304,7 +304,7 @@ class ModelChanges(Writer):
         _check_name(name)
 
         @changes_model
-        def rename_model(self: ModelChanges, renamed: Target) -> Calls:
+        def rename_model(self: ModelChanges, renamed: ChangedModel) -> Calls:
             target = replace(renamed, reference=reference)
             self.require_model(target)
             has_same_key = renamed.key == target.key
@@ -326,7 +326,7 @@ class ModelChanges(Writer):
         self.report(reference, ())
 
     @changes_model
-    def comment(self, target: Target, text: str | None) -> None:
+    def comment(self, target: ChangedModel, text: str | None) -> None:
         """Set the comment on a model, or on a version if the reference names a version."""
         if target.reference.has_version:
             self.set_column(target, "comment", text)
@@ -335,14 +335,14 @@ class ModelChanges(Writer):
             self.update_model(target, comment=text)
 
     @changes_model
-    def tag(self, target: Target, tags: Mapping[str, str]) -> None:
+    def tag(self, target: ChangedModel, tags: Mapping[str, str]) -> None:
         self.require_model(target)
         for tag, value in tags.items():
             sql = "INSERT OR REPLACE INTO {schema}.catalog_tags VALUES (?, ?, ?)"
             self.write(target, sql, target.key, fold(tag), value)
 
     @changes_model
-    def untag(self, target: Target, tags: Sequence[str]) -> None:
+    def untag(self, target: ChangedModel, tags: Sequence[str]) -> None:
         self.require_model(target)
         existing = self.catalog.tags(target.reference)
         for tag in tags:
@@ -360,11 +360,11 @@ def _check_name(name: str) -> None:
         )
 
 
-class VersionChanges(Writer):
+class VersionChanges(CatalogWriter):
     """Changes to the versions of models."""
 
     @changes_model
-    def add(self, target: Target, new: NewVersion, number: int | None = None) -> None:
+    def add(self, target: ChangedModel, new: NewVersion, number: int | None = None) -> None:
         """Add a version that is not the default; `number` defaults to the next free number."""
         _, last_version = self.require_model(target)
         version = last_version + 1 if number is None else number
@@ -379,7 +379,7 @@ class VersionChanges(Writer):
         self.insert_version(target, version, new)
 
     @changes_model
-    def drop(self, target: Target) -> None:
+    def drop(self, target: ChangedModel) -> None:
         """Remove the version that `target` names, and its Program if no other version uses it."""
         reference = target.reference
         default_version, _ = self.require_model(target)
@@ -403,13 +403,13 @@ class VersionChanges(Writer):
         self.catalog.programs.collect(unneeded, target.schema)
 
     @changes_model
-    def set_default(self, target: Target) -> Calls:
+    def set_default(self, target: ChangedModel) -> Calls:
         """Make the version that `target` names the default version of its model."""
         self.update_model(target, default_version=self.catalog.version(target.reference))
         return self.update_default_macros(target)
 
     @changes_model
-    def set_alias(self, target: Target, alias: str) -> None:
+    def set_alias(self, target: ChangedModel, alias: str) -> None:
         """Point `alias` to the version that `target` names."""
         folded_alias = fold(alias)
         if folded_alias in RESERVED_ALIASES or re.fullmatch(r"(?!\d+$)\w+", folded_alias) is None:
@@ -421,7 +421,7 @@ class VersionChanges(Writer):
         self.write(target, sql, target.key, folded_alias, self.catalog.version(target.reference))
 
     @changes_model
-    def unset_alias(self, target: Target, alias: str) -> None:
+    def unset_alias(self, target: ChangedModel, alias: str) -> None:
         self.require_model(target)
         require_existing("alias", alias, target.reference, self.catalog.aliases(target.reference))
         sql = "DELETE FROM {schema}.catalog_aliases WHERE key = ? AND alias = ?"
@@ -431,7 +431,7 @@ class VersionChanges(Writer):
         """Add a small model to a version, replacing an existing one of the same kind."""
 
         @changes_model
-        def add(self: VersionChanges, target: Target) -> None:
+        def add(self: VersionChanges, target: ChangedModel) -> None:
             self.create_tables(target)
             if self.catalog.get(target.reference).program.hash != model.program.hash:
                 raise ConflictError(f"model {model.label} has changed meanwhile; try again")
@@ -447,7 +447,7 @@ class VersionChanges(Writer):
         add(self, Reference(model.name, model.database, model.version))
 
     @changes_model
-    def drop_small_model(self, target: Target, kind: str) -> None:
+    def drop_small_model(self, target: ChangedModel, kind: str) -> None:
         """Remove the small model of this kind from the version that `target` names."""
         version = self.catalog.version(target.reference)
         unneeded = self.delete_small_models(target, version, kind)
@@ -458,7 +458,7 @@ class VersionChanges(Writer):
 
     @changes_model
     def set_options(
-        self, target: Target, change: Callable[[Model], Mapping[str, Any]]
+        self, target: ChangedModel, change: Callable[[Model], Mapping[str, Any]]
     ) -> Calls | None:
         """Set a version's options to `change(model)`; `model` is read in the same transaction."""
         options = change(self.catalog.get(target.reference))

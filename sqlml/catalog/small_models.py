@@ -36,7 +36,7 @@ class FeatureGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class SmallModelFacts:
     """The measurements of a small model's training.
 
     exact_ns, expected_ns: the time of a query in ns per row without and with the small model.
@@ -63,7 +63,7 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CascadeFacts(Facts):
+class CascadeFacts(SmallModelFacts):
     """The measurements of a cascade.
 
     label: the column of the true labels. accuracy_loss: the allowed loss of accuracy. threshold:
@@ -82,7 +82,7 @@ class CascadeFacts(Facts):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FilterFacts(Facts):
+class FilterFacts(SmallModelFacts):
     """The measurements of a top-K filter.
 
     output, column: the model output, and its column, by which queries order. chosen: the class of
@@ -152,7 +152,7 @@ def _reads_inputs_of(small_program: Program, program: Program) -> bool:
     return all(n in program.inputs and t == program.input_type(n) for n, t in types.items())
 
 
-def dump_facts(facts: Facts) -> str:
+def dump_facts(facts: SmallModelFacts) -> str:
     return json.dumps(asdict(facts), sort_keys=True)
 
 

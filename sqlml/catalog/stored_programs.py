@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Protocol
 
-from sqlml.bounded_cache import Recent
+from sqlml.bounded_cache import RecentCache
 from sqlml.catalog.catalog_connection import Connection
 from sqlml.catalog.tables import SMALL_MODELS
 from sqlml.errors import ArtifactError, UnknownModelError
@@ -14,7 +14,7 @@ from sqlml.ir.ops import NEVER_STORED, find_invalid_unicode
 from sqlml.ir.program import Program
 from sqlml.limits import FORMAT_VERSION
 
-Loaded = Recent[str, Program]
+Loaded = RecentCache[str, Program]
 """Recently used Programs, by hash or by the prefix they were requested with.
 
 Connections to one database share them: a Program never changes, so no entry becomes stale.

@@ -27,7 +27,7 @@ Background = Mapping[str, Array] | None
 """Rows with which explanations compare, by input, or None."""
 
 
-class Additive:
+class AdditiveContributions:
     """Computes contributions to the values of `program`, whose nodes are `values` in `builder`.
 
     `lacks_cover` is set if trees lack the number of training rows per node, and `is_too_wide` if a
@@ -289,17 +289,17 @@ _MAX_WEIGHTS, _MAX_NODE_ROWS = 1 << 24, 1 << 26
 _MAX_PATH_COLUMNS = 1024
 """Maximum number of columns that the tests of one path may read."""
 
-_RULES: Mapping[str, Callable[[Additive, Node], Value | None]] = {
+_RULES: Mapping[str, Callable[[AdditiveContributions, Node], Value | None]] = {
     "tree_ensemble": lambda self, node: self.explain_trees(node.inputs[0], node.attrs),
-    "linear": Additive.explain_linear,
-    "add": Additive.explain_addition,
-    "sub": Additive.explain_addition,
-    "mul": Additive.explain_scaling,
-    "div": Additive.explain_scaling,
-    "neg": Additive.explain_negation,
-    "select": Additive.explain_selection,
-    "concat": Additive.explain_concatenation,
-    "sum": Additive.explain_column_sum,
+    "linear": AdditiveContributions.explain_linear,
+    "add": AdditiveContributions.explain_addition,
+    "sub": AdditiveContributions.explain_addition,
+    "mul": AdditiveContributions.explain_scaling,
+    "div": AdditiveContributions.explain_scaling,
+    "neg": AdditiveContributions.explain_negation,
+    "select": AdditiveContributions.explain_selection,
+    "concat": AdditiveContributions.explain_concatenation,
+    "sum": AdditiveContributions.explain_column_sum,
     "require_finite": lambda self, node: self.get_contributions(node.inputs[0]),
     "cast": lambda self, node: self.get_contributions(node.inputs[0]),
 }

@@ -15,7 +15,7 @@ import numpy as np
 
 from sqlml.bounded_cache import cache_by_program
 from sqlml.errors import ConfigError, UnsupportedModelError
-from sqlml.explaining.additive import Additive, Background
+from sqlml.explaining.additive import AdditiveContributions, Background
 from sqlml.ir import store
 from sqlml.ir.builder import Builder, Value, copy_retyped
 from sqlml.ir.operators.contributions import MAX_BACKGROUND, MAX_ORDERS
@@ -215,7 +215,7 @@ def _build_explained(program: Program, background: Background, pairs: int | None
     b, values = Builder(), list[Value]()
     for node in program.nodes:
         values.append(copy_retyped(b, node, [values[i] for i in node.inputs]))
-    additive = Additive(program, b, values, background)
+    additive = AdditiveContributions(program, b, values, background)
     blocks = _compute_exact_blocks(program, b, additive)
     block_size = additive.block
     if blocks is None and background is not None:
@@ -240,7 +240,9 @@ def ensure_explained(program: Program, output: str) -> Program:
     return explain_program(program) if needs_explanation else program
 
 
-def _compute_exact_blocks(program: Program, builder: Builder, additive: Additive) -> Value | None:
+def _compute_exact_blocks(
+    program: Program, builder: Builder, additive: AdditiveContributions
+) -> Value | None:
     """Compute the exact blocks; return None unless the output is a monotone function of a sum."""
     name = find_explained_output(program)
     if name is None:
@@ -283,7 +285,7 @@ def _step_through_monotone(program: Program, index: int) -> tuple[int, bool] | N
     return None
 
 
-def _describe_failure(program: Program, additive: Additive) -> str:
+def _describe_failure(program: Program, additive: AdditiveContributions) -> str:
     if find_explained_output(program) is None:
         return "explain needs a model that returns numbers or probabilities; this one does not"
     if additive.lacks_cover:

@@ -381,7 +381,7 @@ def encode_categories(
 
 
 @dataclass(frozen=True, slots=True)
-class Gaps:
+class MissingValueRules:
     """The source library's values for omitted cells and keys, and its rule for names with blanks.
 
     `cell` is the value of a cell that a sparse matrix does not store: 0, NaN for XGBoost, or None

@@ -16,7 +16,16 @@ from sqlml.importers import category_encoders, feature_engine, imblearn, model_c
 from sqlml.importers.catboost import importer as catboost
 from sqlml.importers.catboost.document import CatBoostModel
 from sqlml.importers.expressions.sql_steps import find_registered, import_sql_step
-from sqlml.importers.frame import ANY_COUNT, Composite, Frame, Gaps, Leaf, Outputs, Recurse, Schema
+from sqlml.importers.frame import (
+    ANY_COUNT,
+    Composite,
+    Frame,
+    Leaf,
+    MissingValueRules,
+    Outputs,
+    Recurse,
+    Schema,
+)
 from sqlml.importers.lightgbm import importer as lightgbm
 from sqlml.importers.lightgbm.document import LightGBMModel
 from sqlml.importers.mlflow_folder import PYFUNC, PYFUNC_ADVICE
@@ -97,7 +106,7 @@ class Imported:
     source: str
     library: str
     is_named: bool
-    gaps: Gaps = Gaps()
+    gaps: MissingValueRules = MissingValueRules()
     has_default_names: bool = False
 
 
@@ -154,7 +163,7 @@ def import_onto(model: Any, frame: Frame) -> Frame | Outputs:
     return _make_converter(set())(model, frame)
 
 
-def _describe_gaps(model: Any, class_key: str, keys: Set[str]) -> Gaps:
+def _describe_gaps(model: Any, class_key: str, keys: Set[str]) -> MissingValueRules:
     """Describe how the model reads values that the input omits.
 
     `class_key` is the class key of the model, and `keys` has the class keys of the model and all
@@ -163,7 +172,9 @@ def _describe_gaps(model: Any, class_key: str, keys: Set[str]) -> Gaps:
     empty_cell: float | None = 0.0
     if not keys.isdisjoint(xgboost.IMPORTERS):
         empty_cell = float("nan") if class_key in xgboost.IMPORTERS else None
-    return Gaps(empty_cell, find_dict_separator(model), not keys.isdisjoint(lightgbm.IMPORTERS))
+    return MissingValueRules(
+        empty_cell, find_dict_separator(model), not keys.isdisjoint(lightgbm.IMPORTERS)
+    )
 
 
 def _import_stored(model: StoredModel, inputs: Inputs | None) -> Imported:

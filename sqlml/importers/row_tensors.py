@@ -18,12 +18,12 @@ from sqlml.limits import MAX_ROW_VALUES
 from sqlml.types import ROWS, Array, DType, dtype_of
 
 
-class Uncovered(Exception):
+class Unsupported(Exception):
     """Raised for an operator of a graph, or a use of an operator, that the IR does not support."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Rows:
+class RowTensor:
     """A tensor whose shape is (n, *inner) in the graph and (n, k) in the IR."""
 
     value: Value
@@ -50,26 +50,28 @@ class Rows:
 def map_columns(inner: tuple[int, ...], transform: Callable[[Array], Array]) -> Array:
     """Apply the numpy function `transform` to a grid of column indices, shape (1, *inner).
 
-    Return the transformed grid without its first axis. Raise Uncovered if `transform` does not keep
-    that axis, and ValueError if the result has more than `MAX_ROW_VALUES` columns.
+    Return the transformed grid without its first axis. Raise Unsupported if `transform` does
+    not keep that axis, and ValueError if the result has more than `MAX_ROW_VALUES` columns.
     """
     grid = np.asarray(transform(np.arange(math.prod(inner)).reshape(1, *inner)))
     if grid.ndim < 1 or grid.shape[0] != 1:
-        raise Uncovered("it mixes rows, or counts them")
+        raise Unsupported("it mixes rows, or counts them")
     if grid.size > MAX_ROW_VALUES:
         raise ValueError(f"it makes {grid.size} numbers per row")
     return np.asarray(grid[0])
 
 
-def pick_columns(builder: Builder, x: Rows, indices: Array) -> Rows:
+def pick_columns(builder: Builder, x: RowTensor, indices: Array) -> RowTensor:
     flat = indices.ravel().astype(np.int64)
     is_identity = np.array_equal(flat, np.arange(math.prod(x.inner)))
-    return Rows(
+    return RowTensor(
         x.value if is_identity else builder.op("select", x.value, indices=flat), indices.shape
     )
 
 
-def apply_to_columns(builder: Builder, x: Rows, transform: Callable[[Array], Array]) -> Rows:
+def apply_to_columns(
+    builder: Builder, x: RowTensor, transform: Callable[[Array], Array]
+) -> RowTensor:
     return pick_columns(builder, x, map_columns(x.inner, transform))
 
 
@@ -79,42 +81,43 @@ def fill_shape(shape: Sequence[int], width: int) -> tuple[int, ...]:
     missing_length = width // stated_width if stated_width > 0 else 0
     inner = tuple(missing_length if length == -1 else length for length in shape)
     if shape.count(-1) > 1 or math.prod(inner) != width or any(length < 0 for length in inner):
-        raise Uncovered("it does not keep the rows")
+        raise Unsupported("it does not keep the rows")
     return inner
 
 
-def concatenate_tensors(builder: Builder, tensors: Sequence[Rows], axis: int) -> Rows:
+def concatenate_tensors(builder: Builder, tensors: Sequence[RowTensor], axis: int) -> RowTensor:
     """Concatenate tensors of the same rank and dtype along `axis`, which is not 0 (the rows)."""
     starts = np.cumsum([0, *(math.prod(x.inner) for x in tensors)]).tolist()
     grids = [x.grid + start for x, start in zip(tensors, starts, strict=False)]
     value = (
         builder.op("concat", *[x.value for x in tensors]) if len(tensors) > 1 else tensors[0].value
     )
-    return pick_columns(builder, Rows(value, (starts[-1],)), np.concatenate(grids, axis - 1))
+    return pick_columns(builder, RowTensor(value, (starts[-1],)), np.concatenate(grids, axis - 1))
 
 
 def broadcast_operands(
-    builder: Builder, operands: Sequence[Rows | Array]
+    builder: Builder, operands: Sequence[RowTensor | Array]
 ) -> tuple[list[Value], tuple[int, ...]]:
-    ranks = {x.rank for x in operands if isinstance(x, Rows)}
+    ranks = {x.rank for x in operands if isinstance(x, RowTensor)}
     if len(ranks) != 1:
-        raise Uncovered(
+        raise Unsupported(
             "it mixes values of different rank, and so rows; or none of its inputs has rows"
         )
     (rank,) = ranks
     shapes = [
-        (1, *x.inner) if isinstance(x, Rows) else (1,) * (rank - x.ndim) + x.shape for x in operands
+        (1, *x.inner) if isinstance(x, RowTensor) else (1,) * (rank - x.ndim) + x.shape
+        for x in operands
     ]
     if any(len(shape) > rank or shape[0] != 1 for shape in shapes):
-        raise Uncovered("a constant has several rows")
+        raise Unsupported("a constant has several rows")
     inner = np.broadcast_shapes(*shapes)[1:]
     if math.prod(inner) > MAX_ROW_VALUES:
         raise ValueError(f"it makes {math.prod(inner)} numbers per row")
     return [_broadcast(builder, x, inner) for x in operands], inner
 
 
-def _broadcast(builder: Builder, x: Rows | Array, inner: tuple[int, ...]) -> Value:
-    if isinstance(x, Rows):
+def _broadcast(builder: Builder, x: RowTensor | Array, inner: tuple[int, ...]) -> Value:
+    if isinstance(x, RowTensor):
         is_single = math.prod(x.inner) == 1
         return (
             x.value if is_single else pick_columns(builder, x, np.broadcast_to(x.grid, inner)).value
@@ -122,20 +125,20 @@ def _broadcast(builder: Builder, x: Rows | Array, inner: tuple[int, ...]) -> Val
     try:
         dtype_of(x)
     except TypeError:
-        raise Uncovered(f"it computes with {x.dtype}") from None
+        raise Unsupported(f"it computes with {x.dtype}") from None
     if x.dtype == object:
-        raise Uncovered("it computes with strings")
+        raise Unsupported("it computes with strings")
     return builder.constant(x.ravel() if x.size == 1 else np.broadcast_to(x, (1, *inner)).ravel())
 
 
 def reduce_axes(
     builder: Builder,
-    x: Rows,
+    x: RowTensor,
     axes: Collection[int],
     reduce: Callable[[Value, int], Value],
     *,
     keep: bool,
-) -> Rows:
+) -> RowTensor:
     """Reduce the tensor `x` over `axes`, which do not include the rows (axis 0).
 
     `reduce(value, axis)` reduces the last axis of a value of shape (n, reduced) or (n, kept,
@@ -147,7 +150,7 @@ def reduce_axes(
     transposed = apply_to_columns(builder, x, lambda grid: grid.transpose(order)).value
     num_kept, num_reduced = math.prod(lengths), math.prod(x.shape[axis] for axis in axes)
     if not num_reduced:
-        raise Uncovered("it reduces nothing")
+        raise Unsupported("it reduces nothing")
     if num_kept == 1:
         reduced = reduce(transposed, 1)
     else:
@@ -155,16 +158,18 @@ def reduce_axes(
         reduced = builder.op("reshape", reduced, shape=(num_kept,))
     if keep:
         lengths = tuple(1 if axis in axes else x.shape[axis] for axis in range(1, x.rank))
-    return Rows(reduced, lengths)
+    return RowTensor(reduced, lengths)
 
 
-def apply_linear(builder: Builder, x: Rows, weights: Array, bias: Array | None = None) -> Rows:
+def apply_linear(
+    builder: Builder, x: RowTensor, weights: Array, bias: Array | None = None
+) -> RowTensor:
     """Return x @ weights + bias for x (n, k), weights (k, w) and bias (w,), in one float dtype."""
     if x.dtype not in ("float32", "float64") or weights.dtype.name != x.dtype:
-        raise Uncovered(f"it multiplies {x.dtype} and {weights.dtype}")
+        raise Unsupported(f"it multiplies {x.dtype} and {weights.dtype}")
     if x.rank != 2 or weights.ndim != 2:
-        raise Uncovered("only the product of rows and one matrix is supported")
+        raise Unsupported("only the product of rows and one matrix is supported")
     weights = np.ascontiguousarray(weights)
     bias = np.zeros(weights.shape[1], weights.dtype) if bias is None else bias
     value = builder.op("linear", x.value, weights=weights, bias=bias.astype(weights.dtype))
-    return Rows(value, (weights.shape[1],))
+    return RowTensor(value, (weights.shape[1],))

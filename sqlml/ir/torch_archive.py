@@ -51,7 +51,7 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class OperatorCall:
     """A call of `torch.ops.<target>`; `positional` names the arguments passed by position."""
 
     target: str
@@ -84,7 +84,7 @@ class ExportedModule:
     written_by: str
     inputs: tuple[Input, ...]
     constants: Mapping[str, Array]
-    calls: tuple[Call, ...]
+    calls: tuple[OperatorCall, ...]
     output: str
     dtype: str
     shape: tuple[int, ...]
@@ -250,7 +250,7 @@ class _ArchiveReader:
         return np.ascontiguousarray(view).reshape(shape)
 
 
-def _check_names(defined: set[Any], calls: tuple[Call, ...], output: str) -> None:
+def _check_names(defined: set[Any], calls: tuple[OperatorCall, ...], output: str) -> None:
     """Raise ArtifactError unless every name is defined exactly once, before it is read."""
     if not all(isinstance(name, str) for name in defined):
         raise ArtifactError("a tensor of the archive has no name")
@@ -293,7 +293,7 @@ def _check_rowwise(shape: tuple[int, ...], subject: str) -> tuple[int, ...]:
     return shape
 
 
-def _read_call(node: Mapping[str, Any]) -> Call:
+def _read_call(node: Mapping[str, Any]) -> OperatorCall:
     target = node["target"]
     if not isinstance(target, str):
         raise ArtifactError("an operator of the archive has no name")
@@ -314,7 +314,9 @@ def _read_call(node: Mapping[str, Any]) -> Call:
             results.append("")
         else:
             results.append(str(value.get("name", value.get("as_name"))))
-    return Call(target.removeprefix("torch.ops."), arguments, tuple(positional), tuple(results))
+    return OperatorCall(
+        target.removeprefix("torch.ops."), arguments, tuple(positional), tuple(results)
+    )
 
 
 def _read_argument(arg: Mapping[str, Any]) -> Any:

@@ -304,7 +304,7 @@ class ModelStatements(StatementParts):
     def _parse_retrain(self, name: ModelName) -> Change:
         promotion = self._parse_promotion()
         query = self._parse_query_until("PROMOTE", "IF") if self._accept("AS") else None
-        return statements.Retrain(query, promotion or self._parse_promotion())
+        return statements.RetrainModel(query, promotion or self._parse_promotion())
 
     def _parse_promotion(self) -> statements.Promotion | None:
         if not self._accept("PROMOTE"):
@@ -391,7 +391,9 @@ CHANGES: Mapping[str, Callable[[ModelStatements, ModelName], Change]] = {
     "UNSET TAG": lambda rules, _: statements.UnsetTags(rules._parse_names("the name of a tag")),
     "SET OPTIONS": lambda rules, _: statements.SetOptions(rules._parse_option_list()),
     "RESET OPTIONS": ModelStatements._parse_reset_options,
-    "RENAME TO": lambda rules, _: statements.Rename(rules._parse_name("the new name of the model")),
+    "RENAME TO": lambda rules, _: statements.RenameModel(
+        rules._parse_name("the new name of the model")
+    ),
     "ADD CASCADE": lambda rules, _: statements.AddCascade(*rules._parse_using_and_options()),
     "DROP CASCADE": lambda rules, _: statements.DropSmallModel("cascade"),
     "ADD TOP_K FILTER": lambda rules, _: statements.AddTopKFilter(

@@ -147,7 +147,7 @@ class TrainVersion(Change):
 
 
 @dataclass(frozen=True, slots=True)
-class Retrain(Change):
+class RetrainModel(Change):
     """RETRAIN [PROMOTE IF ...] [AS query], which trains the named version again."""
 
     query: str | None = None
@@ -212,7 +212,7 @@ class ResetOptions(Change):
 
 
 @dataclass(frozen=True, slots=True)
-class Rename(Change):
+class RenameModel(Change):
     """RENAME TO n."""
 
     name: str

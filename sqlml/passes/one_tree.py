@@ -36,7 +36,7 @@ class Leaf:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Test:
+class TreeTest:
     """A test: x[column] <= threshold goes left, and NaN goes left if `missing_left`.
 
     A threshold of NaN sends all numbers right.
@@ -49,11 +49,11 @@ class Test:
     right: Tree
 
 
-Tree = Test | Leaf
+Tree = TreeTest | Leaf
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class ValueRange:
     """The accepted values of a column: low <= x <= high, and missing values if `missing`."""
 
     low: float = -np.inf
@@ -62,7 +62,7 @@ class Range:
 
     @property
     def is_limited(self) -> bool:
-        return self != Range()
+        return self != ValueRange()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,7 +70,7 @@ class OneTree:
     """A model as one tree, for rows whose columns all lie in their `ranges`."""
 
     tree: Tree
-    ranges: tuple[Range, ...]
+    ranges: tuple[ValueRange, ...]
 
     @property
     def tests(self) -> int:
@@ -84,7 +84,7 @@ class OneTree:
 
 def _iterate_test_shares(tree: Tree, share: float = 1.0) -> Iterator[float]:
     """Yield, for each test, the share of the rows that reach it."""
-    if isinstance(tree, Test):
+    if isinstance(tree, TreeTest):
         yield share
         yield from _iterate_test_shares(tree.left, share / 2)
         yield from _iterate_test_shares(tree.right, share / 2)
@@ -186,10 +186,10 @@ class _PathReader:
         source, step = match
         return [p.append(step, k) for k, p in enumerate(self.find_paths(source.index))]
 
-    def find_ranges(self) -> tuple[Range, ...]:
+    def find_ranges(self) -> tuple[ValueRange, ...]:
         """Return the range of each input column that all checks accept."""
         (source,) = self.program.inputs.values()
-        ranges = [Range()] * self.program.nodes[source].type.width
+        ranges = [ValueRange()] * self.program.nodes[source].type.width
         for path, low, high, allows_nan in self.checks:
             _, lowest = path.find_last_true(partial(np.greater, low))
             highest, _ = path.find_last_true(partial(np.greater_equal, high))
@@ -199,7 +199,7 @@ class _PathReader:
             accepts_missing = allows_nan if imputed != imputed else low <= imputed <= high
             column_range = ranges[path.source]
             low, high = max(column_range.low, lowest), min(column_range.high, highest)
-            ranges[path.source] = Range(low, high, column_range.missing and accepts_missing)
+            ranges[path.source] = ValueRange(low, high, column_range.missing and accepts_missing)
         return tuple(ranges)
 
 
@@ -222,7 +222,7 @@ def _fold_tests(ensemble: Ensemble, paths: Sequence[_Path]) -> list[tuple[int, f
     return tests
 
 
-_PathRanges = Mapping[int, Range]
+_PathRanges = Mapping[int, ValueRange]
 """Map a column to the values that the path to a node allows: low < x <= high, or missing."""
 
 
@@ -232,7 +232,7 @@ class _TreeGrower:
 
     ensemble: Ensemble
     tests: list[tuple[int, float, bool]]
-    ranges: tuple[Range, ...]
+    ranges: tuple[ValueRange, ...]
     max_tests: int
     test_count: int = 0
     sums: list[Array] = field(default_factory=list)
@@ -264,7 +264,7 @@ class _TreeGrower:
         self.test_count += 1
         if self.test_count > self.max_tests:
             raise _NotOneTree
-        return Test(
+        return TreeTest(
             column,
             threshold,
             missing_left,
@@ -272,7 +272,7 @@ class _TreeGrower:
             self.grow(tree, children[1], total, {**ranges, column: right}),
         )
 
-    def _open_lower_end(self, column: int) -> Range:
+    def _open_lower_end(self, column: int) -> ValueRange:
         """Return a column's range with an open lower end, just below the range's lowest value."""
         column_range = self.ranges[column]
         with np.errstate(over="ignore"):

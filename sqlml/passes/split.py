@@ -30,7 +30,7 @@ _MIXED = frozenset({"hash_categories", "onnx_graph", "sampled_contributions"})
 _TEXT_READERS = (TEXT_OPERATORS | ITEM_OPERATORS | HASHING_OPERATORS) - _MIXED
 """Operators that read the strings themselves; lists and maps are JSON strings."""
 PACKED = "x"
-"""Name of the packed input of `Split.core`."""
+"""Name of the packed input of `SplitProgram.core`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class PackedColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class SplitProgram:
     """A Program in two or three parts.
 
     `columns` are the columns of the packed matrix in order. `encoders` (None if not needed) turns
@@ -75,11 +75,13 @@ class Split:
 
 
 def text_input_name(position: int) -> str:
-    """Return the name of the core's input that gets the strings at `position` of `Split.texts`."""
+    """Return the name of the core input for the strings at `position` of `SplitProgram.texts`."""
     return f"text{position}"
 
 
-def split(program: Program, layout: Layout = "f64", max_categories: int | None = None) -> Split:
+def split(
+    program: Program, layout: Layout = "f64", max_categories: int | None = None
+) -> SplitProgram:
     """Split `program` into string encoders and a core on a packed matrix of `layout`.
 
     With layout "f32" the caller guarantees that all numbers are exact in float32. Encoders with
@@ -107,7 +109,7 @@ def split(program: Program, layout: Layout = "f64", max_categories: int | None =
         _build_encoders(program, is_textual, encoder_nodes) if encoder_nodes else None
         for encoder_nodes in (sql_encoders, sorted(large_encoders))
     )
-    return Split(tuple(columns), encoders, core, texts, lookup)
+    return SplitProgram(tuple(columns), encoders, core, texts, lookup)
 
 
 def _find_strict_encoders(program: Program) -> frozenset[int]:

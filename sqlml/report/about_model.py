@@ -10,7 +10,7 @@ from sqlml.dialects import DUCKDB
 from sqlml.report.parts import (
     Note,
     Pairs,
-    Part,
+    ReportPart,
     Section,
     clip,
     format_value,
@@ -69,7 +69,7 @@ def describe_model(subject: Subject) -> Section:
         for name, text in description.properties
         if name in _PROPERTIES and text and (name, text) != ("targets", "1")
     ]
-    parts: list[Part] = [Pairs(tuple(pairs)), _list_columns(subject), _list_versions(subject)]
+    parts: list[ReportPart] = [Pairs(tuple(pairs)), _list_columns(subject), _list_versions(subject)]
     if subject.training_facts is not None:
         parts.append(make_code("The query that it was trained on", subject.training_facts.query))
     unused_count = sum(usage == NOT_USED for usage in description.inputs.values())
@@ -91,7 +91,7 @@ def _format_count(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def _list_columns(subject: Subject) -> Part:
+def _list_columns(subject: Subject) -> ReportPart:
     """Make a table of the model's inputs with their statistics; unused inputs come last."""
     rows = subject.query_models(f"FROM ml_feature_info(MODEL {subject.quoted})")
     info_by_column = {fold(str(next(iter(row.values())))): row for row in rows}
@@ -109,7 +109,7 @@ def _list_columns(subject: Subject) -> Part:
     return make_table("Columns that the model reads", columns, cells, note, none="")
 
 
-def _list_versions(subject: Subject) -> Part:
+def _list_versions(subject: Subject) -> ReportPart:
     model = subject.model
     names = [name for name in (model.database, model.name) if name is not None]
     name = ".".join(map(DUCKDB.quote_name, names))
@@ -136,7 +136,7 @@ def describe_data(subject: Subject) -> Section:
     used_names |= {fold(column.name) for column in subject.model.columns}
     columns = [name for name in subject.columns if fold(name) in used_names]
     shown_columns = columns[:_MAX_COLUMNS]
-    parts: list[Part] = []
+    parts: list[ReportPart] = []
     if not subject.count:
         parts.append(Note("The data has no rows to measure."))
     elif shown_columns:

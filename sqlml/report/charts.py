@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Any
 from xml.etree import ElementTree
 
-from sqlml.report.parts import Note, Part, Plot, format_number, make_table
+from sqlml.report.parts import Note, Plot, ReportPart, format_number, make_table
 from sqlml.report.subject import Subject
 
 _SVG = "http://www.w3.org/2000/svg"
@@ -299,7 +299,7 @@ def plot_histogram(
     xlabel: str,
     series: Mapping[int, str] | None = None,
     are_probabilities: bool = False,
-) -> Part:
+) -> ReportPart:
     """Plot a histogram of the column `x` of `rows`, a parenthesized query, in bins of equal width.
 
     The bins extend beyond the 1% and 99% quantiles by the distance between them, at most to the

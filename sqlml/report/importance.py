@@ -9,8 +9,8 @@ from sqlml.errors import BindError, SqlmlError
 from sqlml.report import charts
 from sqlml.report.parts import (
     Note,
-    Part,
     Plot,
+    ReportPart,
     Section,
     clip,
     make_distinct,
@@ -35,7 +35,7 @@ def measure_importance(subject: Subject) -> Section:
     return Section("importance", "Which columns matter", lead, tuple(parts))
 
 
-def _explain_sample(subject: Subject) -> list[Part]:
+def _explain_sample(subject: Subject) -> list[ReportPart]:
     if not subject.count:
         return [Note("The data has no rows to explain.")]
     num_features = len(subject.model.program.inputs)
@@ -54,7 +54,7 @@ def _explain_sample(subject: Subject) -> list[Part]:
         return [Note(f"The model cannot be explained: {error.message}")]
 
 
-def _explain_rows(subject: Subject, num_rows: int, background: str) -> list[Part]:
+def _explain_rows(subject: Subject, num_rows: int, background: str) -> list[ReportPart]:
     """Plot contributions to the first targets; `background` is SQL for `explain`, or empty."""
     explain_sql = f"explain({subject.quoted}, *{background})"
     if subject.targets == 1:
@@ -66,7 +66,9 @@ def _explain_rows(subject: Subject, num_rows: int, background: str) -> list[Part
     return [*parts, *subject.note_more_targets()]
 
 
-def _plot_contributions(subject: Subject, explain_sql: str, num_rows: int, prefix: str) -> Part:
+def _plot_contributions(
+    subject: Subject, explain_sql: str, num_rows: int, prefix: str
+) -> ReportPart:
     """Plot the range of each column's contributions, which `explain_sql` computes."""
     features = list(subject.model.program.inputs)
     summary = _summarize_contributions(subject, explain_sql, num_rows, len(features))
@@ -125,7 +127,7 @@ def _summarize_contributions(
     return sorted(summary, key=lambda row: (-row["size"], row["k"]))
 
 
-def _plot_library_importance(subject: Subject) -> list[Part]:
+def _plot_library_importance(subject: Subject) -> list[ReportPart]:
     """Plot the importances that the source library stored; return a note if there are none."""
     try:
         rows = subject.query_models(f"FROM ml_feature_importance(MODEL {subject.quoted})")
@@ -164,7 +166,7 @@ def measure_drift(subject: Subject) -> Section:
     return Section("drift", "Drift since training", "", (_compare_with_training(subject),))
 
 
-def _compare_with_training(subject: Subject) -> Part:
+def _compare_with_training(subject: Subject) -> ReportPart:
     if subject.training_facts is None:
         return Note(
             "sqlml did not train this model and does not know its training rows. If you have "
@@ -188,7 +190,7 @@ def _compare_with_training(subject: Subject) -> Part:
     return _plot_drift(drifts, f" Measured on {limit:,} evenly sampled rows." if condition else "")
 
 
-def _plot_drift(drifts: list[dict[str, Any]], sample_sentence: str) -> Part:
+def _plot_drift(drifts: list[dict[str, Any]], sample_sentence: str) -> ReportPart:
     """Plot the columns with the largest divergences; `drifts` are sorted, the largest first."""
     top_rows = drifts[:_MAX_COLUMNS]
     anomaly_count = sum(row["is_anomaly"] for row in drifts)

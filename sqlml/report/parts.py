@@ -167,7 +167,7 @@ class Note:
     text: str
 
 
-Part = Table | Plot | Pairs | Code | Note
+ReportPart = Table | Plot | Pairs | Code | Note
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ class Section:
     name: str
     title: str
     lead: str
-    parts: tuple[Part, ...]
+    parts: tuple[ReportPart, ...]
     tiles: tuple[Tile, ...] = ()
 
 

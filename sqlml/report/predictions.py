@@ -9,8 +9,8 @@ from sqlml.report import charts
 from sqlml.report.charts import plot_histogram
 from sqlml.report.parts import (
     Note,
-    Part,
     Plot,
+    ReportPart,
     Section,
     clip,
     format_value,
@@ -30,7 +30,7 @@ def describe_predictions(subject: Subject) -> Section:
     return Section("predictions", "Predictions", subject.sample_sentence, tuple(parts))
 
 
-def _plot_predictions(subject: Subject) -> list[Part]:
+def _plot_predictions(subject: Subject) -> list[ReportPart]:
     scores = subject.scores
     if scores is None:
         return [_plot_scores(subject)]
@@ -49,7 +49,7 @@ def _plot_predictions(subject: Subject) -> list[Part]:
     return [_plot_class_counts(subject, classes), _plot_class_scores(subject, classes)]
 
 
-def _plot_scores(subject: Subject) -> Part:
+def _plot_scores(subject: Subject) -> ReportPart:
     """Plot the scores of a model without predictions; if it has no scores, return a note."""
     outputs = subject.model.program.outputs
     output = next((name for name in SCORES if name in outputs), None)
@@ -61,9 +61,9 @@ def _plot_scores(subject: Subject) -> Part:
         return plot_histogram(subject, f"(SELECT x FROM {table})", "Scores", explanation, "Score")
 
 
-def _plot_targets(subject: Subject) -> list[Part]:
+def _plot_targets(subject: Subject) -> list[ReportPart]:
     scores = subject.known_scores
-    parts: list[Part] = []
+    parts: list[ReportPart] = []
     for target, name in enumerate(subject.target_names[:MAX_TARGETS]):
         condition = f"t = {target} AND hat IS NOT NULL"
         if subject.task == "numbers":
@@ -85,7 +85,9 @@ def _count_predictions(subject: Subject, condition: str) -> list[tuple[int, int]
     return [(row["hat"], row["n"]) for row in rows]
 
 
-def _plot_counts(title: str, explanation: str, counts: list[tuple[str, int]], column: str) -> Part:
+def _plot_counts(
+    title: str, explanation: str, counts: list[tuple[str, int]], column: str
+) -> ReportPart:
     """Plot a bar for each of the first `_MAX_BARS` pairs (name, rows), with a table of shares."""
     if not counts:
         return Note(f"{title}: no row has a prediction.")
@@ -100,7 +102,7 @@ def _plot_counts(title: str, explanation: str, counts: list[tuple[str, int]], co
     return Plot(title, explanation, bars, description, table)
 
 
-def _plot_clusters(subject: Subject) -> Part:
+def _plot_clusters(subject: Subject) -> ReportPart:
     num_clusters = len(subject.known_scores.rows.model.program.labels[0].values)
     counts = [(f"cluster {k}", n) for k, n in _count_predictions(subject, "hat IS NOT NULL")]
     explanation = "Rows in each cluster, the largest first."
@@ -109,7 +111,7 @@ def _plot_clusters(subject: Subject) -> Part:
     return _plot_counts("Clusters", explanation, counts, "Cluster")
 
 
-def _plot_class_counts(subject: Subject, classes: Classes) -> Part:
+def _plot_class_counts(subject: Subject, classes: Classes) -> ReportPart:
     """Plot how often each class is predicted; a table adds how often it is the label."""
     predicted_counts = dict(_count_predictions(subject, "hat IS NOT NULL"))
     if not predicted_counts:
@@ -131,7 +133,7 @@ def _plot_class_counts(subject: Subject, classes: Classes) -> Part:
     return Plot(title, explanation, svg, description, make_table(title, columns, cells, note))
 
 
-def _plot_class_scores(subject: Subject, classes: Classes) -> Part:
+def _plot_class_scores(subject: Subject, classes: Classes) -> ReportPart:
     """Plot the scores of the positive class; for more than two classes, of the predicted class."""
     scores = subject.known_scores
     if scores.rows.score_kind == "none":
@@ -179,7 +181,7 @@ def compare_groups(subject: Subject) -> Section:
     return Section("groups", title, subject.sample_sentence, (_compare_largest_groups(subject),))
 
 
-def _compare_largest_groups(subject: Subject) -> Part:
+def _compare_largest_groups(subject: Subject) -> ReportPart:
     if subject.scores is None or not subject.count:
         return Note("There is nothing to compare.")
     if subject.scores.is_labelled or subject.task == "clusters":
@@ -208,7 +210,7 @@ def _average_unlabelled(subject: Subject, keys_sql: str) -> list[dict[str, Any]]
     return [{**row, "rows": row["n"]} for row in groups]
 
 
-def _plot_groups(subject: Subject, groups: list[dict[str, Any]], keys: Sequence[str]) -> Part:
+def _plot_groups(subject: Subject, groups: list[dict[str, Any]], keys: Sequence[str]) -> ReportPart:
     """Plot a metric of each group above a table; for several targets, make only the table."""
     has_targets = "target" in groups[0]
     known_metrics = {name for row in groups for name, value in row.items() if value is not None}

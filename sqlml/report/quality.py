@@ -15,8 +15,8 @@ from sqlml.planner.binding.requested_output import spell_class
 from sqlml.report import charts
 from sqlml.report.parts import (
     Note,
-    Part,
     Plot,
+    ReportPart,
     Section,
     Table,
     Tile,
@@ -87,7 +87,7 @@ _MAX_MATRIX_CLASSES = 12
 _MAX_CONFUSIONS = 20
 
 
-def _plot_classifier(subject: Subject) -> list[Part]:
+def _plot_classifier(subject: Subject) -> list[ReportPart]:
     """Make the plots of a classifier with one target; notes say why other plots are missing."""
     scores = subject.known_scores
     classes = count_classes(subject)
@@ -157,7 +157,7 @@ def _describe_classes(classes: Classes) -> str:
     return "Each class against all others."
 
 
-def _plot_roc(subject: Subject, classes: Classes) -> Part:
+def _plot_roc(subject: Subject, classes: Classes) -> ReportPart:
     rows = _read_curve(subject, classes, "roc_curve", points=_CURVE_POINTS)
     points = _extract_points(rows, "false_positive_rate", "recall")
     columns = {"Threshold": "threshold", "Recall": "recall"}
@@ -171,7 +171,7 @@ def _plot_roc(subject: Subject, classes: Classes) -> Part:
     )
 
 
-def _plot_precision_recall(subject: Subject, classes: Classes) -> Part:
+def _plot_precision_recall(subject: Subject, classes: Classes) -> ReportPart:
     rows = _read_curve(subject, classes, "pr_curve", points=_CURVE_POINTS)
     points = _extract_points(rows, "recall", "precision")
     thresholds = [(name, row) for name, row in rows if row["threshold"] is not None]
@@ -187,7 +187,7 @@ def _plot_precision_recall(subject: Subject, classes: Classes) -> Part:
     )
 
 
-def _plot_calibration(subject: Subject, classes: Classes) -> Part:
+def _plot_calibration(subject: Subject, classes: Classes) -> ReportPart:
     rows = _read_curve(subject, classes, "calibration_curve", bins=10)
     points = _extract_points(rows, "mean_predicted", "fraction_of_positives")
     columns = {"Predicted": "mean_predicted", "Observed": "fraction_of_positives", "Rows": "rows"}
@@ -201,7 +201,7 @@ def _plot_calibration(subject: Subject, classes: Classes) -> Part:
     )
 
 
-def _plot_confusion(subject: Subject, classes: Classes) -> Part:
+def _plot_confusion(subject: Subject, classes: Classes) -> ReportPart:
     """Plot the confusion matrix; if it would be too large, list the most frequent confusions."""
     index_by_label = {value: k for k, value in enumerate(classes.values)}
     pair_counts: Counter[tuple[int, int]] = Counter()
@@ -244,16 +244,16 @@ _QUANTILES = 20
 _IS_FINITE = "y IS NOT NULL AND hat IS NOT NULL AND isfinite(y) AND isfinite(hat)"
 
 
-def _plot_regressor(subject: Subject) -> list[Part]:
+def _plot_regressor(subject: Subject) -> list[ReportPart]:
     if subject.targets == 1:
         return _plot_target(subject, _IS_FINITE, "")
-    parts: list[Part] = []
+    parts: list[ReportPart] = []
     for target, name in enumerate(subject.target_names[:MAX_TARGETS]):
         parts += _plot_target(subject, f"t = {target} AND {_IS_FINITE}", f"{name}: ")
     return [*parts, *subject.note_more_targets()]
 
 
-def _plot_target(subject: Subject, condition: str, prefix: str) -> list[Part]:
+def _plot_target(subject: Subject, condition: str, prefix: str) -> list[ReportPart]:
     """Plot the labels and the residuals of one target.
 
     `condition` selects the target's rows of the table of scores; titles start with `prefix`.
@@ -332,7 +332,7 @@ def measure_quality(subject: Subject) -> Section:
     if obstacle is not None:
         return Section("quality", "Quality", "", (Note(obstacle),))
     metrics = subject.evaluate("evaluate")
-    parts: list[Part] = [_tabulate_metrics(subject, metrics)]
+    parts: list[ReportPart] = [_tabulate_metrics(subject, metrics)]
     if subject.task == "numbers":
         parts += _plot_regressor(subject)
     elif subject.known_scores.rows.target_count > 1:
@@ -404,7 +404,7 @@ def _warn_of_training_rows(subject: Subject) -> str:
     )
 
 
-def _tabulate_metrics(subject: Subject, metrics: list[dict[str, Any]]) -> Part:
+def _tabulate_metrics(subject: Subject, metrics: list[dict[str, Any]]) -> ReportPart:
     """Make a table of the metrics; if training also measured them, add a column of its metrics."""
     names = [name for name in METRICS if any(row.get(name) is not None for row in metrics)]
     rows = [[METRICS[name], *(row.get(name) for row in metrics[:_MAX_CLASSES])] for name in names]
@@ -422,7 +422,7 @@ def _tabulate_metrics(subject: Subject, metrics: list[dict[str, Any]]) -> Part:
     return make_table("Metrics", columns, rows, note)
 
 
-def _tabulate_class_metrics(subject: Subject) -> Part:
+def _tabulate_class_metrics(subject: Subject) -> ReportPart:
     rows_by_class = subject.evaluate("evaluate", per_class=True)
     metrics = [row for row in rows_by_class if row["class"] is not None]
     metrics.sort(key=lambda row: -row["rows"])

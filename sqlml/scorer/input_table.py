@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from sqlml.errors import InputTypeError
-from sqlml.importers.frame import Gaps
+from sqlml.importers.frame import MissingValueRules
 from sqlml.ir.program import Program
 from sqlml.ir.utf8_column import TextColumn
 from sqlml.passes.split import Layout, PackedColumn
@@ -142,12 +142,12 @@ class Table:
     columns: Mapping[str, Any]
 
     @classmethod
-    def of(cls, X: Any, features: Sequence[Feature], gaps: Gaps) -> Table:
+    def of(cls, X: Any, features: Sequence[Feature], gaps: MissingValueRules) -> Table:
         """Read rows `X` into a table; `gaps` defines the cells that sparse rows or dicts omit."""
         return cls._read(X, tuple(features), gaps)._with_microseconds()
 
     @classmethod
-    def _read(cls, X: Any, features: tuple[Feature, ...], gaps: Gaps) -> Table:
+    def _read(cls, X: Any, features: tuple[Feature, ...], gaps: MissingValueRules) -> Table:
         """Detect the type of `X` by its attributes, and read its rows without converting dates."""
         X = fetch(X, features, gaps.blanks)
         if len(features) == 1 and features[0].kind in NESTED and python_rows.is_one_column(X):
@@ -314,7 +314,7 @@ def _from_array(array: Array, features: tuple[Feature, ...]) -> Table:
     return Table(len(array), features, None, {f.name: array[:, i] for i, f in enumerate(features)})
 
 
-def _from_sparse(X: Any, features: tuple[Feature, ...], gaps: Gaps) -> Table:
+def _from_sparse(X: Any, features: tuple[Feature, ...], gaps: MissingValueRules) -> Table:
     if gaps.cell is None:
         raise InputTypeError(
             "values that a sparse matrix does not store are zeros to some model steps and "
@@ -466,13 +466,18 @@ def _make_type_error(name: str, accepted: str, actual_type: str) -> InputTypeErr
 
 
 def program_inputs(
-    program: Program, rows: Any, features: Sequence[Feature] | None = None, gaps: Gaps | None = None
+    program: Program,
+    rows: Any,
+    features: Sequence[Feature] | None = None,
+    gaps: MissingValueRules | None = None,
 ) -> dict[str, Array]:
     """Convert rows of any type that a Scorer accepts to a Program's inputs: feature name -> (n,).
 
     `features` are the training columns in order; by default, the features of the Program.
     """
-    table = Table.of(rows, program.features if features is None else features, gaps or Gaps())
+    table = Table.of(
+        rows, program.features if features is None else features, gaps or MissingValueRules()
+    )
     return {feature.name: _read_feature(table, feature) for feature in program.features}
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from sqlml.bounded_cache import Recent
+from sqlml.bounded_cache import RecentCache
 from sqlml.errors import AmbiguousColumnError, InputTypeError, MissingColumnError
 from sqlml.ir.utf8_column import TextColumn
 from sqlml.limits import FOUND_BYTES
@@ -102,7 +102,7 @@ def find_columns(
 
 _BYTES_PER_NAME = 200
 _Entry = tuple[tuple[Feature, ...], Mapping[str, int]]
-_indices_cache: Recent[tuple[int, tuple[str, ...]], _Entry] = Recent(FOUND_BYTES)
+_indices_cache: RecentCache[tuple[int, tuple[str, ...]], _Entry] = RecentCache(FOUND_BYTES)
 
 
 def _match_names(features: tuple[Feature, ...], names: Sequence[str]) -> Mapping[str, int]:

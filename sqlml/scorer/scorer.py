@@ -13,7 +13,7 @@ from sqlml.backends.no_wait import NotReady, no_wait
 from sqlml.errors import ConfigError
 from sqlml.explaining import explained
 from sqlml.host import LOCAL_FILES
-from sqlml.importers.frame import Gaps
+from sqlml.importers.frame import MissingValueRules
 from sqlml.importers.model_file import import_file, read_file
 from sqlml.importers.registry import import_model
 from sqlml.ir import reference
@@ -87,12 +87,12 @@ class Scorer:
         program: Program,
         features: Sequence[Feature],
         options: Mapping[str, Any],
-        gaps: Gaps | None = None,
+        gaps: MissingValueRules | None = None,
     ) -> None:
         self.program: Program = program
         self.features: tuple[Feature, ...] = tuple(features)
         self._options = dict(options)
-        self._gaps = gaps or Gaps()
+        self._gaps = gaps or MissingValueRules()
         self._compiled: dict[tuple[Any, ...], CompiledOutput] = {}
         self._matrix_scorers: dict[tuple[str, np.dtype[Any]], MatrixScorer | None] = {}
         self._text_scorers: dict[str, FewTextsScorer | None] = {}

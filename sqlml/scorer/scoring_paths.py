@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.backends.base import Compiled, Filler, find_filler, find_text_filler
+from sqlml.backends.base import CompiledProgram, Filler, find_filler, find_text_filler
 from sqlml.backends.category_lookup import ArrowEncoder, make_arrow_encoders
 from sqlml.backends.costs import current_costs
 from sqlml.backends.no_wait import NotReady, no_wait
 from sqlml.errors import ScoringError, UnknownCategoryError
 from sqlml.ir.program import Program
-from sqlml.passes.split import PACKED, Layout, Split, text_input_name
+from sqlml.passes.split import PACKED, Layout, SplitProgram, text_input_name
 from sqlml.planner.program.choose import choose_way
 from sqlml.planner.program.cost import ROWS
 from sqlml.planner.program.prepare_program import compile_core, prepare_output
@@ -46,9 +46,9 @@ class CompiledOutput:
     """
 
     output: str
-    split: Split
-    core: Compiled
-    encode: Compiled | None
+    split: SplitProgram
+    core: CompiledProgram
+    encode: CompiledProgram | None
     look_up: Mapping[str, tuple[str, ArrowEncoder]] | None
     dtype: np.dtype[Any]
     on_cpu: bool
@@ -220,7 +220,7 @@ if hasattr(os, "register_at_fork"):  # A forked child has none of its parent's t
 class FewTextsScorer:
     """A thread-safe fast path that scores a few rows of a model with only string columns.
 
-    `filler` is a result of `Compiled.text_filler`, and `follower` calls it for a few rows.
+    `filler` is a result of `CompiledProgram.text_filler`, and `follower` calls it for a few rows.
     `columns` are the indices of the string columns among the `features`.
     """
 

@@ -9,15 +9,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from sqlml.catalog.lookup import Lookup
+from sqlml.catalog.lookup import ModelCache
 from sqlml.dialects import DUCKDB
 from sqlml.errors import ParseError, UnknownModelError
 from sqlml.host import RowHost
-from sqlml.planner.plan.explain_plan import FunctionMeasurement, Measurement
+from sqlml.planner.plan.explain_plan import FunctionMeasurement, QueryMeasurement
 from sqlml.planner.plan.plan import Plan, estimate_rows
 from sqlml.planner.plan_cache import PlanCache
 from sqlml.session.engine_errors import reworded_errors
-from sqlml.session.registered_functions import Functions
+from sqlml.session.registered_functions import RegisteredFunctions
 from sqlml.statements.planner_callbacks import explain_by_rows, fetch_names
 from sqlml.training.rows.estimator_input import build_held_out_query
 from sqlml.types import fold
@@ -26,11 +26,15 @@ from sqlml.udfs.make_function import make_engine_function
 from sqlml.udfs.metering import meter_functions
 
 
-class Queries(PlanCache):
+class PlannedQueries(PlanCache):
     """A cache of plans that also rewrites and explains the queries of one connection."""
 
     def __init__(
-        self, engine: DuckDBEngine, functions: Functions, lookup: Lookup, host: RowHost
+        self,
+        engine: DuckDBEngine,
+        functions: RegisteredFunctions,
+        lookup: ModelCache,
+        host: RowHost,
     ) -> None:
         context = replace(
             engine.make_context(lookup.model),
@@ -130,7 +134,7 @@ class Queries(PlanCache):
             rows = self._run_explain(sql, select_parameters(plan, parameters), True)
             seconds = time.perf_counter() - start
             idle = {name: FunctionMeasurement() for name in plan.specs if name not in called_specs}
-            analysis = Measurement(seconds, meter.busy_seconds, {**idle, **measured()})
+            analysis = QueryMeasurement(seconds, meter.busy_seconds, {**idle, **measured()})
         return replace(plan, analysis=analysis), rows
 
     def _run_explain(self, sql: str, parameters: Any, analyze: bool) -> list[tuple[str, str]]:

@@ -39,7 +39,7 @@ from sqlml.udfs.make_function import find_refused_text_functions, make_engine_fu
 T = TypeVar("T")
 
 
-class Functions:
+class RegisteredFunctions:
     """Registers and renames the engine functions of sqlml for one connection."""
 
     def __init__(self, engine: DuckDBEngine, catalog: Catalog, host: Host) -> None:
@@ -137,7 +137,7 @@ class Functions:
         }
 
 
-class Arrivals:
+class NewViewWatcher:
     """A watcher for views that call models and are added by ATTACH or IMPORT on one connection.
 
     The functions of such views must be registered before anyone reads the views. New views are
@@ -147,7 +147,9 @@ class Arrivals:
     """
 
     def __init__(
-        self, functions: Functions, open_beside: Callable[[], AbstractContextManager[Functions]]
+        self,
+        functions: RegisteredFunctions,
+        open_beside: Callable[[], AbstractContextManager[RegisteredFunctions]],
     ) -> None:
         self._functions = functions
         self._open_beside = open_beside

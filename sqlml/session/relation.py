@@ -14,7 +14,7 @@ from sqlml.errors import SqlmlError
 from sqlml.interruption import Stop
 from sqlml.session.engine_errors import user_errors
 from sqlml.terminal import escape_controls
-from sqlml.udfs.duckdb.user_frame import Wrapper
+from sqlml.udfs.duckdb.user_frame import ObjectWrapper
 
 if TYPE_CHECKING:
     from sqlml.session.session import Session
@@ -28,7 +28,7 @@ _MODEL_COLUMNS = ("name", "version", "versions", "library", "features", "comment
 """Columns of SHOW MODELS that a session shows in a notebook."""
 
 
-class Relation(Wrapper):
+class Relation(ObjectWrapper):
     """A wrapper that delegates everything to a DuckDBPyRelation and raises sqlml's errors.
 
     `native` is the wrapped relation, for functions that require the DuckDB class, and `stop` is the

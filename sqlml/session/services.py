@@ -9,15 +9,15 @@ from functools import partial
 
 import duckdb
 
-from sqlml.catalog.lookup import Catalog, Lookup
+from sqlml.catalog.lookup import Catalog, ModelCache
 from sqlml.catalog.model import NewVersion, Reference
 from sqlml.catalog.model_changes import ModelChanges, VersionChanges
 from sqlml.catalog.scoring_macros import Macros, ModelCall
 from sqlml.catalog.stored_programs import Loaded, TablePrograms
 from sqlml.errors import CatalogError, SqlmlError
 from sqlml.planner.model_sql.macro_bodies import HELPER_MACROS, build_macro_bodies
-from sqlml.session.planned_queries import Queries
-from sqlml.session.registered_functions import Arrivals, Functions
+from sqlml.session.planned_queries import PlannedQueries
+from sqlml.session.registered_functions import NewViewWatcher, RegisteredFunctions
 from sqlml.statements.connection_models import Models
 from sqlml.training.train_estimator import RowTrainers
 from sqlml.udfs.duckdb.engine import DuckDBEngine
@@ -38,11 +38,11 @@ class Services:
 
     engine: DuckDBEngine
     loaded: Loaded
-    lookup: Lookup
+    lookup: ModelCache
     macros: Macros
-    functions: Functions
-    queries: Queries
-    arrivals: Arrivals
+    functions: RegisteredFunctions
+    queries: PlannedQueries
+    arrivals: NewViewWatcher
     models: Models
 
 
@@ -61,10 +61,10 @@ def open_services(
     loaded = Loaded() if loaded is None else loaded
     host = DuckDBHost(engine)
     catalog = Catalog(engine.connection, TablePrograms(engine.connection, loaded, drop_functions))
-    lookup = Lookup(catalog)
+    lookup = ModelCache(catalog)
     macros = Macros(engine.connection)
-    functions = Functions(engine, catalog, host)
-    queries = Queries(engine, functions, lookup, host)
+    functions = RegisteredFunctions(engine, catalog, host)
+    queries = PlannedQueries(engine, functions, lookup, host)
 
     def report_change(reference: Reference, calls: Sequence[ModelCall]) -> None:
         lookup.forget()
@@ -75,7 +75,7 @@ def open_services(
     models = Models(host, catalog, *changes, allow_pickle, queries.runnable, RowTrainers(host))
     # No service refers to the session, since reference cycles are freed late.
     open_beside = partial(_open_functions_beside, connection, engine.registry, loaded)
-    arrivals = Arrivals(functions, open_beside)
+    arrivals = NewViewWatcher(functions, open_beside)
     if registry is None:
         with suppress(CatalogError):  # The error is raised when a model is first used.
             if catalog.schema_exists():
@@ -89,8 +89,8 @@ def open_services(
 @contextmanager
 def _open_functions_beside(
     connection: duckdb.DuckDBPyConnection, registry: Registry, loaded: Loaded
-) -> Iterator[Functions]:
-    """Open a second connection to the same database, and yield the `Functions` on it."""
+) -> Iterator[RegisteredFunctions]:
+    """Open a second connection to the same database, and yield the `RegisteredFunctions` on it."""
     cursor = connection.cursor()
     try:
         services = open_services(cursor, allow_pickle=False, registry=registry, loaded=loaded)

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from sqlml.catalog.lookup import Catalog, Lookup
+from sqlml.catalog.lookup import Catalog, ModelCache
 from sqlml.catalog.model import Model
 from sqlml.dialects.spark import SPARK
 from sqlml.errors import SqlmlError, UnknownModelError
@@ -34,7 +34,9 @@ from sqlml.udfs.spark.engine import SparkEngine
 class SparkQueries(PlanCache):
     """The plans of one SparkSession's queries, and the functions that these queries call."""
 
-    def __init__(self, engine: SparkEngine, catalog: Catalog, lookup: Lookup, host: Host) -> None:
+    def __init__(
+        self, engine: SparkEngine, catalog: Catalog, lookup: ModelCache, host: Host
+    ) -> None:
         context = replace(
             engine.make_context(lookup.model),
             training=lookup.training,
@@ -77,7 +79,7 @@ class PlainFunctions:
         self,
         engine: SparkEngine,
         catalog: Catalog,
-        lookup: Lookup,
+        lookup: ModelCache,
         queries: SparkQueries,
         directory: str,
     ) -> None:

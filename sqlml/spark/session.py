@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
-from sqlml.catalog.lookup import Catalog, Lookup
+from sqlml.catalog.lookup import Catalog, ModelCache
 from sqlml.catalog.model import Reference
 from sqlml.catalog.model_changes import ModelChanges, VersionChanges
 from sqlml.catalog.scoring_macros import Macros
@@ -112,7 +112,7 @@ class SparkSession(ModelMethods["pyspark.sql.DataFrame"]):
         self._mirror = Mirror(directory)
         self._catalog = Catalog(self._mirror, FilePrograms(directory, Loaded()))
         macros = Macros(self._mirror)
-        lookup = Lookup(self._catalog)
+        lookup = ModelCache(self._catalog)
         host = SparkHost(spark)
         self._queries = SparkQueries(self._engine, self._catalog, lookup, host)
         self._functions = PlainFunctions(self._engine, self._catalog, lookup, self._queries, path)

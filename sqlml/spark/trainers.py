@@ -27,7 +27,7 @@ from sqlml.training.model_types import compute_model_metrics, uses_bins
 from sqlml.training.options import estimator_parameters
 from sqlml.training.options.request import Request
 from sqlml.training.progress import TrainingLog
-from sqlml.training.row_store import Part
+from sqlml.training.row_store import EstimatorRows
 from sqlml.training.rows.check_rows import check_rows, find_keys
 from sqlml.training.rows.estimator_input import assemble_model, make_part, read_held_out
 from sqlml.training.rows.feature_pipeline import FeatureGroups, make_transformer
@@ -72,7 +72,7 @@ class SparkTrainers:
         with _fetch_rows(rows, type(estimator).__name__) as host:
             return _forget_positions(train_estimator(host, _FETCHED, estimator, request))
 
-    def read_held_out(self, query: str, trained: TrainedModel, model: Model) -> Part:
+    def read_held_out(self, query: str, trained: TrainedModel, model: Model) -> EstimatorRows:
         """Return the rows that training held out, which `trained` reads; `query` is not used."""
         assert trained.held_out_rows is not None
         return trained.held_out_rows()

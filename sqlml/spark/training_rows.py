@@ -15,11 +15,11 @@ from sqlml.dialects.type_names import NUMBERS
 from sqlml.errors import ConfigError
 from sqlml.training.column_statistics import MAX_SAMPLED, Classes, ColumnStatistics
 from sqlml.training.options.request import Request
-from sqlml.training.options.splits import BITS, STEP, Split
+from sqlml.training.options.splits import BITS, STEP, SplitRule
 from sqlml.training.rows.check_rows import MAX_CLASSES
 from sqlml.training.rows.estimator_input import compute_class_weights
 from sqlml.training.rows.feature_pipeline import MAX_NATIVE_CATEGORIES
-from sqlml.training.rows.read_rows import Side, TrainingRows
+from sqlml.training.rows.read_rows import SplitSide, TrainingRows
 from sqlml.training.rows.training_columns import Role, TrainingColumn, TrainingColumns
 from sqlml.training.train_model_type import MAX_MEASURED_ROWS
 from sqlml.types import Array, fold
@@ -233,7 +233,7 @@ class SparkRows:
         position = F.array_position(F.array(*map(F.lit, names)), value)
         return F.when(position > 0, (position - 1).cast("double")).otherwise(F.lit(float("nan")))
 
-    def split(self, features: Sequence[TrainingColumn], split: Split) -> SplitRows:
+    def split(self, features: Sequence[TrainingColumn], split: SplitRule) -> SplitRows:
         """Split the labelled rows into rows to fit and rows to hold out, according to `split`."""
         F, key = self._functions, self._functions.col(HELD_OUT)
         frame = self._assemble(features)
@@ -273,7 +273,7 @@ class SparkRows:
         rows = self._rows.where(label.isNotNull())
         return rows.select(*codes, y.alias(LABEL), weight.alias(WEIGHT), key.alias(HELD_OUT))
 
-    def _mark_last(self, frame: DataFrame, split: Split) -> Any:
+    def _mark_last(self, frame: DataFrame, split: SplitRule) -> Any:
         """Build the condition for the rows to hold out: the last by `HELD_OUT`, with NULL last."""
         F, key = self._functions, self._functions.col(HELD_OUT)
         count = frame.count()
@@ -285,7 +285,7 @@ class SparkRows:
         return key.isNull() if last_key is None else F.coalesce(key > F.lit(last_key), F.lit(True))
 
     def sample(
-        self, rows: SplitRows, features: Sequence[TrainingColumn], split: Split
+        self, rows: SplitRows, features: Sequence[TrainingColumn], split: SplitRule
     ) -> TrainingRows:
         """Fetch up to `MAX_MEASURED_ROWS` rows per side of the split, for checks and metrics."""
         width, is_held_out = len(features), self._functions.col(HELD_OUT)
@@ -306,7 +306,7 @@ class SparkRows:
             float("inf"),
         )
 
-    def _fetch_side(self, frame: DataFrame, width: int, row_count: int) -> Side:
+    def _fetch_side(self, frame: DataFrame, width: int, row_count: int) -> SplitSide:
         if row_count > MAX_MEASURED_ROWS:  # Sampling, unlike LIMIT, reads all partitions.
             frame = frame.sample(1.1 * MAX_MEASURED_ROWS / row_count, self._request.seed)
         table = frame.limit(MAX_MEASURED_ROWS).drop(HELD_OUT).toArrow()
@@ -317,7 +317,7 @@ class SparkRows:
         label: Array = columns[width]
         label = label if self.classes is None else label.astype(np.int64)
         weight = None if self._request.weight is None else columns[width + 1]
-        return Side(X, label, weight, None, row_count)
+        return SplitSide(X, label, weight, None, row_count)
 
     def weigh_classes(self, frame: DataFrame, sample: TrainingRows) -> DataFrame:
         """Multiply the weight of each fitted row in `frame` by the weight of its class."""

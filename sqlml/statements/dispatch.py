@@ -77,7 +77,7 @@ STATEMENTS: Mapping[type, Callable[[Models, Any], Answer | None]] = {
 CHANGES: Mapping[type, Callable[[Models, Reference, Any], Answer | None]] = {
     statements.AddVersion: add_version,
     statements.TrainVersion: train_version,
-    statements.Retrain: retrain_model,
+    statements.RetrainModel: retrain_model,
     statements.DropVersion: lambda m, _, c: m.versions.drop(resolve_name(c.version)),
     statements.SetDefault: lambda m, _, c: m.versions.set_default(resolve_name(c.version)),
     statements.SetAlias: lambda m, _, c: m.versions.set_alias(resolve_name(c.version), c.alias),
@@ -91,7 +91,7 @@ CHANGES: Mapping[type, Callable[[Models, Reference, Any], Answer | None]] = {
     statements.AddCascade: add_cascade,
     statements.AddTopKFilter: add_top_k_filter,
     statements.DropSmallModel: lambda m, model, c: m.versions.drop_small_model(model, c.kind),
-    statements.Rename: lambda m, model, c: m.changes.rename(model, c.name),
+    statements.RenameModel: lambda m, model, c: m.changes.rename(model, c.name),
 }
 """Change in ALTER MODEL -> the function that applies it to the named model."""
 
@@ -111,7 +111,7 @@ def bind_parameters(
             return replace(statement, training=bind(training))
         case statements.AlterModel(change=statements.TrainVersion(training=training) as change):
             return replace(statement, change=replace(change, training=bind(training)))
-        case statements.AlterModel(change=statements.Retrain(query=str(query)) as change):
+        case statements.AlterModel(change=statements.RetrainModel(query=str(query)) as change):
             query = host.with_values(query, parameters)
             return replace(statement, change=replace(change, query=query))
     return statement

@@ -10,7 +10,7 @@ from sqlml.catalog.stored_programs import Programs
 from sqlml.dialects import Dialect
 from sqlml.explaining.explained import explain_against_background
 from sqlml.host import Host
-from sqlml.importers.frame import Gaps
+from sqlml.importers.frame import MissingValueRules
 from sqlml.ir.operators.contributions import MAX_BACKGROUND
 from sqlml.ir.program import Program
 from sqlml.scorer.input_table import program_inputs
@@ -34,7 +34,7 @@ def explain_by_rows(
         features = model.transform.build_feature_sql(names, quote)
         select_items = ", ".join(f"{sql} AS {quote(name)}" for name, sql in features.items())
     source_sql = f"{query} AS sqlml_background LIMIT {MAX_BACKGROUND + 1}"
-    gaps = Gaps(blanks=model.origin.may_replace_blanks)
+    gaps = MissingValueRules(blanks=model.origin.may_replace_blanks)
     rows = host.fetch_frame(f"SELECT {select_items} FROM {source_sql}")
     background = program_inputs(model.program, rows, gaps=gaps)
     program = explain_against_background(model.program, background, permutations)

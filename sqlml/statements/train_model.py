@@ -12,7 +12,7 @@ from typing import Any
 from sqlml.catalog.model import TRANSFORM, Model, NewVersion, Origin, Reference, TrainingFacts
 from sqlml.errors import CatalogError, ConfigError, ModelExistsError, UntrustedArtifactError
 from sqlml.long_work import long_work, show_stage
-from sqlml.parsing.statements import Promotion, Retrain, Training, TrainModel, TrainVersion
+from sqlml.parsing.statements import Promotion, RetrainModel, Training, TrainModel, TrainVersion
 from sqlml.scorer.scorer import Scorer
 from sqlml.statements.connection_models import Answer, Models, format_pairs_answer, resolve_model
 from sqlml.statements.create_model import ModelRequest, build_version
@@ -102,7 +102,7 @@ def train_version(models: Models, reference: Reference, change: TrainVersion) ->
     return _answer_training(reference, version)
 
 
-def retrain_model(models: Models, reference: Reference, change: Retrain) -> Answer:
+def retrain_model(models: Models, reference: Reference, change: RetrainModel) -> Answer:
     """Train a version again, on the current rows of its query or of another query.
 
     The new version becomes the default, unless it misses the bound that PROMOTE IF names.

@@ -19,7 +19,7 @@ from sqlml.statements.connection_models import Answer, Models, resolve_name
 from sqlml.statements.learn_small_models import encode_labels, fetch_rows, find_label_column
 from sqlml.training.cascades.learn import measure_cascade_loss, measure_filter_loss
 from sqlml.types import fold
-from sqlml.verifying.source import Source, open_source
+from sqlml.verifying.source import SourceModel, open_source
 from sqlml.verifying.verification import verify_rows
 
 _COLUMNS = {
@@ -70,7 +70,7 @@ def verify_model(models: Models, statement: VerifyModel) -> Answer:
 
 def _open_source(
     models: Models, model: Model, against: str | None
-) -> AbstractContextManager[Source]:
+) -> AbstractContextManager[SourceModel]:
     path, sha256, format = against, None, "AUTO"
     if path is None:
         path, sha256 = str(model.origin.path), model.origin.sha256
@@ -94,7 +94,7 @@ def _fetch_features(host: Host, query: str, model: Model) -> Any:
     return frame
 
 
-def _compare_outputs(source: Source, model: Model, frame: Any) -> list[tuple[Any, ...]]:
+def _compare_outputs(source: SourceModel, model: Model, frame: Any) -> list[tuple[Any, ...]]:
     columns_by_name = {fold(str(column)): column for column in frame.columns}
     names = [feature.name for feature in model.features]
     features = frame[[columns_by_name[fold(name)] for name in names]].set_axis(names, axis=1)

@@ -26,8 +26,8 @@ from sqlml.long_work import is_watched
 from sqlml.open_session import connect
 from sqlml.suggestions import closest
 from sqlml.terminal import escaped_on_terminals
-from sqlml.tools.shell.dot_commands import Leave
-from sqlml.tools.shell.output_modes import MODES, Display
+from sqlml.tools.shell.dot_commands import ExitShell
+from sqlml.tools.shell.output_modes import MODES, DisplaySettings
 from sqlml.tools.shell.prompt import prompt
 from sqlml.tools.shell.shell import Shell
 
@@ -311,7 +311,7 @@ def _run(arguments: list[str]) -> int:
         if sql is None:
             return 2
     open_session = partial(connect, read_only=options.read_only, allow_pickle=options.allow_pickle)
-    display = Display(mode=options.mode or "box", header=not options.noheader)
+    display = DisplaySettings(mode=options.mode or "box", header=not options.noheader)
     try:
         session = open_session(options.database)
     except duckdb.Error as error:
@@ -324,7 +324,7 @@ def _run(arguments: list[str]) -> int:
                 return _fail(f"cannot write {options.output}: {error.strerror}")
         try:
             return prompt(shell) if sql is None else shell.run(sql, options.file or "")
-        except Leave as leave:
+        except ExitShell as leave:
             return leave.status
         except BrokenPipeError:  # for example, `| head` has ended: discard the rest
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

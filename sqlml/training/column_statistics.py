@@ -257,7 +257,7 @@ def _sort_codes(codes: Mapping[Any, int], dtype: Any) -> Array:
     return positions
 
 
-class Names:
+class CategoryNumbers:
     """The categories of a column, numbered by first occurrence."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ from sqlml.errors import ConfigError, MissingDependencyError
 from sqlml.planner.table_functions.evaluated_model import CLASSIFIER_METRICS, REGRESSOR_METRICS
 from sqlml.scorer.evaluate import Metrics, compute_class_metrics, compute_number_metrics
 from sqlml.suggestions import closest
-from sqlml.training.row_store import Blocks, Part
+from sqlml.training.row_store import BlockMatrix, EstimatorRows
 
 Parameters = Mapping[str, Any]
 Converter = Callable[[Parameters, int], dict[str, Any]]
@@ -412,7 +412,9 @@ LOWER_IS_BETTER = frozenset(
 )
 
 
-def compute_model_metrics(estimator: Any, part: Part, task: Task, n_classes: int) -> Metrics:
+def compute_model_metrics(
+    estimator: Any, part: EstimatorRows, task: Task, n_classes: int
+) -> Metrics:
     """Compute the metrics of an estimator on the rows of `part`; undefined metrics are None.
 
     The labels of `part` are the codes of `n_classes` classes, or numbers if `task` has no classes.
@@ -436,14 +438,14 @@ def compute_model_metrics(estimator: Any, part: Part, task: Task, n_classes: int
     return {"outlier_share": float((np.asarray(estimator.predict(part.X)) < 0).mean())}
 
 
-def _predict_all(method: Any, part: Part) -> Any:
+def _predict_all(method: Any, part: EstimatorRows) -> Any:
     """Call `method` on all rows, block by block if they are in a file; return float64 results."""
-    if not isinstance(part.X, Blocks):
+    if not isinstance(part.X, BlockMatrix):
         return np.asarray(method(part.X), np.float64)
     return np.concatenate([np.asarray(method(block), np.float64) for block in part.X.blocks()])
 
 
-def _score_ranks(scores: Any, part: Part) -> float | None:
+def _score_ranks(scores: Any, part: EstimatorRows) -> float | None:
     """Return the mean NDCG@10 over the groups with more than one row."""
     from sklearn.metrics import ndcg_score
 
@@ -455,7 +457,7 @@ def _score_ranks(scores: Any, part: Part) -> float | None:
     return float(np.mean(scores_by_group)) if scores_by_group else None
 
 
-def _score_clusters(estimator: Any, part: Part) -> Metrics:
+def _score_clusters(estimator: Any, part: EstimatorRows) -> Metrics:
     from sklearn.metrics import davies_bouldin_score
 
     labels = estimator.predict(part.X)

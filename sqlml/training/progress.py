@@ -51,7 +51,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class TrainingRound:
     """One boosting round, or one pass over the rows.
 
     loss, eval_loss: the losses on the fitted and the held-out rows, in the metric of the library;
@@ -74,7 +74,7 @@ class TrainingLog:
 
     progress: Progress = field(default_factory=Progress)
     metric: str = ""
-    rounds: list[Round] = field(default_factory=list)
+    rounds: list[TrainingRound] = field(default_factory=list)
     _last_time: float = field(default_factory=time.perf_counter)
 
     def start(self, rounds: int | None) -> None:
@@ -83,7 +83,9 @@ class TrainingLog:
 
     def add_round(self, loss: float | None, eval_loss: float | None) -> None:
         now = time.perf_counter()
-        self.rounds.append(Round(len(self.rounds) + 1, loss, eval_loss, now - self._last_time))
+        self.rounds.append(
+            TrainingRound(len(self.rounds) + 1, loss, eval_loss, now - self._last_time)
+        )
         self._last_time = now
         losses = {"loss": loss, "eval_loss": eval_loss}
         postfix = ", ".join(f"{name} {v:.4g}" for name, v in losses.items() if v is not None)
@@ -99,4 +101,4 @@ class TrainingLog:
 
     def add_past(self, loss: float | None, eval_loss: float | None) -> None:
         """Log a round that the library reports only after the training has ended."""
-        self.rounds.append(Round(len(self.rounds) + 1, loss, eval_loss, None))
+        self.rounds.append(TrainingRound(len(self.rounds) + 1, loss, eval_loss, None))

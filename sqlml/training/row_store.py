@@ -34,7 +34,7 @@ def block_rows(row_bytes: int, max_bytes: int = BLOCK_BYTES) -> int:
     return min(max(max_bytes // max(row_bytes, 1) // 2048, 1), 60) * 2048
 
 
-class Blocks(ABC):
+class BlockMatrix(ABC):
     """An (n, k) matrix that is read block by block."""
 
     @property
@@ -60,7 +60,7 @@ class Blocks(ABC):
             yield self.rows(start, min(start + self.block_rows, len(self)))
 
 
-class Buffer:
+class RowBuffer:
     """A growing array of shape (n, width) or (n,), to which rows are appended.
 
     The system moves its memory pages when it grows, so two copies never exist at the same time.
@@ -142,7 +142,7 @@ class RowStore:
         self.width = width
         self.folder = folder
         self._memory_limit = max_bytes
-        self._buffer: Buffer | None = Buffer(dtype, width)
+        self._buffer: RowBuffer | None = RowBuffer(dtype, width)
         self._file: IO[bytes] | None = None
         self._row_count = 0
 
@@ -224,7 +224,7 @@ class RowStore:
 
 
 @dataclass(frozen=True, eq=False)
-class StoredRows(Blocks):
+class StoredRows(BlockMatrix):
     """Selected rows and columns of a `RowStore` that has moved to a file.
 
     mask: (n,) bool, which selects rows; None for all rows. recoded: column index -> the new code of
@@ -294,10 +294,10 @@ class StoredRows(Blocks):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Part:
+class EstimatorRows:
     """Rows in the form that an estimator expects.
 
-    X: the features (n, k) as an array, a sparse matrix, a pandas frame or `Blocks`. y, weight,
+    X: the features (n, k) as an array, a sparse matrix, a pandas frame or `BlockMatrix`. y, weight,
     group: the labels, row weights and group numbers (n,), each None if missing.
     """
 
@@ -307,14 +307,14 @@ class Part:
     group: Array | None
 
 
-def sample_rows(part: Part, max_rows: int) -> Part:
+def sample_rows(part: EstimatorRows, max_rows: int) -> EstimatorRows:
     """Load at most `max_rows` evenly spaced rows into memory; if rows have groups, load all."""
     row_count = part.X.shape[0]
     positions = None
     if row_count > max_rows and part.group is None:
         positions = np.linspace(0, row_count - 1, max_rows).astype(np.int64)
     X = part.X
-    if isinstance(X, Blocks):
+    if isinstance(X, BlockMatrix):
         blocks = list(_select_rows(X, positions))
         if isinstance(blocks[0], np.ndarray):
             X = np.concatenate(blocks)
@@ -327,10 +327,10 @@ def sample_rows(part: Part, max_rows: int) -> Part:
     if positions is None:
         return replace(part, X=X)
     y, weight = (None if values is None else values[positions] for values in (part.y, part.weight))
-    return Part(X, y, weight, None)
+    return EstimatorRows(X, y, weight, None)
 
 
-def _select_rows(X: Blocks, positions: Array | None) -> Iterator[Any]:
+def _select_rows(X: BlockMatrix, positions: Array | None) -> Iterator[Any]:
     """Yield the rows at the ascending `positions` (m,), or all rows for None, block by block."""
     block_start = 0
     for block in X.blocks():
@@ -344,7 +344,7 @@ def _select_rows(X: Blocks, positions: Array | None) -> Iterator[Any]:
 
 
 def read_blocks(X: Any) -> Iterator[Any]:
-    if isinstance(X, Blocks):
+    if isinstance(X, BlockMatrix):
         yield from X.blocks()
         return
     step = block_rows(X.shape[1] * X.dtype.itemsize)

@@ -27,7 +27,7 @@ from sqlml.training.fitting.fit import make_training_error
 from sqlml.training.options import sqlml_options
 from sqlml.training.options.request import Request
 from sqlml.training.progress import Progress, TrainingLog
-from sqlml.training.row_store import Part
+from sqlml.training.row_store import EstimatorRows
 from sqlml.training.rows.check_rows import check_classes, check_frame, check_label
 from sqlml.training.rows.estimator_input import build_frame, make_part
 from sqlml.training.rows.read_rows import check_weights, read_rows
@@ -222,17 +222,21 @@ _MISSING_ERROR = re.compile(r"\b(NaN|nan|missing values)\b")
 """Messages of libraries that do not support strings, or missing values."""
 
 
-def _make_part(rows: Any, features: list[str], request: Request, classes: Classes | None) -> Part:
+def _make_part(
+    rows: Any, features: list[str], request: Request, classes: Classes | None
+) -> EstimatorRows:
     y: Any = None if request.label is None else rows[request.label].to_numpy()
     if classes is not None:
         y = classes.find_positions(y)
     weight = None
     if request.weight is not None:
         weight = rows[request.weight].to_numpy(np.float64, na_value=np.nan)
-    return Part(rows[features], y, weight, None)
+    return EstimatorRows(rows[features], y, weight, None)
 
 
-def _compute_metrics(model: Any, part: Part, request: Request, classes: Classes | None) -> Metrics:
+def _compute_metrics(
+    model: Any, part: EstimatorRows, request: Request, classes: Classes | None
+) -> Metrics:
     if classes is not None and not hasattr(model, "predict_proba"):
         is_correct = classes.find_positions(model.predict(part.X)) == part.y
         return {"accuracy": float(np.average(is_correct, weights=part.weight))}
@@ -255,7 +259,7 @@ class Trainers(Protocol):
 
     def train_estimator(self, query: str, estimator: Any, request: Request) -> TrainedModel: ...
 
-    def read_held_out(self, query: str, trained: TrainedModel, model: Model) -> Part:
+    def read_held_out(self, query: str, trained: TrainedModel, model: Model) -> EstimatorRows:
         """Read the rows that a training held out, with the features that `model` reads."""
 
 
@@ -275,14 +279,14 @@ class RowTrainers:
     def train_estimator(self, query: str, estimator: Any, request: Request) -> TrainedModel:
         return train_estimator(self.host, query, estimator, request)
 
-    def read_held_out(self, query: str, trained: TrainedModel, model: Model) -> Part:
+    def read_held_out(self, query: str, trained: TrainedModel, model: Model) -> EstimatorRows:
         has_expressions = any(column.expression is not None for column in trained.columns.features)
         if model.transform is not None or has_expressions:
             return self._read_held_out_for(query, trained, model)
         assert trained.held_out_rows is not None
         return trained.held_out_rows()
 
-    def _read_held_out_for(self, query: str, trained: TrainedModel, model: Model) -> Part:
+    def _read_held_out_for(self, query: str, trained: TrainedModel, model: Model) -> EstimatorRows:
         expressions = {} if model.transform is None else model.transform.expressions
         features = []
         for feature in model.features:

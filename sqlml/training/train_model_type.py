@@ -23,15 +23,15 @@ from sqlml.dialects.type_names import NUMBERS, UNTYPED
 from sqlml.errors import ConfigError, SqlmlError
 from sqlml.host import RowHost
 from sqlml.scorer.evaluate import Metrics
-from sqlml.training.fitting.checkpoint import Checkpoint, Fitting
+from sqlml.training.fitting.checkpoint import Checkpoint, FitArguments
 from sqlml.training.fitting.fit import fit, make_training_error
-from sqlml.training.fitting.tuning import Fit, Trials, is_end_of_trial, tune
+from sqlml.training.fitting.tuning import FitResult, Trials, is_end_of_trial, tune
 from sqlml.training.model_types import SUPERVISED, compute_model_metrics, find_block_estimator
 from sqlml.training.options.estimator_parameters import order_constraints
 from sqlml.training.options.request import Request
-from sqlml.training.options.splits import Split
+from sqlml.training.options.splits import SplitRule
 from sqlml.training.progress import TrainingLog
-from sqlml.training.row_store import Part, StoredRows, sample_rows
+from sqlml.training.row_store import EstimatorRows, StoredRows, sample_rows
 from sqlml.training.rows.check_rows import check_rows, find_keys
 from sqlml.training.rows.estimator_input import (
     assemble_model,
@@ -72,7 +72,7 @@ class TrainedModel:
     model: Any
     labels: Labels | None
     request: Request
-    split: Split
+    split: SplitRule
     rows: int
     held_out: int
     metrics: Metrics
@@ -81,7 +81,7 @@ class TrainedModel:
     notices: tuple[str, ...]
     versions: Mapping[str, str]
     seconds: float
-    held_out_rows: Callable[[], Part] | None
+    held_out_rows: Callable[[], EstimatorRows] | None
     columns: TrainingColumns
     trials: Trials = ()
 
@@ -220,8 +220,8 @@ class _PreparedRows:
     rows: TrainingRows
     request: Request
     transformer: Any
-    fitted: Part
-    held_out: Part | None
+    fitted: EstimatorRows
+    held_out: EstimatorRows | None
     categories: list[int]
     groups: FeatureGroups
 
@@ -239,13 +239,13 @@ class _PreparedRows:
 
     def fit(
         self, parameters: Mapping[str, Any], log: TrainingLog, checkpoint: Checkpoint | None = None
-    ) -> Fit:
+    ) -> FitResult:
         request, rows = self.request, self.rows
         n_classes = 0 if rows.classes is None else len(rows.classes)
         try:
             ordered_parameters = self._order_constraints(parameters)
             details = log, rows.memory_limit, n_classes, checkpoint
-            fitting = Fitting(
+            fitting = FitArguments(
                 request, ordered_parameters, self.categories, self.fitted, self.held_out, *details
             )
             estimator = fit(fitting)
@@ -256,7 +256,7 @@ class _PreparedRows:
             elif request.task not in SUPERVISED:  # These metrics need all rows at once.
                 measured_rows = sample_rows(measured_rows, MAX_MEASURED_ROWS)
             metrics = compute_model_metrics(estimator, measured_rows, request.task, n_classes)
-            return Fit(estimator, metrics, log)
+            return FitResult(estimator, metrics, log)
         except SqlmlError:
             raise
         except Exception as error:  # A library may raise any exception.

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class Source(Protocol):
+class SourceModel(Protocol):
     """A model to compare with its stored form."""
 
     @property
@@ -73,7 +73,7 @@ def _make_program_source(program: Program) -> LocalSource:
     return LocalSource(predict, get_tolerance("sqlml"))
 
 
-def open_object_source(model: Any, program: Program) -> AbstractContextManager[Source]:
+def open_object_source(model: Any, program: Program) -> AbstractContextManager[SourceModel]:
     """Return a source that scores `model`; ONNX may crash, so it runs in another process."""
     if find_family(model) == "onnx":
         request = PredictionRequest.for_program(program)
@@ -91,7 +91,7 @@ def score_frame(scorer: Scorer, frame: pd.DataFrame, outputs: Iterable[str]) -> 
 
 
 @contextmanager
-def open_source(file: ModelFile, program: Program, *, allow_pickle: bool) -> Iterator[Source]:
+def open_source(file: ModelFile, program: Program, *, allow_pickle: bool) -> Iterator[SourceModel]:
     """Open the model in a file; raise UntrustedArtifactError if that needs `allow_pickle`."""
     is_automatic = file.format.upper() == "AUTO"
     file_format = detect_format(file.content, file.path) if is_automatic else file.format

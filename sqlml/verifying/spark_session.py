@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sqlml.errors import ArtifactError, ConfigError, MissingDependencyError
-from sqlml.importers.spark_ml.importer import Plan, make_plan
+from sqlml.importers.spark_ml.importer import StagePlan, make_plan
 from sqlml.importers.spark_ml.live import read_object
 from sqlml.regular_files import local_path
 from sqlml.verifying.ask_library import PredictionRequest, Predictions
@@ -80,7 +80,9 @@ def _to_spark_rows(
     return list(zip(*columns, strict=True)), schema
 
 
-def _find_output_columns(pipeline: Plan, request: PredictionRequest) -> dict[str, tuple[str, ...]]:
+def _find_output_columns(
+    pipeline: StagePlan, request: PredictionRequest
+) -> dict[str, tuple[str, ...]]:
     if pipeline.predictor is None:
         return {"transform": pipeline.outputs}
     predictor, label_stage = pipeline.predictor, pipeline.label_stage

@@ -21,7 +21,7 @@ from sqlml.types import Feature
 from sqlml.verifying.ask_library import Predictions, has_source
 from sqlml.verifying.compare import Difference, compare_outputs
 from sqlml.verifying.rounding_ties import find_rounding_ties
-from sqlml.verifying.source import Source, open_object_source, score_frame
+from sqlml.verifying.source import SourceModel, open_object_source, score_frame
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,7 +75,9 @@ def verify_object(model: Any, program: Program, features: Sequence[Feature]) -> 
 
 
 def verify_source(
-    source_context: AbstractContextManager[Source], program: Program, features: Sequence[Feature]
+    source_context: AbstractContextManager[SourceModel],
+    program: Program,
+    features: Sequence[Feature],
 ) -> Verification:
     """Compare a Program, run by the reference interpreter, with its source on generated rows."""
     if find_spec("pandas") is None:
@@ -107,7 +109,7 @@ def verify_source(
 
 
 def verify_rows(
-    source: Source,
+    source: SourceModel,
     program: Program,
     features: Sequence[Feature],
     options: Mapping[str, Any],
@@ -133,7 +135,7 @@ def verify_rows(
     return Verification(_merge_by_output(differences), len(frame))
 
 
-def _drop_null_texts(frame: pd.DataFrame, source: Source, program: Program) -> pd.DataFrame:
+def _drop_null_texts(frame: pd.DataFrame, source: SourceModel, program: Program) -> pd.DataFrame:
     """Drop rows with a missing string if the source, such as ONNX, has no NULL for strings."""
     if source.knows_null_texts:
         return frame
@@ -142,7 +144,7 @@ def _drop_null_texts(frame: pd.DataFrame, source: Source, program: Program) -> p
 
 
 def _compare_frame(
-    source: Source, scorer: Scorer, frame: pd.DataFrame, skip_random: bool
+    source: SourceModel, scorer: Scorer, frame: pd.DataFrame, skip_random: bool
 ) -> tuple[Difference, ...]:
     """Compare the predictions of `scorer` and `source` for the rows of `frame`.
 

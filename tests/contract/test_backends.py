@@ -174,7 +174,7 @@ def test_a_nan_only_row_goes_by_default_directions(strategy: str) -> None:
     np.testing.assert_array_equal(compiled(program, strategy).run({"x": x})["score"], want)
 
 
-def compiled(program: Program, strategy: str) -> base.Compiled:
+def compiled(program: Program, strategy: str) -> base.CompiledProgram:
     if strategy == "native":
         return base.load_backend("native").compile(program)
     return base.load_backend("torch").compile(lower(program, strategy))

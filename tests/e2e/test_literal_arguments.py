@@ -19,7 +19,7 @@ from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
 from sklearn.tree import DecisionTreeClassifier
 
 import sqlml
-from sqlml.bounded_cache import Recent
+from sqlml.bounded_cache import RecentCache
 from sqlml.errors import ColumnTypeError, MissingValueError, UnknownCategoryError
 from sqlml.planner.plan import call_draft
 from sqlml.planner.program import function_spec as of_models
@@ -60,7 +60,7 @@ LGB = lightgbm.LGBMClassifier(n_estimators=80, verbose=-1).fit(HOLES, CLASS)
 def con(monkeypatch: pytest.MonkeyPatch) -> Iterator[sqlml.Session]:
     """Where every model is worth folding."""
     monkeypatch.setattr(call_draft, "MIN_SECONDS", 0.0)
-    monkeypatch.setattr(of_models, "_admitted", Recent())
+    monkeypatch.setattr(of_models, "_admitted", RecentCache())
     with sqlml.connect() as session:
         session.register("frame", FRAME.assign(id=np.arange(ROWS), c=NUMBERS.c))
         session.execute("CREATE TABLE t AS FROM frame")

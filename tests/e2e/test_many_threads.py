@@ -19,7 +19,7 @@ from sqlml.catalog import lookup
 from sqlml.errors import UnknownModelError
 from sqlml.planner.plan.plan import Plan
 from sqlml.planner.program.function_spec import parse_function_name
-from sqlml.session.registered_functions import Functions
+from sqlml.session.registered_functions import RegisteredFunctions
 from sqlml.udfs.duckdb import functions_by_name
 
 pytestmark = pytest.mark.version
@@ -237,19 +237,19 @@ def test_a_model_that_is_replaced_behind_its_plan_is_planned_again(
     ask: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No function of the plan is registered yet when its Program goes."""
-    registered = Functions.register
+    registered = RegisteredFunctions.register
     with sqlml.connect() as con, con.cursor() as other:
         con.create_model("m", model(1), inputs=NAMES, verify=False)
         plans = []
 
-        def replaced_before(self: Functions, plan: Plan) -> str:
+        def replaced_before(self: RegisteredFunctions, plan: Plan) -> str:
             plans.append(plan)
             if len(plans) == 1:
                 con.execute("DROP MODEL m")
                 con.create_model("m", model(2), inputs=NAMES, verify=False)
             return registered(self, plan)
 
-        monkeypatch.setattr(Functions, "register", replaced_before)
+        monkeypatch.setattr(RegisteredFunctions, "register", replaced_before)
         answer = getattr(other, ask)("SELECT predict('m', 1, 1, 1, 1)")
         assert answer.fetchall() == [(2.0,)]
         assert len(plans) == 2

@@ -18,7 +18,7 @@ import pytest
 
 import sqlml
 from sqlml import errors
-from sqlml.training.fitting.checkpoint import Checkpoint, Saved
+from sqlml.training.fitting.checkpoint import Checkpoint, SavedProgress
 
 ROOT = Path(__file__).parents[2]
 TABLE = """
@@ -175,7 +175,7 @@ def test_damaged_content_with_a_valid_digest_is_stepped_over(
     saved = checkpoint.load()
     assert saved is not None
     losses = saved.losses[: len(saved.losses) * 2 // 3]  # as after the last segment but one
-    checkpoint.save(Saved(saved.metric, losses, change(saved.content)))
+    checkpoint.save(SavedProgress(saved.metric, losses, change(saved.content)))
     monkeypatch.setattr(Checkpoint, "remove", remove)
     con.execute(CREATE.format(options, tmp_path).replace("CREATE", "CREATE OR REPLACE"))
     assert con.execute("SELECT predict_proba('m', *) FROM t").fetchall() == known

@@ -15,7 +15,7 @@ import pytest
 
 import sqlml
 from sqlml import errors
-from sqlml.training.fitting.checkpoint import Checkpoint, Saved
+from sqlml.training.fitting.checkpoint import Checkpoint, SavedProgress
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = """
@@ -117,7 +117,7 @@ def test_a_search_that_was_interrupted_makes_the_trials_of_an_undisturbed_one(
     assert not any(tmp_path.iterdir()), "what is done needs no checkpoint"
     save, saved = Checkpoint.save, []
 
-    def interrupted(self: Checkpoint, trials: Saved) -> None:
+    def interrupted(self: Checkpoint, trials: SavedProgress) -> None:
         save(self, trials)
         saved.append(trials)
         if len(saved) == after:

@@ -20,7 +20,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
 import sqlml
-from sqlml.bounded_cache import Recent
+from sqlml.bounded_cache import RecentCache
 from sqlml.catalog.model import TrainingFacts
 from sqlml.catalog.small_models import CascadeFacts, FilterFacts
 from sqlml.errors import SqlmlError
@@ -246,7 +246,7 @@ class Shop:
                 return None  # the table itself refuses it
             session = sqlml.attach(plain.cursor()) if rng.random() < 0.02 else self.con
             session._services.lookup.forget()  # nothing is known from before
-            session._models.catalog.programs._cache = Recent()
+            session._models.catalog.programs._cache = RecentCache()
             try:
                 session.execute(asked).fetchall()
                 self.outcomes["answered"] += 1

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sqlml.bounded_cache import Recent, cache_by_arrays, cache_by_program
+from sqlml.bounded_cache import RecentCache, cache_by_arrays, cache_by_program
 
 
 def test_what_was_not_used_for_longest_goes_first() -> None:
-    kept: Recent[str, int] = Recent(max_bytes=30)
+    kept: RecentCache[str, int] = RecentCache(max_bytes=30)
     for key in "abc":
         kept.put(key, ord(key), 10)
     assert kept.get("a") == 97
@@ -24,7 +24,7 @@ def test_what_was_not_used_for_longest_goes_first() -> None:
 
 
 def test_the_last_one_stays_however_large() -> None:
-    kept: Recent[str, int] = Recent(max_bytes=30)
+    kept: RecentCache[str, int] = RecentCache(max_bytes=30)
     kept.put("small", 1, 1)
     kept.put("large", 2, 1000)
     assert kept.get("large") == 2 and kept.get("small") is None
@@ -85,7 +85,7 @@ def test_what_is_made_of_a_program_lives_as_long_even_where_it_holds_the_program
 
 
 def test_what_is_taken_is_kept_no_longer() -> None:
-    kept: Recent[str, int] = Recent(max_bytes=30)
+    kept: RecentCache[str, int] = RecentCache(max_bytes=30)
     for key in ("a1", "a2", "b"):
         kept.put(key, len(key), 10)
     assert kept.take(lambda key: key.startswith("a")) == [("a1", 2, 10), ("a2", 2, 10)]

@@ -21,7 +21,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from sqlml.bounded_cache import Recent
+from sqlml.bounded_cache import RecentCache
 from sqlml.catalog.catalog_connection import Connection
 from sqlml.errors import ArtifactError, CatalogError, SqlmlError, UnknownModelError
 from sqlml.ir import store
@@ -77,8 +77,8 @@ _SIGNATURE_PATTERN = re.compile(
 """The argument and result types of a function made by `make_function.make_engine_function`."""
 
 _FUNCTION_OVERHEAD = 1 << 19  # Bytes that a dropped function takes in addition to its arrays.
-_functions: Recent[str, BatchFunction] = Recent()
-_dropped: Recent[str, BatchFunction] = Recent(DROPPED_BYTES)
+_functions: RecentCache[str, BatchFunction] = RecentCache()
+_dropped: RecentCache[str, BatchFunction] = RecentCache(DROPPED_BYTES)
 _batch_count = 0
 _build_locks = tuple(threading.Lock() for _ in range(16))
 _drop_lock = threading.Lock()  # Held while functions move from `_functions` to `_dropped`.

@@ -21,7 +21,7 @@ _COPIES_LOCALS = sys.version_info < (3, 13)
 """Before 3.13, `frame.f_locals` leaves a copy in a function's frame, which keeps objects alive."""
 
 
-class Wrapper:
+class ObjectWrapper:
     """A sqlml object that wraps the DuckDB object `native`, which queries read instead."""
 
     native: Any
@@ -30,7 +30,7 @@ class Wrapper:
         _live_wrappers.add(self)
 
 
-_live_wrappers: weakref.WeakSet[Wrapper] = weakref.WeakSet()
+_live_wrappers: weakref.WeakSet[ObjectWrapper] = weakref.WeakSet()
 
 
 def find_user_frame() -> FrameType | None:
@@ -53,7 +53,7 @@ def call_from(frame: FrameType | None, function: Callable[[], T]) -> T:
     if _live_wrappers:
         # Local names hide global ones.
         for name, value in [*frame.f_globals.items(), *variables.items()]:
-            if isinstance(value, Wrapper) and variables.get(name, value) is value:
+            if isinstance(value, ObjectWrapper) and variables.get(name, value) is value:
                 variables[name] = value.native
     variables["__sqlml_call__"] = function
     code = _make_code_at(frame.f_code.co_filename, frame.f_lineno)

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from sqlml.backends.no_wait import wait_for_kernels
-from sqlml.bounded_cache import Recent
+from sqlml.bounded_cache import RecentCache
 from sqlml.dialects import SPARK
 from sqlml.errors import BackendError, MissingValueError, SqlmlError
 from sqlml.ir import store
@@ -32,7 +32,7 @@ from sqlml.udfs.make_function import make_engine_function
 _LIBRARIES = ("sqlml", "numpy", "numba", "pyarrow")
 """Libraries that may affect a model's results, or that read its Program."""
 
-_functions: Recent[str, BatchFunction] = Recent()
+_functions: RecentCache[str, BatchFunction] = RecentCache()
 _compile_lock = threading.Lock()
 _frozen_functions: set[str] = set()
 

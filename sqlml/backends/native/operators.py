@@ -34,26 +34,26 @@ KERNEL_FLOATS = ("float32", "float64")
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class BoundOperator:
     """A function that computes a node from `inputs`: the node's inputs, or nodes before them."""
 
     inputs: tuple[int, ...]
     function: Callable[..., Array]
 
 
-Bind = Callable[[Program, int], Bound | None]
+Bind = Callable[[Program, int], BoundOperator | None]
 """Binds node i of a Program to a kernel; returns None if the reference interpreter must run it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ColumnSource:
     """The source of a value: column j of the value is column `columns[j]` of the earlier `node`."""
 
     node: int
     columns: Array
 
 
-def find_source(program: Program, i: int, dtype: str) -> Source:
+def find_source(program: Program, i: int, dtype: str) -> ColumnSource:
     """Return the source of node i's columns, found behind select, concat and a cast to `dtype`.
 
     A kernel that selects columns itself then reads the batch without intermediate values.
@@ -61,7 +61,7 @@ def find_source(program: Program, i: int, dtype: str) -> Source:
     node = program.nodes[i]
     if node.op == "select":
         source = find_source(program, node.inputs[0], dtype)
-        return Source(source.node, source.columns[node.attrs["indices"]])
+        return ColumnSource(source.node, source.columns[node.attrs["indices"]])
     if node.op == "cast" and node.type.dtype == dtype:
         source = find_source(program, node.inputs[0], dtype)
         # The source must hold floats: only the kernel may convert and round them.
@@ -72,11 +72,13 @@ def find_source(program: Program, i: int, dtype: str) -> Source:
         nodes = {source.node for source in sources}
         source_dtype = program.nodes[sources[0].node].type.dtype
         if len(nodes) == 1 and (source_dtype == node.type.dtype or node.type.dtype == dtype):
-            return Source(sources[0].node, np.concatenate([source.columns for source in sources]))
-    return Source(i, np.arange(node.type.width))
+            return ColumnSource(
+                sources[0].node, np.concatenate([source.columns for source in sources])
+            )
+    return ColumnSource(i, np.arange(node.type.width))
 
 
-def bind_trees(program: Program, i: int, strategy: str = "traverse") -> Bound | None:
+def bind_trees(program: Program, i: int, strategy: str = "traverse") -> BoundOperator | None:
     """Bind trees to the kernel that `strategy` names; return None for float16 trees."""
     node = program.nodes[i]
     ensemble = Ensemble.of(node.attrs)
@@ -84,7 +86,7 @@ def bind_trees(program: Program, i: int, strategy: str = "traverse") -> Bound | 
         return None
     source = find_source(program, node.inputs[0], ensemble.threshold.dtype.name)
     dtype = numpy_dtype(program.nodes[source.node].type.dtype)
-    return Bound((source.node,), Forest(ensemble, dtype, source.columns, strategy))
+    return BoundOperator((source.node,), Forest(ensemble, dtype, source.columns, strategy))
 
 
 MakeKernel = Callable[[Node, TensorType], Callable[..., Any] | None]
@@ -94,10 +96,10 @@ MakeKernel = Callable[[Node, TensorType], Callable[..., Any] | None]
 def _bind_inputs(make_kernel: MakeKernel) -> Bind:
     """Return a function that binds a node to the result of `make_kernel`, on the node's inputs."""
 
-    def bind(program: Program, i: int) -> Bound | None:
+    def bind(program: Program, i: int) -> BoundOperator | None:
         node = program.nodes[i]
         kernel = make_kernel(node, program.nodes[node.inputs[0]].type)
-        return None if kernel is None else Bound(node.inputs, kernel)
+        return None if kernel is None else BoundOperator(node.inputs, kernel)
 
     return bind
 
@@ -182,9 +184,9 @@ def _linear(node: Node, x_type: TensorType) -> Callable[..., Any]:
     return make_kernel(node.attrs["weights"], node.attrs["bias"])
 
 
-def _sum(program: Program, i: int) -> Bound | None:
+def _sum(program: Program, i: int) -> BoundOperator | None:
     quadratic = find_quadratic(program, i)
-    return None if quadratic is None else Bound((quadratic[0],), quadratic[1])
+    return None if quadratic is None else BoundOperator((quadratic[0],), quadratic[1])
 
 
 KERNELS: Mapping[str, Bind] = {

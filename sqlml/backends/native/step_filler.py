@@ -37,7 +37,7 @@ from sqlml.types import Array, numpy_dtype
 
 # `follow`: machine code that makes the calls of a table in order (`kernel_calls.py`).
 #
-# DuckDB's row path follows a table for its vectors of rows. `Follower` does the same for rows and
+# DuckDB's row path follows a table for its vectors of rows. `CallRunner` does the same for rows and
 # strings in Python's memory: with one Python call instead of many calls of some microseconds each.
 
 ALIGN = 64
@@ -46,7 +46,7 @@ MAX_BLOCK_ROWS = 512
 """The most rows of a block; a block has fewer if its scratch space would exceed BLOCK_BYTES."""
 
 
-class Follower:
+class CallRunner:
     """Makes the kernel calls `calls`, encoded as `table`, for blocks of rows. Thread-safe.
 
     The first `text_places` scratch places hold the addresses of the strings. A block has at most
@@ -110,13 +110,13 @@ def follow(table: Any, call_count: Any, rows: Any, places: Any, words: Any) -> A
 
 
 def follow_blocks(table: Any, counts: Any, sizes: Any, x: Any, ends: Any, out: Any) -> Any:
-    """Make the calls for each block of rows; return the row where they stop (`Follower.run`).
+    """Make the calls for each block of rows; return the row where they stop (`CallRunner.run`).
 
     Args:
         counts: the number of calls in the table, the words of the longest call, the rows per block,
             the first row, and the row at which to stop.
         sizes: the bytes per row of each scratch place.
-        x, ends, out: bytes (n, w), int64 (m, n), and bytes (n, k); see `Follower.run`.
+        x, ends, out: bytes (n, w), int64 (m, n), and bytes (n, k); see `CallRunner.run`.
     """
     call_count, max_words, block, first, stop = counts
     rows, text_places, scratch_places = out.shape[0], ends.shape[0], sizes.size
@@ -212,10 +212,10 @@ class TextFiller:
         self.reads_rows: bool = stages.rows in steps.schedule_of((output,)).inputs.values()
         self.turn, self.calls = stages.turn, stages.calls
         self.columns = program.nodes[stages.rows].type.width
-        self._output: dict[bool, Follower | None] = {}
+        self._output: dict[bool, CallRunner | None] = {}
 
-    def follower(self, rows: int) -> Follower | None:
-        """Return the Follower for batches of `rows` rows; None if a kernel needs numba to run."""
+    def follower(self, rows: int) -> CallRunner | None:
+        """Return the CallRunner for batches of `rows` rows; None if a kernel needs numba to run."""
         is_few = rows < self.turn()
         if is_few not in self._output:
             places = itertools.count(SCRATCH)
@@ -225,7 +225,7 @@ class TextFiller:
             x, out = Rows(INPUT, self.input, self.columns), Rows(RESULT, self.dtype, self.width)
             calls = KernelCalls(self.calls(x, out, places, 1 if is_few else MANY_ROWS, ends))
             table = calls.encode()
-            follower = None if table is None else Follower(calls, table, len(addresses))
+            follower = None if table is None else CallRunner(calls, table, len(addresses))
             self._output[is_few] = follower
         return self._output[is_few]
 

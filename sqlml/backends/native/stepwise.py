@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.backends.native.operators import KERNELS, Bound, bind_trees
+from sqlml.backends.native.operators import KERNELS, BoundOperator, bind_trees
 from sqlml.backends.native.vm.whole_output import TreeTail
 from sqlml.backends.row_blocks import Batch, Schedules, Step, measure_row_bytes, run_blocks
 from sqlml.ir import reference, store
@@ -84,7 +84,11 @@ class Stepwise:
         for i, node in enumerate(program.nodes):
             if node.op == "input":
                 continue
-            bound = Bound(node.inputs, in_place[i]) if i in in_place else bind(program, i, strategy)
+            bound = (
+                BoundOperator(node.inputs, in_place[i])
+                if i in in_place
+                else bind(program, i, strategy)
+            )
             if node.type.rowwise:
                 steps[i] = Step(i, bound.inputs, bound.function)
             else:
@@ -119,16 +123,16 @@ def _make_sampler(node: Node) -> Callable[..., Array]:
     return lambda *args: sample_contributions(lambda rows: steps.run(rows)["y"], args, node.attrs)
 
 
-def bind(program: Program, i: int, strategy: str = "traverse") -> Bound:
+def bind(program: Program, i: int, strategy: str = "traverse") -> BoundOperator:
     """Return a function of numpy arrays that computes node i; trees use the kernel `strategy`."""
     node = program.nodes[i]
     bind_kernel = KERNELS.get(node.op)
     if node.op == "tree_ensemble":
         bind_kernel = partial(bind_trees, strategy=strategy)
     if node.op == "sampled_contributions":
-        return Bound(node.inputs, _make_sampler(node))
+        return BoundOperator(node.inputs, _make_sampler(node))
     bound = None if bind_kernel is None else bind_kernel(program, i)
     if bound is not None:
         return bound
     function, attrs = reference.FUNCTIONS[node.op], node.attrs
-    return Bound(node.inputs, lambda *args: function(args, attrs))
+    return BoundOperator(node.inputs, lambda *args: function(args, attrs))

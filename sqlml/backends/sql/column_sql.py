@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from sqlml.backends.sql.expression import TYPES, VALUE, Expression, Printer, Printing, Value
+from sqlml.backends.sql.expression import TYPES, VALUE, Expression, NodePrinter, Printer, Value
 from sqlml.dialects import Dialect
 from sqlml.errors import BackendError
 from sqlml.ir.operators.categories import make_unknown_category_error
@@ -38,7 +38,7 @@ def format_number(number: str, nan: bool, dialect: Dialect) -> str:
     return f"CASE WHEN {dialect.call('isnan', number)} THEN {null} ELSE {without_fraction} END"
 
 
-def _linear_sql(context: Printing) -> Value:
+def _linear_sql(context: NodePrinter) -> Value:
     """Print x @ weights + bias; each sum adds the columns in order, and then the bias."""
     weights, bias = context.attrs["weights"], context.attrs["bias"]
     x = context.bind(context.values[0]) if weights.shape[1] > 1 else context.values[0]
@@ -49,7 +49,7 @@ def _linear_sql(context: Printing) -> Value:
 
 
 def _dot_product_sql(
-    context: Printing, columns: Sequence[Expression], weights: Sequence[Expression], *added: str
+    context: NodePrinter, columns: Sequence[Expression], weights: Sequence[Expression], *added: str
 ) -> Expression:
     """Return the sum of `columns` times `weights`, followed by the terms `added`."""
     pairs = zip(columns, weights, strict=True)
@@ -57,20 +57,20 @@ def _dot_product_sql(
     return Expression(context.total([*terms, *added]))
 
 
-def _sum_sql(context: Printing) -> Value:
+def _sum_sql(context: NodePrinter) -> Value:
     sums = (context.total([operand.sql for operand in line]) for line in context.lines())
     return tuple(Expression(sql, nan=context.dtype in FLOATS) for sql in sums)
 
 
 def _make_reduction_printer(name: str) -> Printer:
-    def to_sql(context: Printing) -> Value:
+    def to_sql(context: NodePrinter) -> Value:
         lines = map(context.bind, context.lines()) if name == "least" else context.lines()
         return tuple(_extreme_sql(context, name, line) for line in lines)
 
     return to_sql
 
 
-def _extreme_sql(context: Printing, name: str, line: Value) -> Expression:
+def _extreme_sql(context: NodePrinter, name: str, line: Value) -> Expression:
     """Print the "greatest" or "least" number of `line`, which is missing if any number is."""
     sql = context.dialect.call(name, *(operand.sql for operand in line))
     nan = any(operand.nan for operand in line)
@@ -81,13 +81,13 @@ def _extreme_sql(context: Printing, name: str, line: Value) -> Expression:
     return Expression(sql, nan=nan)
 
 
-def _argmax_sql(context: Printing) -> Value:
+def _argmax_sql(context: NodePrinter) -> Value:
     """Print the index of the first greatest number in each line; NaN is greatest, as in numpy."""
     indices = (_first_greatest_sql(context, line) for line in context.lines())
     return tuple(Expression(sql, nan=False) for sql in indices)
 
 
-def _first_greatest_sql(context: Printing, line: Value) -> str:
+def _first_greatest_sql(context: NodePrinter, line: Value) -> str:
     sql_type = TYPES[context.dtype]
     if len(line) == 1:
         return context.number(0)
@@ -100,7 +100,7 @@ def _first_greatest_sql(context: Printing, line: Value) -> str:
     return f"CAST({position} AS {sql_type})"
 
 
-def _first_greatest_case_sql(context: Printing, line: Value) -> str:
+def _first_greatest_case_sql(context: NodePrinter, line: Value) -> str:
     """Return a CASE for the index of the first greatest number; a missing number is greatest."""
     branches = [f"WHEN {context.missing(e)} THEN {k}" for k, e in enumerate(line) if e.nan]
     for k, operand in enumerate(line[:-1]):
@@ -109,7 +109,7 @@ def _first_greatest_case_sql(context: Printing, line: Value) -> str:
     return f"CAST(CASE {' '.join(branches)} ELSE {len(line) - 1} END AS {context.sql_type})"
 
 
-def _softmax_sql(context: Printing) -> Value:
+def _softmax_sql(context: NodePrinter) -> Value:
     x = context.bind(context.values[0])
     if not x:
         return ()
@@ -133,7 +133,7 @@ def _softmax_sql(context: Printing) -> Value:
     return tuple(Expression(dialect.rounded(sql) if is_single else sql) for sql in quotients)
 
 
-def _encode_sql(context: Printing) -> Value:
+def _encode_sql(context: NodePrinter) -> Value:
     """Print the code of a number: the index of the last category that equals the number, or -1."""
     (operand,), dialect = context.bind(context.values[0]), context.dialect
     codes = {float(c): k for k, c in enumerate(context.attrs["categories"].tolist()) if c == c}
@@ -154,7 +154,7 @@ def _encode_sql(context: Printing) -> Value:
     return (Expression(code, nan=False, category=category),)
 
 
-def _require_known_sql(context: Printing) -> Value:
+def _require_known_sql(context: NodePrinter) -> Value:
     checked = []
     attrs = context.attrs
     for operand in context.bind(context.values[0]):
@@ -165,7 +165,7 @@ def _require_known_sql(context: Printing) -> Value:
     return tuple(checked)
 
 
-def _one_hot_sql(context: Printing) -> Value:
+def _one_hot_sql(context: NodePrinter) -> Value:
     (operand,) = context.bind(context.values[0])
     return tuple(
         Expression(context.dialect.number_of(f"{operand.sql} = {k}", context.sql_type), nan=False)
@@ -173,7 +173,7 @@ def _one_hot_sql(context: Printing) -> Value:
     )
 
 
-def _take_sql(context: Printing) -> Value:
+def _take_sql(context: NodePrinter) -> Value:
     """Print a look-up of rows in a constant table, with indices that are never out of range."""
     (table, index), dialect = context.values, context.dialect
     columns = np.arange(len(table)).reshape(context.shapes[0][0], -1).T.tolist()
@@ -190,7 +190,7 @@ def _take_sql(context: Printing) -> Value:
     return tuple(Expression(sql, nan=nan) for sql in entries)
 
 
-def _matmul_sql(context: Printing) -> Value:
+def _matmul_sql(context: NodePrinter) -> Value:
     """Print the product of (i,) and (i, l), or of row t of (t, i) and matrix t of (t, i, l)."""
     x, weights = context.bind(context.values[0]), context.values[1]
     *batch, inner, outer = context.shapes[1]
@@ -202,7 +202,7 @@ def _matmul_sql(context: Printing) -> Value:
     return tuple(products)
 
 
-def _pairwise_sql(context: Printing) -> Value:
+def _pairwise_sql(context: NodePrinter) -> Value:
     points = context.attrs["points"]
     print_term = _METRICS.get(context.attrs["metric"])
     is_unsupported = "weights" in context.attrs or context.attrs.get("expanded", False)
@@ -218,12 +218,12 @@ def _pairwise_sql(context: Printing) -> Value:
     return tuple(distances)
 
 
-def _square_difference_sql(context: Printing, x: str, c: str) -> str:
+def _square_difference_sql(context: NodePrinter, x: str, c: str) -> str:
     difference = context.operator("-", x, c)
     return context.operator("*", difference, difference)
 
 
-_METRICS: Mapping[str, Callable[[Printing, str, str], str]] = {
+_METRICS: Mapping[str, Callable[[NodePrinter, str, str], str]] = {
     "dot": lambda p, x, c: p.operator("*", x, c),
     "sqeuclidean": _square_difference_sql,
     "manhattan": lambda p, x, c: p.dialect.call("abs", p.operator("-", x, c)),
@@ -231,7 +231,7 @@ _METRICS: Mapping[str, Callable[[Printing, str, str], str]] = {
 """Metric -> function that returns the SQL of one column's term in the distance."""
 
 
-def _search_sorted_sql(context: Printing) -> Value:
+def _search_sorted_sql(context: NodePrinter) -> Value:
     """Print the index of each number among its column's edges; NaN is above all, as in numpy."""
     edges = context.literals(context.attrs["edges"], context.operand)
     offsets = context.attrs["offsets"].tolist()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from sqlml.backends.sql.expression import Expression, Printer, Printing, Value
+from sqlml.backends.sql.expression import Expression, NodePrinter, Printer, Value
 from sqlml.dialects import DUCKDB, Dialect
 from sqlml.dialects.portable import MAX_EXPONENT
 from sqlml.errors import BackendError
@@ -25,7 +25,7 @@ Form = Callable[[Dialect, str], str]
 def _make_unary_printer(form: Form, twice: bool = False) -> Printer:
     """Return a printer that applies `form`; if `twice`, `form` writes its operand several times."""
 
-    def to_sql(context: Printing) -> Value:
+    def to_sql(context: NodePrinter) -> Value:
         (x,) = context.values
         operands = context.bind(x) if twice else x
         return tuple(operand.with_sql(form(context.dialect, operand.sql)) for operand in operands)
@@ -44,7 +44,7 @@ def _make_function_printer(form: Form, twice: bool = False, nan: bool = True) ->
     operand is not.
     """
 
-    def to_sql(context: Printing) -> Value:
+    def to_sql(context: NodePrinter) -> Value:
         (x,), dialect, is_double = context.values, context.dialect, context.dtype == "float64"
         results = []
         for operand in context.bind(x) if twice or dialect.missing_is_null else x:
@@ -56,7 +56,7 @@ def _make_function_printer(form: Form, twice: bool = False, nan: bool = True) ->
     return to_sql
 
 
-def _sigmoid_sql(context: Printing) -> Value:
+def _sigmoid_sql(context: NodePrinter) -> Value:
     (x,), dialect = context.values, context.dialect
     if context.dtype != "float64":
         return tuple(_xgboost_sigmoid_sql(context, operand) for operand in context.bind(x))
@@ -71,7 +71,7 @@ def _sigmoid_sql(context: Printing) -> Value:
     return tuple(results)
 
 
-def _xgboost_sigmoid_sql(context: Printing, operand: Expression) -> Expression:
+def _xgboost_sigmoid_sql(context: NodePrinter, operand: Expression) -> Expression:
     """Return the sigmoid by XGBoost's float32 formula, as the reference interpreter does."""
     dialect = context.dialect
     clipped = dialect.call("least", dialect.negated(operand.sql), context.number(88.7))
@@ -88,7 +88,7 @@ def _xgboost_sigmoid_sql(context: Printing, operand: Expression) -> Expression:
 
 
 def _make_arithmetic_printer(symbol: str) -> Printer:
-    def to_sql(context: Printing) -> Value:
+    def to_sql(context: NodePrinter) -> Value:
         nan = context.dtype in FLOATS  # NaN can result from infinities: inf - inf, inf * 0.
         pairs = context.broadcast_operands()
         return tuple(Expression(context.operator(symbol, a.sql, b.sql), nan=nan) for a, b in pairs)
@@ -96,12 +96,12 @@ def _make_arithmetic_printer(symbol: str) -> Printer:
     return to_sql
 
 
-def _square_sql(context: Printing) -> Value:
+def _square_sql(context: NodePrinter) -> Value:
     x = context.bind(context.values[0])
     return tuple(operand.with_sql(context.operator("*", operand.sql, operand.sql)) for operand in x)
 
 
-def _quotient_sql(context: Printing) -> Value:
+def _quotient_sql(context: NodePrinter) -> Value:
     """Print quotients; if the engine rejects x / 0, a CASE guards each divisor that may be 0."""
     needs_case = context.dialect.missing_is_null
     quotients = []
@@ -119,7 +119,7 @@ def _quotient_sql(context: Printing) -> Value:
     return tuple(quotients)
 
 
-def _mod_sql(context: Printing) -> Value:
+def _mod_sql(context: NodePrinter) -> Value:
     """Print remainders, which are not negative, as the divisor must be a positive literal."""
     pairs = context.broadcast_operands(bound=True)
     if context.dialect.missing_is_null:
@@ -135,7 +135,7 @@ def _mod_sql(context: Printing) -> Value:
     return tuple(remainders)
 
 
-def _remainder_sql(context: Printing, a: Expression, b: Expression) -> Expression:
+def _remainder_sql(context: NodePrinter, a: Expression, b: Expression) -> Expression:
     """Return a - floor(a / b) * b, because few engines support the operator % for fractions.
 
     If the quotient is rounded up to the next integer, the difference is negative, and b is added.
@@ -171,7 +171,7 @@ def _make_duckdb_printer(name: str) -> Printer:
     """Return a printer of calls of `name`; it rejects dialects with another result type."""
     printer = _make_unary_printer(_make_call(name))
 
-    def print_if_supported(context: Printing) -> Value:
+    def print_if_supported(context: NodePrinter) -> Value:
         dialect = context.dialect
         is_portable = dialect.missing_is_null and name != "trunc"
         if dialect is not DUCKDB and not is_portable:
@@ -181,7 +181,7 @@ def _make_duckdb_printer(name: str) -> Printer:
     return print_if_supported
 
 
-def _sign_sql(context: Printing) -> Value:
+def _sign_sql(context: NodePrinter) -> Value:
     signs = []
     for operand in context.bind(context.values[0]):
         sql = f"CASE WHEN {operand.sql} < 0 THEN -1 WHEN {operand.sql} = 0 THEN 0 "
@@ -193,7 +193,7 @@ def _sign_sql(context: Printing) -> Value:
 def _make_extreme_printer(name: str) -> Printer:
     """Return a printer of the greater or lesser of two numbers; it is missing if either is."""
 
-    def to_sql(context: Printing) -> Value:
+    def to_sql(context: NodePrinter) -> Value:
         must_guard = name == "least" or context.dialect.missing_is_null
         extremes = []
         for a, b in context.broadcast_operands(bound=must_guard):
@@ -214,7 +214,7 @@ def _make_comparison_printer(symbol: str, nan_sides: str) -> Printer:
     tested for NaN. If missing values are NULL, both sides are tested.
     """
 
-    def to_sql(context: Printing) -> Value:
+    def to_sql(context: NodePrinter) -> Value:
         has_nan = any(e.nan for value in context.values for e in value)
         must_guard = context.operand in FLOATS and has_nan
         tests = []
@@ -240,14 +240,14 @@ def _make_logical_printer(symbol: str) -> Printer:
     )
 
 
-def _where_sql(context: Printing) -> Value:
+def _where_sql(context: NodePrinter) -> Value:
     return tuple(
         Expression(f"CASE WHEN {condition.sql} THEN {a.sql} ELSE {b.sql} END", nan=a.nan or b.nan)
         for condition, a, b in context.broadcast_operands()
     )
 
 
-def _cast_sql(context: Printing) -> Value:
+def _cast_sql(context: NodePrinter) -> Value:
     (x,), source, target = context.values, context.operand, context.dtype
     if source == target:
         return x
@@ -269,7 +269,7 @@ def _cast_sql(context: Printing) -> Value:
     return tuple(results)
 
 
-def _narrowed_sql(context: Printing, operand: Expression) -> Expression:
+def _narrowed_sql(context: NodePrinter, operand: Expression) -> Expression:
     """Print a cast of float64 `operand` to float32; numbers that are too large become infinite."""
     fits_test = f"{context.dialect.call('abs', operand.sql)} < {LARGEST}"
     fits_test += f" OR {context.missing(operand)}" if operand.nan else ""
@@ -279,7 +279,7 @@ def _narrowed_sql(context: Printing, operand: Expression) -> Expression:
     return operand.with_sql(f"CASE WHEN {fits_test} THEN {narrowed} {overflow_branches} END")
 
 
-def _require_finite_sql(context: Printing) -> Value:
+def _require_finite_sql(context: NodePrinter) -> Value:
     """Print the numbers, with errors for missing, infinite and out-of-range numbers."""
     checked = []
     step, allow_nan = context.attrs["step"], context.attrs["allow_nan"]
@@ -299,7 +299,7 @@ def _require_finite_sql(context: Printing) -> Value:
     return tuple(checked)
 
 
-def _list_range_conditions(context: Printing, sql: str, low: float, high: float) -> list[str]:
+def _list_range_conditions(context: NodePrinter, sql: str, low: float, high: float) -> list[str]:
     """Return conditions, one of which holds if `sql` is infinite or outside `low` to `high`."""
     if math.isfinite(high) and low == -high:
         return [f"{context.dialect.call('abs', sql)} > {context.number(high)}"]
@@ -312,7 +312,7 @@ def _list_range_conditions(context: Printing, sql: str, low: float, high: float)
     return conditions
 
 
-def _impute_sql(context: Printing) -> Value:
+def _impute_sql(context: NodePrinter) -> Value:
     fills = context.literals(context.attrs["fill"])
     marker = context.attrs["missing"]
     filled = []

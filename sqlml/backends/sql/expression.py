@@ -1,4 +1,4 @@
-"""Building blocks of a model as SQL: `Expression`, `Bindings` and `Printing`.
+"""Building blocks of a model as SQL: `Expression`, `Bindings` and `NodePrinter`.
 
 An `Expression` is one number of a row. `Bindings` gives a name to each value that is read several
 times, by a lambda over a list of one struct:
@@ -197,7 +197,7 @@ def get_row_shape(tensor_type: TensorType) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Printing:
+class NodePrinter:
     """A node that is being printed as SQL.
 
     `type` is the type of the node's result. `values` are the node's inputs, each with its numbers
@@ -313,5 +313,5 @@ class Printing:
         return self.bindings.dialect
 
 
-Printer = Callable[[Printing], Value]
+Printer = Callable[[NodePrinter], Value]
 """A function that returns a node's result as SQL."""

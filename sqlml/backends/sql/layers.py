@@ -31,7 +31,7 @@ _COLUMN = re.compile(r"'(?:[^']|'')*'|\bsqlml_v(\d+)\b")
 """A string literal, which contains no columns, or a column."""
 
 
-class Verbatim(str):
+class VerbatimSql(str):
     """SQL that is already in the dialect of the database, not in sqlml's portable dialect."""
 
 

@@ -23,14 +23,14 @@ MAX_COLUMNS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Linear:
+class LinearSql:
     """SQL of a model: its output `value` is valid in rows whose weighted sum `sum` is finite."""
 
     value: str
     sum: str
 
 
-def print_linear(program: Program, columns: Sequence[str]) -> Linear | None:
+def print_linear(program: Program, columns: Sequence[str]) -> LinearSql | None:
     """Print a model that consists of one weighted sum; return None if the model has another form.
 
     `columns` are short expressions of type DOUBLE for the columns of the model's only input.
@@ -72,7 +72,7 @@ def print_linear(program: Program, columns: Sequence[str]) -> Linear | None:
         if printed is None:
             return None
         printed_values.append(printed)
-    return Linear(printed_values[output_node][0], printed_values[sums[0]][0])
+    return LinearSql(printed_values[output_node][0], printed_values[sums[0]][0])
 
 
 _NAN_PRESERVING = frozenset("select concat cast require_finite impute add sub mul div neg".split())

@@ -12,7 +12,7 @@ from itertools import count
 
 from sqlml.backends.sql import column_sql, elementwise_sql, expression
 from sqlml.backends.sql.column_sql import format_quoted_value
-from sqlml.backends.sql.expression import TYPES, Bindings, Expression, Printer, Printing, Value
+from sqlml.backends.sql.expression import TYPES, Bindings, Expression, NodePrinter, Printer, Value
 from sqlml.backends.sql.tree_sql import print_tree_columns, print_trees
 from sqlml.dialects import DUCKDB, Dialect
 from sqlml.errors import BackendError
@@ -164,7 +164,7 @@ def _node_sql(
         printer = print_tree_columns
     if printer is None or node.type.dtype not in TYPES:
         raise BackendError(f"operator {node.op} with a {node.type!r} is not printed as SQL")
-    return printer(Printing(node.op, node.attrs, node.type, values, operand_types, bindings))
+    return printer(NodePrinter(node.op, node.attrs, node.type, values, operand_types, bindings))
 
 
 def _input_sql(node: Node, columns: Sequence[str], dialect: Dialect) -> Value:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from sqlml.backends.sql.expression import Expression, Printing, Value
+from sqlml.backends.sql.expression import Expression, NodePrinter, Value
 from sqlml.dialects.portable import Portable
 from sqlml.errors import BackendError
 from sqlml.ir.trees import Ensemble
@@ -23,7 +23,7 @@ MAX_LEVELS = 200
 """Maximum number of levels of a tree, to leave some of the engine's nesting limit."""
 
 
-def print_trees(context: Printing) -> Value:
+def print_trees(context: NodePrinter) -> Value:
     """Print the sum of each output, added from the first tree to the last in the leaves' dtype."""
     ensemble = Ensemble.of(context.attrs)
     if ensemble.has_categories:
@@ -51,7 +51,7 @@ def print_trees(context: Printing) -> Value:
 
 
 def _list_literals(
-    context: Printing, ensemble: Ensemble
+    context: NodePrinter, ensemble: Ensemble
 ) -> tuple[list[list[str]], list[list[str]]]:
     """Return literals: for each output a list with its base, and for each leaf a list of values."""
     dtype, leaf_dtype = str(ensemble.base.dtype), str(ensemble.leaf_values.dtype)
@@ -63,7 +63,7 @@ def _list_literals(
 
 
 def print_node(
-    context: Printing,
+    context: NodePrinter,
     ensemble: Ensemble,
     index: int,
     x: Value,
@@ -90,7 +90,7 @@ def print_node(
     return f"CASE WHEN {left_test} THEN {left} ELSE {right} END"
 
 
-def _right_test_sql(context: Printing, ensemble: Ensemble, index: int, x: Value) -> str | None:
+def _right_test_sql(context: NodePrinter, ensemble: Ensemble, index: int, x: Value) -> str | None:
     """Return a test that holds for rows that go right; None if `_left_test_sql` must be used.
 
     If missing numbers are NULL and go left, a test for right is shorter: it never holds for NULL.
@@ -105,7 +105,7 @@ def _right_test_sql(context: Printing, ensemble: Ensemble, index: int, x: Value)
     return f"{column.sql} {symbol} {context.number(threshold, context.operand)}"
 
 
-def _left_test_sql(context: Printing, ensemble: Ensemble, index: int, x: Value) -> str:
+def _left_test_sql(context: NodePrinter, ensemble: Ensemble, index: int, x: Value) -> str:
     """Return a test that holds for the rows that go left at node `index`."""
     column = x[int(ensemble.feature[index])]
     threshold = float(ensemble.threshold[index])
@@ -135,7 +135,7 @@ def _member_test_sql(ensemble: Ensemble, index: int, number: str) -> str:
     return f"({number} >= 0 AND floor({number}) IN ({', '.join(map(str, codes.tolist()))}))"
 
 
-def _compare_with_infinity(context: Printing, number: str, symbol: str, threshold: float) -> str:
+def _compare_with_infinity(context: NodePrinter, number: str, symbol: str, threshold: float) -> str:
     """Return a comparison of `number` with an infinite threshold, without a literal infinity."""
     largest = float(np.finfo("float64").max)
     match symbol, threshold > 0:
@@ -152,7 +152,7 @@ BRANCHES = 8
 """Number of branches of each CASE in `_select_by_number`."""
 
 
-def print_tree_columns(context: Printing) -> Value:
+def print_tree_columns(context: NodePrinter) -> Value:
     """Print trees as `print_trees` does, but compute each tree in columns of queries."""
     ensemble = Ensemble.of(context.attrs)
     x = context.bind(context.values[0])
@@ -176,7 +176,7 @@ def print_tree_columns(context: Printing) -> Value:
 
 
 def _bind_leaf_positions(
-    context: Printing, ensemble: Ensemble, root: int, x: Value, leaves: Sequence[int]
+    context: NodePrinter, ensemble: Ensemble, root: int, x: Value, leaves: Sequence[int]
 ) -> str | None:
     """Bind the position of a row's leaf in `leaves` to columns; return the name of the last column.
 

@@ -17,7 +17,13 @@ import numpy as np
 
 from sqlml.errors import ArtifactError, ProgramError, UnsupportedModelError
 from sqlml.importers.catboost import features
-from sqlml.importers.catboost.features import Columns, HashTable, Lookup, Statistic, read_floats
+from sqlml.importers.catboost.features import (
+    Columns,
+    HashTable,
+    Statistic,
+    StatisticTable,
+    read_floats,
+)
 from sqlml.importers.catboost.forest import read_forest
 from sqlml.importers.untrusted_documents import MAX_FEATURES, MAX_OUTPUTS
 from sqlml.ir.damaged_file import report_damage
@@ -63,7 +69,7 @@ class CatBoostModel:
     scale: float
     bias: Array
     categorical: Mapping[int, Array]
-    lookups: tuple[Lookup, ...]
+    lookups: tuple[StatisticTable, ...]
     category_names: Mapping[int, str]
     classes: tuple[Any, ...] | None
     class_of: tuple[int, ...]
@@ -130,7 +136,7 @@ def _convert_document(document: Any, is_file: bool) -> CatBoostModel:
 
 def _attach_lookups(
     trees: Ensemble, columns: Columns, ctr_data: Any, is_file: bool
-) -> tuple[Ensemble, tuple[Lookup, ...]]:
+) -> tuple[Ensemble, tuple[StatisticTable, ...]]:
     """Build the look-ups of the statistics that `trees` read; renumber these columns in `trees`."""
     used_columns = np.unique(trees.feature)
     statistic_indices = (used_columns[used_columns >= columns.count] - columns.count).tolist()

@@ -165,7 +165,7 @@ def _check_counts(shape_ok: bool, counts: Array) -> None:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Lookup:
+class StatisticTable:
     """The statistics of one projection, whose `values` are float32 (k + 1, statistics).
 
     Row i belongs to the combination `hashes[i]`; `hashes` are sorted, int64 (k,). The last row is
@@ -190,14 +190,14 @@ _INVERSE_MULTIPLIER = np.uint64(pow(MULTIPLIER, -2, 1 << 64))
 
 def build_lookups(
     statistics: Sequence[Statistic], used_indices: Sequence[int], ctr_data: Mapping[str, Any]
-) -> tuple[tuple[Lookup, ...], dict[int, int]]:
+) -> tuple[tuple[StatisticTable, ...], dict[int, int]]:
     """Build a look-up per projection; also map each used index to its column in all the values."""
     indices_by_projection: dict[Projection, list[int]] = {}
     for index in used_indices:
         indices_by_projection.setdefault(statistics[index].projection, []).append(index)
     table_names = dict.fromkeys(statistics[index].table for index in used_indices)
     tables_by_name = {name: _find_table(ctr_data, name) for name in table_names}
-    lookups: list[Lookup] = []
+    lookups: list[StatisticTable] = []
     column_by_index: dict[int, int] = {}
     for projection, indices in indices_by_projection.items():
         tables = [tables_by_name[statistics[index].table] for index in indices]
@@ -209,7 +209,7 @@ def build_lookups(
             values[:, column] = unknown_value
             values[np.searchsorted(hashes, table.hashes), column] = known_values
             column_by_index[index] = len(column_by_index)
-        lookups.append(Lookup(projection, hashes, values))
+        lookups.append(StatisticTable(projection, hashes, values))
     return tuple(lookups), column_by_index
 
 

@@ -21,7 +21,7 @@ from sqlml.errors import ArtifactError, UnsupportedModelError
 from sqlml.importers import boosters
 from sqlml.importers.boosters import REGRESSION, Link, Objective, apply_link
 from sqlml.importers.catboost.document import CatBoostModel, compact, read_document
-from sqlml.importers.catboost.features import Lookup, Split
+from sqlml.importers.catboost.features import Split, StatisticTable
 from sqlml.importers.frame import Frame, Leaf, Outputs, Schema, build_labels, encode_columns
 from sqlml.importers.model_checks import explain_unfitted
 from sqlml.importers.untrusted_documents import read_json
@@ -279,7 +279,7 @@ def _hash_column(frame: Frame, i: int, is_integer: bool) -> Value:
 
 
 def _compute_statistics(
-    frame: Frame, lookups: Sequence[Lookup], columns: Value, hashes: Mapping[int, Value]
+    frame: Frame, lookups: Sequence[StatisticTable], columns: Value, hashes: Mapping[int, Value]
 ) -> Value:
     """Build the statistics, float32 (n, S); `hashes` maps categorical columns to their hashes."""
     b = frame.builder

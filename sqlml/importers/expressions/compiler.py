@@ -14,14 +14,14 @@ from sqlml.importers.expressions.functions import (
     DATE_TYPES,
     UNITS,
     Column,
+    Condition,
+    ConditionBuilder,
     Date,
-    Logic,
     Null,
     Number,
     NumberFunction,
     Operand,
     Text,
-    Truth,
     compute_remainder,
     is_date_literal,
     parse_date,
@@ -38,7 +38,7 @@ class ExpressionCompiler:
     def __init__(self, frame: Frame, functions: Mapping[str, NumberFunction]) -> None:
         self._frame = frame
         self._builder = frame.builder
-        self.logic = Logic(frame.builder)
+        self.logic = ConditionBuilder(frame.builder)
         self._functions = functions
         self._column_indices = {fold(name): i for i, name in enumerate(frame.names)}
 
@@ -79,7 +79,7 @@ class ExpressionCompiler:
                 return Number(self._frame.numbers(index))
             case Date(microseconds):
                 return self.logic.make_number(microseconds)
-            case Truth():
+            case Condition():
                 return self.logic.to_number(operand)
             case Null():
                 return self.logic.make_number(np.nan)
@@ -89,11 +89,11 @@ class ExpressionCompiler:
                     "with =, <> and IN"
                 )
 
-    def compile_truth(self, tree: exp.Expr) -> Truth:
+    def compile_truth(self, tree: exp.Expr) -> Condition:
         return self._to_truth(self.compile(tree))
 
-    def _to_truth(self, operand: Operand) -> Truth:
-        if isinstance(operand, Truth):
+    def _to_truth(self, operand: Operand) -> Condition:
+        if isinstance(operand, Condition):
             return operand
         if isinstance(operand, Null):
             return self.logic.make_truth(None)
@@ -129,7 +129,7 @@ class ExpressionCompiler:
             "trunc(a / b) or floor(a / b)"
         )
 
-    def compile_comparison(self, tree: exp.Binary) -> Truth:
+    def compile_comparison(self, tree: exp.Binary) -> Condition:
         left, right = self.compile(tree.this), self.compile(tree.expression)
         if isinstance(left, Text) or isinstance(right, Text):
             if not isinstance(tree, exp.EQ | exp.NEQ):
@@ -142,19 +142,19 @@ class ExpressionCompiler:
         operator, opposite = _COMPARISONS[type(tree)]
         return self.logic.compare(operator, opposite, self.to_number(left), self.to_number(right))
 
-    def compile_not_distinct(self, tree: exp.Binary) -> Truth:
+    def compile_not_distinct(self, tree: exp.Binary) -> Condition:
         left, right = self.compile_number(tree.this), self.compile_number(tree.expression)
         logic = self.logic
         is_equal = logic.build_is_true(logic.compare("eq", "ne", left, right))
         are_null = logic.conjoin(logic.build_is_null(left), logic.build_is_null(right))
         return logic.disjoin(is_equal, are_null)
 
-    def compile_between(self, tree: exp.Between) -> Truth:
+    def compile_between(self, tree: exp.Between) -> Condition:
         left, low, high = map(self.compile_number, (tree.this, tree.args["low"], tree.args["high"]))
         is_above = self.logic.compare("ge", "lt", left, low)
         return self.logic.conjoin(is_above, self.logic.compare("le", "gt", left, high))
 
-    def compile_in(self, tree: exp.In) -> Truth:
+    def compile_in(self, tree: exp.In) -> Condition:
         left, others = self.compile(tree.this), [self.compile(e) for e in tree.expressions]
         if not others:
             raise UnsupportedModelError(f"{format_tree(tree)}: IN needs a list of literals")
@@ -166,7 +166,7 @@ class ExpressionCompiler:
             is_in = self.logic.disjoin(is_in, is_equal)
         return is_in
 
-    def _match_strings(self, operand: Operand, *others: Operand) -> Truth:
+    def _match_strings(self, operand: Operand, *others: Operand) -> Condition:
         """Build `operand IN (others)` for a string column; with NULL in `others`, never false."""
         literals = list(dict.fromkeys(other.value for other in others if isinstance(other, Text)))
         if not isinstance(operand, Column):
@@ -183,15 +183,15 @@ class ExpressionCompiler:
         is_matched = b.op("and", b.op("ge", codes, zero), b.op("lt", codes, null_code))
         if len(literals) < len(set(others)):  # `others` contains a NULL.
             is_unmatched = b.op("and", is_unmatched, b.constant(np.array([False])))
-        return Truth(is_matched, is_unmatched)
+        return Condition(is_matched, is_unmatched)
 
-    def compile_is(self, tree: exp.Is) -> Truth:
+    def compile_is(self, tree: exp.Is) -> Condition:
         operand, right_side, logic = self.compile(tree.this), tree.expression, self.logic
         if isinstance(right_side, exp.Null):
-            if isinstance(operand, Truth):
+            if isinstance(operand, Condition):
                 return logic.negate(logic.build_is_not_null(operand))
             if isinstance(operand, Column) and self._is_string_column(operand.index):
-                return Truth(self._builder.op("isnan", self._frame.strings(operand.index)))
+                return Condition(self._builder.op("isnan", self._frame.strings(operand.index)))
             return logic.build_is_null(self.to_number(operand))
         if isinstance(right_side, exp.Boolean):
             condition = self._to_truth(operand)
@@ -304,7 +304,7 @@ class ExpressionCompiler:
         null = self.logic.make_number(np.nan)
         return self.logic.choose(is_equal, null, self.compile_number(tree))
 
-    def compare_with_infinity(self, tree: exp.Expr, operator: str, opposite: str) -> Truth:
+    def compare_with_infinity(self, tree: exp.Expr, operator: str, opposite: str) -> Condition:
         magnitude = self.apply_operator("abs", tree)
         return self.logic.compare(operator, opposite, magnitude, self.logic.make_number(np.inf))
 

@@ -29,7 +29,7 @@ class Number:
 
 
 @dataclass(frozen=True, slots=True)
-class Truth:
+class Condition:
     """A condition as two bool masks, (n, 1) or (1,), of the rows where it is true and false.
 
     If the condition is never NULL, `false` is None, and rows outside of `true` are false.
@@ -65,11 +65,11 @@ class Null:
     """The literal NULL."""
 
 
-Operand = Number | Truth | Column | Date | Text | Null
+Operand = Number | Condition | Column | Date | Text | Null
 """The result of compiling an expression or a part of one."""
 
 
-class Logic:
+class ConditionBuilder:
     """Builds conditions of SQL's three-valued logic from the operators of `builder`."""
 
     def __init__(self, builder: Builder) -> None:
@@ -78,11 +78,11 @@ class Logic:
     def make_number(self, value: float) -> Number:
         return Number(self.builder.constant(np.array([value], np.float64)))
 
-    def make_truth(self, value: bool | None) -> Truth:
+    def make_truth(self, value: bool | None) -> Condition:
         true = self.builder.constant(np.array([value is True]))
-        return Truth(true, true if value is None else None)
+        return Condition(true, true if value is None else None)
 
-    def compare(self, operator: str, opposite: str, left: Number, right: Number) -> Truth:
+    def compare(self, operator: str, opposite: str, left: Number, right: Number) -> Condition:
         """Build `left operator right`: false if `left opposite right`, NULL if neither is true."""
 
         def build_mask(name: str) -> Value:
@@ -94,51 +94,51 @@ class Logic:
             is_null = op("or", op("isnan", left.value), op("isnan", right.value))
             return op("and", condition, op("not", is_null))
 
-        return Truth(build_mask(operator), build_mask(opposite))
+        return Condition(build_mask(operator), build_mask(opposite))
 
-    def build_is_null(self, number: Number) -> Truth:
+    def build_is_null(self, number: Number) -> Condition:
         """Build the condition `number IS NULL`, which is always true or false."""
-        return Truth(self.builder.op("isnan", number.value))
+        return Condition(self.builder.op("isnan", number.value))
 
-    def negate(self, condition: Truth) -> Truth:
+    def negate(self, condition: Condition) -> Condition:
         true, false = condition.true, condition.false
-        return Truth(self.builder.op("not", true)) if false is None else Truth(false, true)
+        return Condition(self.builder.op("not", true)) if false is None else Condition(false, true)
 
-    def conjoin(self, left: Truth, right: Truth) -> Truth:
+    def conjoin(self, left: Condition, right: Condition) -> Condition:
         return self._combine("and", "or", left, right)
 
-    def disjoin(self, left: Truth, right: Truth) -> Truth:
+    def disjoin(self, left: Condition, right: Condition) -> Condition:
         return self._combine("or", "and", left, right)
 
-    def build_is_true(self, condition: Truth) -> Truth:
+    def build_is_true(self, condition: Condition) -> Condition:
         """Build the condition `condition IS TRUE`, which is always true or false."""
-        return Truth(condition.true)
+        return Condition(condition.true)
 
-    def build_is_not_null(self, condition: Truth) -> Truth:
+    def build_is_not_null(self, condition: Condition) -> Condition:
         """Build the condition `condition IS NOT NULL`."""
-        return Truth(self.builder.op("or", condition.true, self._build_false_mask(condition)))
+        return Condition(self.builder.op("or", condition.true, self._build_false_mask(condition)))
 
-    def to_number(self, condition: Truth) -> Number:
+    def to_number(self, condition: Condition) -> Number:
         """Convert a condition to the numbers 1 (true) and 0 (false), or to NULL."""
         if condition.false is None:
             return Number(self.builder.cast(condition.true, "float64"))
         false_or_null = self.builder.op("where", condition.false, 0.0, np.nan)
         return Number(self.builder.op("where", condition.true, 1.0, false_or_null))
 
-    def to_truth(self, number: Number) -> Truth:
+    def to_truth(self, number: Number) -> Condition:
         return self.compare("ne", "eq", number, self.make_number(0.0))
 
-    def choose(self, condition: Truth, then: Number, other: Number) -> Number:
+    def choose(self, condition: Condition, then: Number, other: Number) -> Number:
         return Number(self.builder.op("where", condition.true, then.value, other.value))
 
-    def _combine(self, true_op: str, false_op: str, left: Truth, right: Truth) -> Truth:
+    def _combine(self, true_op: str, false_op: str, left: Condition, right: Condition) -> Condition:
         true = self.builder.op(true_op, left.true, right.true)
         if left.false is None and right.false is None:
-            return Truth(true)
+            return Condition(true)
         false_masks = map(self._build_false_mask, (left, right))
-        return Truth(true, self.builder.op(false_op, *false_masks))
+        return Condition(true, self.builder.op(false_op, *false_masks))
 
-    def _build_false_mask(self, truth: Truth) -> Value:
+    def _build_false_mask(self, truth: Condition) -> Value:
         return self.builder.op("not", truth.true) if truth.false is None else truth.false
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from sqlml.importers.onnx.graph_items import Call, Choice, Item
 from sqlml.importers.onnx.labels import read_class_values
-from sqlml.importers.row_tensors import Rows, Uncovered
+from sqlml.importers.row_tensors import RowTensor, Unsupported
 from sqlml.ir.builder import Value
 from sqlml.types import FLOATS, Array
 
@@ -78,7 +78,7 @@ def expand_score(call: Call, score: Value, transform: str, may_be_negative: bool
     is -score if scores may be negative, and 1 - score if not; `transform` is not applied.
     """
     if transform == "PROBIT":
-        raise Uncovered("post_transform PROBIT of a single score")
+        raise Unsupported("post_transform PROBIT of a single score")
     negated = call.op("neg", score)
     if transform == "LOGISTIC":
         return _build_logistic(call, call.op("concat", negated, score))
@@ -128,8 +128,8 @@ def convert_linear_regressor(call: Call) -> Item:
     score = call.op("linear", x, weights=weights, bias=bias)
     transform = read_post_transform(call)
     if num_targets == 1 and transform not in ("NONE", "LOGISTIC", "PROBIT"):
-        raise Uncovered(f"post_transform {transform} of a single target")
-    return Rows(apply_transform(call, score, transform), (num_targets,))
+        raise Unsupported(f"post_transform {transform} of a single target")
+    return RowTensor(apply_transform(call, score, transform), (num_targets,))
 
 
 def convert_linear_classifier(call: Call) -> tuple[Item, ...]:
@@ -138,11 +138,13 @@ def convert_linear_classifier(call: Call) -> tuple[Item, ...]:
     class_values = read_class_values(call, "classlabels_ints", "classlabels_strings")
     score_count = call.vector("coefficients").size // max(1, x.type.width)
     if score_count != class_values.size or score_count < 2:
-        raise Uncovered(f"{score_count} scores for {class_values.size} classes")
+        raise Unsupported(f"{score_count} scores for {class_values.size} classes")
     weights, bias = _read_coefficients(call, x.type.width, score_count)
     scores = call.op("linear", x, weights=weights, bias=bias)
     label = Choice(build_argmax(call, scores), class_values, ())
-    return label, Rows(apply_transform(call, scores, read_post_transform(call)), (score_count,))
+    return label, RowTensor(
+        apply_transform(call, scores, read_post_transform(call)), (score_count,)
+    )
 
 
 def convert_scaler(call: Call) -> Item:
@@ -154,7 +156,7 @@ def convert_scaler(call: Call) -> Item:
         if values.size not in (1, width):
             raise call.error(f"attribute {name} has {values.size} numbers for {width} columns")
         x = call.op(op, x, call.builder.constant(values))
-    return Rows(x, (x.type.width,))
+    return RowTensor(x, (x.type.width,))
 
 
 def convert_imputer(call: Call) -> Item:
@@ -164,7 +166,7 @@ def convert_imputer(call: Call) -> Item:
         fill_values = call.vector("imputed_value_int64s", "int64")
         missing = call.scalar(call.integer("replaced_value_int64", 0), "int64")
     else:
-        x = Rows(_read_float_table(call), x.inner)
+        x = RowTensor(_read_float_table(call), x.inner)
         fill_values = call.vector("imputed_value_floats")
         missing = call.scalar(call.number("replaced_value_float", 0.0), "float32")
     if fill_values.size not in (1, x.inner[0]):
@@ -172,7 +174,9 @@ def convert_imputer(call: Call) -> Item:
     marker = call.attr("replaced_value_float")
     is_nan = x.dtype == "float32" and isinstance(marker, float) and math.isnan(marker)
     is_missing = call.op("isnan", x.value) if is_nan else call.op("eq", x.value, missing)
-    return Rows(call.op("where", is_missing, call.builder.constant(fill_values), x.value), x.inner)
+    return RowTensor(
+        call.op("where", is_missing, call.builder.constant(fill_values), x.value), x.inner
+    )
 
 
 def convert_normalizer(call: Call) -> Item:
@@ -191,20 +195,22 @@ def convert_normalizer(call: Call) -> Item:
         normalized = call.op("where", call.op("lt", x, zero), call.op("neg", root), root)
     else:
         normalized = call.op("div", x, row_norm)
-    return Rows(call.op("where", call.op("ne", row_norm, zero), normalized, x), (x.type.width,))
+    return RowTensor(
+        call.op("where", call.op("ne", row_norm, zero), normalized, x), (x.type.width,)
+    )
 
 
 def convert_binarizer(call: Call) -> Item:
     """Convert Binarizer, which returns 1 for x > threshold, otherwise 0, in the dtype of x."""
     x = call.rows(0)
     threshold = call.scalar(call.number("threshold", 0.0), x.dtype)
-    return Rows(call.cast(call.op("gt", x.value, threshold), x.dtype), x.inner)
+    return RowTensor(call.cast(call.op("gt", x.value, threshold), x.dtype), x.inner)
 
 
 def convert_feature_vectorizer(call: Call) -> Item:
     """Convert FeatureVectorizer, which concatenates its inputs, to float32 (n, k)."""
     blocks = [_read_float_table(call, i) for i in range(len(call.inputs))]
     if call.vector("inputdimensions", "int64").tolist() != [x.type.width for x in blocks]:
-        raise Uncovered("its inputs do not have the widths that it states")
+        raise Unsupported("its inputs do not have the widths that it states")
     value = call.builder.concat(blocks)
-    return Rows(value, (value.type.width,))
+    return RowTensor(value, (value.type.width,))

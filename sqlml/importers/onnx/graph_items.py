@@ -11,7 +11,7 @@ import numpy as np
 from sqlml.errors import ArtifactError
 from sqlml.importers import row_tensors
 from sqlml.importers.onnx.document import GraphNode
-from sqlml.importers.row_tensors import Rows, Uncovered
+from sqlml.importers.row_tensors import RowTensor, Unsupported
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import ROWS, Array, DType
 
@@ -49,7 +49,7 @@ class Dims:
     shape: tuple[int, ...]
 
 
-Item = Const | Rows | Texts | Choice | Dims
+Item = Const | RowTensor | Texts | Choice | Dims
 
 
 def to_strings(values: list[str]) -> Array:
@@ -63,7 +63,7 @@ def to_strings(values: list[str]) -> Array:
 class Call:
     """A node and its inputs, as passed to the converter of its operator.
 
-    Methods raise Uncovered for unsupported inputs, and ArtifactError if ONNX forbids the node.
+    Methods raise Unsupported for unsupported inputs, and ArtifactError if ONNX forbids the node.
     """
 
     builder: Builder
@@ -86,7 +86,7 @@ class Call:
     def const(self, i: int) -> Array:
         tensor = self.item(i)
         if not isinstance(tensor, Const):
-            raise Uncovered(f"its input {i} is computed from the rows")
+            raise Unsupported(f"its input {i} is computed from the rows")
         return tensor.value
 
     def ints(self, i: int) -> list[int]:
@@ -96,27 +96,27 @@ class Call:
             raise self.error(f"input {i} is {value.dtype}, not integers")
         return [int(v) for v in value.ravel()]
 
-    def rows(self, i: int) -> Rows:
+    def rows(self, i: int) -> RowTensor:
         return self.numbers(self.item(i))
 
-    def table(self, i: int) -> Rows:
+    def table(self, i: int) -> RowTensor:
         """Return input `i`, which must be numbers of shape (n, k)."""
         x = self.rows(i)
         if len(x.inner) != 1:
-            raise Uncovered("its input is not a table")
+            raise Unsupported("its input is not a table")
         return x
 
-    def numbers(self, tensor: Item) -> Rows:
+    def numbers(self, tensor: Item) -> RowTensor:
         """Convert `tensor` to numbers per row; if it is a Choice, look up the chosen numbers."""
         if isinstance(tensor, Choice):
             if tensor.values.dtype == object:
-                raise Uncovered("it computes with strings")
+                raise Unsupported("it computes with strings")
             if not tensor.cached_numbers:
                 table = self.builder.constant(tensor.values)
                 tensor.cached_numbers.append(self.builder.op("take", table, tensor.index))
-            return Rows(tensor.cached_numbers[0], tensor.inner)
-        if not isinstance(tensor, Rows):
-            raise Uncovered("it reads a constant, or strings, where numbers per row are expected")
+            return RowTensor(tensor.cached_numbers[0], tensor.inner)
+        if not isinstance(tensor, RowTensor):
+            raise Unsupported("it reads a constant, or strings, where numbers per row are expected")
         return tensor
 
     def attr(self, name: str, default: Any = None) -> Any:
@@ -194,21 +194,21 @@ def apply_to_grid(call: Call, tensor: Item, rearrange: Callable[[Array], Array])
     if isinstance(tensor, Const):
         return Const(np.asarray(rearrange(tensor.value)))
     if isinstance(tensor, Dims):
-        raise Uncovered("it computes with the number of rows")
+        raise Unsupported("it computes with the number of rows")
     columns = row_tensors.map_columns(tensor.inner, rearrange)
-    if isinstance(tensor, Rows):
+    if isinstance(tensor, RowTensor):
         return row_tensors.pick_columns(call.builder, tensor, columns)
     if isinstance(tensor, Texts):
         return Texts(tuple(tensor.columns[i] for i in columns.ravel()), columns.shape)
     if columns.size != 1:
-        raise Uncovered("it repeats labels")
+        raise Unsupported("it repeats labels")
     return Choice(tensor.index, tensor.values, columns.shape)
 
 
-def apply_elementwise(call: Call, op: str, tensors: Sequence[Item] | None = None) -> Rows:
+def apply_elementwise(call: Call, op: str, tensors: Sequence[Item] | None = None) -> RowTensor:
     """Broadcast `tensors`, by default all inputs of the node, and apply `op` to them."""
     values, inner = align(call, tensors)
-    return Rows(call.op(op, *values), inner)
+    return RowTensor(call.op(op, *values), inner)
 
 
 def align(call: Call, tensors: Sequence[Item] | None = None) -> tuple[list[Value], tuple[int, ...]]:

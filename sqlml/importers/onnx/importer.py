@@ -22,7 +22,7 @@ from sqlml.importers.onnx.document import OnnxModel, read_proto
 from sqlml.importers.onnx.graph_items import Call, Choice, Const, Item, Texts
 from sqlml.importers.onnx.tensor_layout import to_choice
 from sqlml.importers.onnx.whole_graph import import_whole_graph
-from sqlml.importers.row_tensors import Rows, Uncovered
+from sqlml.importers.row_tensors import RowTensor, Unsupported
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.damaged_file import READING_ERRORS
 from sqlml.ir.program import Program
@@ -88,26 +88,26 @@ def convert_graph(
     """Convert the nodes of a graph in order; return the items of all its values by name.
 
     `inputs` maps the graph's inputs to their items. Messages use the names in `column_names`.
-    Raises Uncovered if the IR cannot express an operator or its attributes.
+    Raises Unsupported if the IR cannot express an operator or its attributes.
     """
     constants = {name: Const(value) for name, value in model.constants.items()}
     items_by_name: dict[str, Item] = {**inputs, **constants}
     for node in model.nodes:
         convert = FUNCTIONS.get(node.op)
         if convert is None:
-            raise Uncovered(f"sqlml does not import the operator {node.op}")
+            raise Unsupported(f"sqlml does not import the operator {node.op}")
         arguments = tuple(items_by_name[name] if name else None for name in node.inputs)
         call = Call(builder, node, arguments, model.opset, column_names, model.fixed_rows)
         try:
             with np.errstate(all="ignore"):
                 result = _fold_constants(call) or convert(call)
-        except (ProgramError, Uncovered) as error:
-            raise Uncovered(f"operator {node.op}: {error}") from None
+        except (ProgramError, Unsupported) as error:
+            raise Unsupported(f"operator {node.op}: {error}") from None
         except READING_ERRORS as error:
             raise call.error(f"it is damaged ({error})") from None
         items = result if isinstance(result, tuple) else (result,)
         if len(node.outputs) > len(items):
-            raise Uncovered(f"operator {node.op} has {len(node.outputs)} outputs")
+            raise Unsupported(f"operator {node.op} has {len(node.outputs)} outputs")
         items_by_name.update((n, item) for n, item in zip(node.outputs, items, strict=False) if n)
     return items_by_name
 
@@ -160,12 +160,12 @@ def import_saved_model(model: OnnxModel, frame: Frame) -> Outputs:
         inputs: dict[str, Item] = {
             port.name: Texts(tuple(map(columns.strings, range(columns.width))), port.inner)
             if port.dtype == "string"
-            else Rows(probe.read_numbers(columns, port), port.inner)
+            else RowTensor(probe.read_numbers(columns, port), port.inner)
             for port, columns in probe.split_frame(model.inputs, frame)
         }
         items = convert_graph(model, frame.builder, inputs, frame.names)
         return _build_outputs(model, items, frame.builder)
-    except Uncovered as reason:
+    except Unsupported as reason:
         return import_whole_graph(model, frame, str(reason))
 
 
@@ -190,7 +190,7 @@ def _build_outputs(
     An output is a label if it chooses among constants, or is an integer alongside scores.
     """
     items = {port.name: items_by_name[port.name] for port in model.outputs}
-    numeric_items = {name: item for name, item in items.items() if isinstance(item, Rows)}
+    numeric_items = {name: item for name, item in items.items() if isinstance(item, RowTensor)}
     scores = {name: x for name, x in numeric_items.items() if x.dtype in FLOATS}
     zipmap_keys = labels.find_probability_keys(model)
     choice = next((x for x in items.values() if isinstance(x, Choice)), None)
@@ -208,17 +208,17 @@ def _build_outputs(
     if choice is not None:
         return _build_classifier_outputs(choice, scores, zipmap_keys, builder)
     if not numeric_items:
-        raise Uncovered("the graph outputs no numbers")
+        raise Unsupported("the graph outputs no numbers")
     if len(items) == 1:
         value = builder.cast(next(iter(numeric_items.values())).value, "float64")
         return Outputs({"label" if value.type.width == 1 else "transform": value})
-    raise Uncovered("the graph has several outputs, but no label")
+    raise Unsupported("the graph has several outputs, but no label")
 
 
 _LABEL_DTYPES = frozenset((*INTEGERS, "bool"))
 
 
-def _convert_to_choice(label: Rows, classes: Array | None, builder: Builder) -> Choice | None:
+def _convert_to_choice(label: RowTensor, classes: Array | None, builder: Builder) -> Choice | None:
     """Convert integers or booleans (n, 1) to a Choice among `classes`.
 
     If `classes` is None or holds strings, use the possible values of the operator that computes
@@ -231,7 +231,10 @@ def _convert_to_choice(label: Rows, classes: Array | None, builder: Builder) -> 
 
 
 def _build_classifier_outputs(
-    choice: Choice, scores: Mapping[str, Rows], zipmap_keys: Mapping[str, Array], builder: Builder
+    choice: Choice,
+    scores: Mapping[str, RowTensor],
+    zipmap_keys: Mapping[str, Array],
+    builder: Builder,
 ) -> Outputs:
     """Build the outputs of a classifier: "label", and "proba" or "score" if there are scores.
 

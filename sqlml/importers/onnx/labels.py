@@ -24,7 +24,7 @@ from sqlml.importers.onnx.graph_items import (
     to_strings,
 )
 from sqlml.importers.onnx.tensor_layout import to_choice
-from sqlml.importers.row_tensors import Rows, Uncovered
+from sqlml.importers.row_tensors import RowTensor, Unsupported
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import FLOATS, INTEGERS, Array, DType, Labels, dtype_of
 
@@ -39,20 +39,20 @@ def read_class_values(call: Call, integer_name: str, string_name: str) -> Array:
 
 
 def cast_labels(values: Array, dtype: DType) -> Array:
-    """Convert labels to `dtype` like ONNX's Cast; raise Uncovered if `dtype` cannot hold them."""
+    """Convert labels to `dtype` like ONNX's Cast; raise Unsupported if `dtype` cannot hold them."""
     if dtype == "string":
         if values.dtype != object and values.dtype.kind not in "iu":
-            raise Uncovered(f"it converts {values.dtype} labels to strings")
+            raise Unsupported(f"it converts {values.dtype} labels to strings")
         return to_strings([str(v) for v in values.tolist()])
     if values.dtype == object:
         strings = values.tolist()
         if not all(_INTEGER.fullmatch(text) for text in strings):
-            raise Uncovered("it converts strings that are not integers to numbers")
+            raise Unsupported("it converts strings that are not integers to numbers")
         values = np.array([int(text) for text in strings], np.int64)
     if dtype in INTEGERS and values.dtype.kind == "f":
         min_value = float(np.iinfo(dtype).min)
         if not ((values >= min_value) & (values < -min_value)).all():
-            raise Uncovered(f"a label is out of the range of {dtype}")
+            raise Unsupported(f"a label is out of the range of {dtype}")
     return values.astype(dtype)
 
 
@@ -88,7 +88,7 @@ def index_labels(
     order = list(dict.fromkeys(values))
     if keys is not None:
         if not set(order) <= set(keys):
-            raise Uncovered(f"its labels {order[:3]} are not the keys of its probabilities")
+            raise Unsupported(f"its labels {order[:3]} are not the keys of its probabilities")
         # True == 1 in Python, so a key may differ from its label in type. Keep the label's type.
         label_of = {label: label for label in order}
         order = [label_of.get(key, key) for key in keys]
@@ -172,23 +172,23 @@ def _map_keys(call: Call, keys: Array, values: Array) -> Item:
     categories = keys[key_positions]
     columns = _split_columns(call, tensor, keys)
     codes = [_encode(call, x, categories, key_positions.size) for x in columns]
-    inner = tensor.inner if isinstance(tensor, Rows | Texts) else ()
+    inner = tensor.inner if isinstance(tensor, RowTensor | Texts) else ()
     if len(codes) == 1:
         return Choice(codes[0], values[table], inner)
     if values.dtype == object:
-        raise Uncovered("it makes several columns of strings")
+        raise Unsupported("it makes several columns of strings")
     mapped = [call.op("take", call.builder.constant(values[table]), c) for c in codes]
-    return Rows(call.op("concat", *mapped), inner)
+    return RowTensor(call.op("concat", *mapped), inner)
 
 
 def _split_columns(call: Call, tensor: Item, keys: Array) -> list[Value]:
     """Split `tensor`, which is input 0, into columns (n, 1) in the dtype of `keys`."""
     if isinstance(tensor, Texts):
         if keys.dtype != object:
-            raise Uncovered("it looks strings up among numbers")
+            raise Unsupported("it looks strings up among numbers")
         return list(tensor.columns)
     if isinstance(tensor, Const) or keys.dtype == object:
-        raise Uncovered("it looks numbers up among strings, or a constant")
+        raise Unsupported("it looks numbers up among strings, or a constant")
     x = call.rows(0)
     value = call.cast(x.value, dtype_of(keys))
     width = math.prod(x.inner)
@@ -202,7 +202,7 @@ def _encode(call: Call, x: Value, categories: Array, count: int) -> Value:
     missing = call.builder.constant(np.array([count], np.int64))
     if not categories.size:
         if x.type.dtype not in FLOATS:
-            raise Uncovered("it has no keys")
+            raise Unsupported("it has no keys")
         return call.op("where", call.op("isnan", x), missing, call.scalar(count + 1, "int64"))
     codes = call.op("encode", x, categories=categories, missing=-1)
     if x.type.dtype in FLOATS:
@@ -229,7 +229,7 @@ def convert_one_hot_encoder(call: Call) -> Item:
             name = call.column_names[i] if len(columns) == len(call.column_names) else f"column {i}"
             codes = call.op("require_known", codes, feature=name, step="OneHotEncoder")
         blocks.append(call.op("one_hot", codes, width=int(keys.size), dtype="float32"))
-    return Rows(call.builder.concat(blocks), (*inner, int(keys.size)))
+    return RowTensor(call.builder.concat(blocks), (*inner, int(keys.size)))
 
 
 def is_score_name(name: str) -> bool:

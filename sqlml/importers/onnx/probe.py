@@ -49,7 +49,7 @@ def widen_inputs(model: OnnxModel, count: int | None = None) -> OnnxModel:
             raise UnsupportedModelError(
                 f"the ONNX model reads at least {min_columns} columns, but inputs names {count}"
             )
-        widths[name] = Width(count - other_columns, True)
+        widths[name] = TableWidth(count - other_columns, True)
     ports = list(model.inputs)
     for i, port in enumerate(ports):
         if port.shape and port.name in widths and widths[port.name].columns:
@@ -58,7 +58,7 @@ def widen_inputs(model: OnnxModel, count: int | None = None) -> OnnxModel:
 
 
 @dataclass(frozen=True, slots=True)
-class Width:
+class TableWidth:
     """The number of columns of a table: exactly `columns`, or at least `columns` if not `is_exact`.
 
     Width(0, False) means that nothing is known.
@@ -68,7 +68,7 @@ class Width:
     is_exact: bool
 
 
-def find_width_in_graph(model: OnnxModel, name: str) -> Width:
+def find_width_in_graph(model: OnnxModel, name: str) -> TableWidth:
     """Find the width of the input `name` from the weights of the operators that read it."""
     exact_widths, min_width, aliases = set[int](), 0, {name}
     for node in model.nodes:
@@ -83,8 +83,8 @@ def find_width_in_graph(model: OnnxModel, name: str) -> Width:
         else:
             min_width = max(min_width, width.columns)
     if len(exact_widths) == 1 and min(exact_widths) >= max(1, min_width):
-        return Width(min(exact_widths), True)
-    return Width(0 if exact_widths else min_width, False)
+        return TableWidth(min(exact_widths), True)
+    return TableWidth(0 if exact_widths else min_width, False)
 
 
 _KEEP_WIDTH = frozenset(
@@ -100,12 +100,12 @@ _CLASS_LISTS = ("intercepts", "classlabels_ints", "classlabels_strings")
 """Attributes of LinearClassifier with one entry per row of `coefficients`."""
 
 
-def _find_width(node: GraphNode, position: int, constants: Mapping[str, Array]) -> Width:
+def _find_width(node: GraphNode, position: int, constants: Mapping[str, Array]) -> TableWidth:
     """Find the width of the input at `position` of `node` from its attributes and constants."""
     attrs = node.attrs
     feature_ids = attrs.get("nodes_featureids")
     if feature_ids is not None:
-        return Width(int(np.max(feature_ids, initial=-1)) + 1, False)
+        return TableWidth(int(np.max(feature_ids, initial=-1)) + 1, False)
     if node.op == "LinearRegressor":
         return _find_matrix_width(attrs.get("coefficients"), int(attrs.get("targets", 1)))
     if node.op == "LinearClassifier":
@@ -115,30 +115,30 @@ def _find_width(node: GraphNode, position: int, constants: Mapping[str, Array]) 
         counts = attrs.get("vectors_per_class", attrs.get("n_supports", 0))
         return _find_matrix_width(attrs.get("support_vectors"), int(np.sum(counts)))
     if node.op == "FeatureVectorizer" and position < len(attrs.get("inputdimensions", ())):
-        return Width(int(attrs["inputdimensions"][position]), True)
+        return TableWidth(int(attrs["inputdimensions"][position]), True)
     lengths = [len(attrs[name]) for name in _PER_COLUMN_ATTRIBUTES if name in attrs]
     if max(lengths, default=0) > 1:
-        return Width(max(lengths), True)
+        return TableWidth(max(lengths), True)
     constant_inputs = [constants[name] for name in node.inputs if name in constants]
     if not constant_inputs or not constant_inputs[0].size:
-        return Width(0, False)
+        return TableWidth(0, False)
     weight = constant_inputs[0]
     if node.op in ("MatMul", "Gemm") and position == 0:
-        return Width(weight.shape[1 if attrs.get("transB") else 0], weight.ndim <= 2)
+        return TableWidth(weight.shape[1 if attrs.get("transB") else 0], weight.ndim <= 2)
     if node.op in ("ArrayFeatureExtractor", "Gather") and weight.dtype.kind == "i":
-        return Width(int(weight.max()) + 1, False)
+        return TableWidth(int(weight.max()) + 1, False)
     if node.op == "Reshape" and weight.size == 2 and weight.dtype.kind == "i":
-        return Width(int(weight.ravel()[1]), weight.ravel()[1] > 0)
+        return TableWidth(int(weight.ravel()[1]), weight.ravel()[1] > 0)
     if node.op in _KEEP_WIDTH and weight.ndim and weight.shape[-1] > 1:
-        return Width(weight.shape[-1], True)
-    return Width(0, False)
+        return TableWidth(weight.shape[-1], True)
+    return TableWidth(0, False)
 
 
-def _find_matrix_width(entries: Array | None, num_rows: int) -> Width:
-    """Return the Width of a matrix with `num_rows` rows, whose `entries` are in a flat list."""
+def _find_matrix_width(entries: Array | None, num_rows: int) -> TableWidth:
+    """Return the TableWidth of a matrix with `num_rows` rows and a flat list of `entries`."""
     if entries is None or num_rows < 1 or not len(entries) or len(entries) % num_rows:
-        return Width(0, False)
-    return Width(len(entries) // num_rows, True)
+        return TableWidth(0, False)
+    return TableWidth(len(entries) // num_rows, True)
 
 
 def count_features(port: Port) -> int:

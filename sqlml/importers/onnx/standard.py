@@ -11,7 +11,7 @@ from sqlml.importers.onnx.document import DTYPES
 from sqlml.importers.onnx.estimators import build_argmax
 from sqlml.importers.onnx.graph_items import Call, Choice, Const, Item, align, apply_elementwise
 from sqlml.importers.onnx.labels import cast_labels
-from sqlml.importers.row_tensors import Rows, Uncovered, apply_linear, reduce_axes
+from sqlml.importers.row_tensors import RowTensor, Unsupported, apply_linear, reduce_axes
 from sqlml.ir.builder import Value
 from sqlml.types import FLOATS, INTEGERS
 
@@ -21,7 +21,7 @@ MAX_FACTORS = 64
 """The maximum number of columns of a ReduceProd, which becomes a chain of multiplications."""
 
 
-def _make_unary(op: str, read_input: Callable[[Call, int], Rows] = Call.rows) -> Function:
+def _make_unary(op: str, read_input: Callable[[Call, int], RowTensor] = Call.rows) -> Function:
     """Make a converter for a unary elementwise operator, which becomes `op` of the IR.
 
     `read_input` reads input 0 of the node and rejects unsupported dtypes.
@@ -29,16 +29,16 @@ def _make_unary(op: str, read_input: Callable[[Call, int], Rows] = Call.rows) ->
 
     def convert(call: Call) -> Item:
         x = read_input(call, 0)
-        return Rows(call.op(op, x.value), x.inner)
+        return RowTensor(call.op(op, x.value), x.inner)
 
     return convert
 
 
-def _read_floats(call: Call, i: int) -> Rows:
-    """Return input `i`; raise Uncovered unless it has floating-point numbers for each row."""
+def _read_floats(call: Call, i: int) -> RowTensor:
+    """Return input `i`; raise Unsupported unless it has floating-point numbers for each row."""
     x = call.rows(i)
     if x.dtype not in FLOATS:
-        raise Uncovered(f"it computes with {x.dtype}")
+        raise Unsupported(f"it computes with {x.dtype}")
     return x
 
 
@@ -50,23 +50,23 @@ def _make_variadic(op: str) -> Function:
         result = operands[0]
         for operand in operands[1:]:
             result = call.op(op, result, operand)
-        return Rows(result, inner)
+        return RowTensor(result, inner)
 
     return convert
 
 
 def _convert_mean(call: Call) -> Item:
     total = _make_variadic("add")(call)
-    assert isinstance(total, Rows)
+    assert isinstance(total, RowTensor)
     count = call.scalar(len(call.inputs), total.dtype)
-    return Rows(call.op("div", total.value, count), total.inner)
+    return RowTensor(call.op("div", total.value, count), total.inner)
 
 
 def _convert_div(call: Call) -> Item:
     values, inner = align(call)
     if values[0].type.dtype not in FLOATS:
-        raise Uncovered("it divides integers")
-    return Rows(call.op("div", *values), inner)
+        raise Unsupported("it divides integers")
+    return RowTensor(call.op("div", *values), inner)
 
 
 def _convert_pow(call: Call) -> Item:
@@ -76,7 +76,7 @@ def _convert_pow(call: Call) -> Item:
     x, exponent = _read_floats(call, 0), call.item(1)
     if isinstance(exponent, Const) and exponent.value.dtype.kind in "iuf":
         if exponent.value.size == 1 and exponent.value.item() == 2:
-            return Rows(call.op("square", x.value), x.inner)
+            return RowTensor(call.op("square", x.value), x.inner)
         exponent = Const(exponent.value.astype(x.dtype))
     return apply_elementwise(call, "pow", [x, exponent])
 
@@ -86,42 +86,46 @@ def _convert_power_of_constant(call: Call, base: Const) -> Item:
     operands, inner_shape = align(call)
     dtype = operands[0].type.dtype
     if dtype not in FLOATS:
-        raise Uncovered(f"Pow of {dtype} is not supported")
+        raise Unsupported(f"Pow of {dtype} is not supported")
     exponent = call.cast(operands[1], dtype)
     if base.value.size == 1 and base.value.item() == 2:
-        return Rows(call.op("exp2", exponent), inner_shape)
-    return Rows(call.op("pow", operands[0], exponent), inner_shape)
+        return RowTensor(call.op("exp2", exponent), inner_shape)
+    return RowTensor(call.op("pow", operands[0], exponent), inner_shape)
 
 
 def _convert_reciprocal(call: Call) -> Item:
     x = _read_floats(call, 0)
-    return Rows(call.op("div", call.scalar(1, x.dtype), x.value), x.inner)
+    return RowTensor(call.op("div", call.scalar(1, x.dtype), x.value), x.inner)
 
 
 def _convert_relu(call: Call) -> Item:
     x = call.rows(0)
-    return Rows(call.op("maximum", x.value, call.scalar(0, x.dtype)), x.inner)
+    return RowTensor(call.op("maximum", x.value, call.scalar(0, x.dtype)), x.inner)
 
 
 def _convert_leaky_relu(call: Call) -> Item:
     x = _read_floats(call, 0)
     slope = call.scalar(call.number("alpha", 0.01), x.dtype)
     is_negative = call.op("lt", x.value, call.scalar(0, x.dtype))
-    return Rows(call.op("where", is_negative, call.op("mul", x.value, slope), x.value), x.inner)
+    return RowTensor(
+        call.op("where", is_negative, call.op("mul", x.value, slope), x.value), x.inner
+    )
 
 
 def _convert_elu(call: Call) -> Item:
     x = _read_floats(call, 0)
     slope, zero = call.scalar(call.number("alpha", 1.0), x.dtype), call.scalar(0, x.dtype)
     negative_part = call.op("mul", slope, call.op("expm1", x.value))
-    return Rows(call.op("where", call.op("lt", x.value, zero), negative_part, x.value), x.inner)
+    return RowTensor(
+        call.op("where", call.op("lt", x.value, zero), negative_part, x.value), x.inner
+    )
 
 
 def _convert_softplus(call: Call) -> Item:
     x = _read_floats(call, 0)
     correction = call.op("log1p", call.op("exp", call.op("neg", call.op("abs", x.value))))
     positive_part = call.op("maximum", x.value, call.scalar(0, x.dtype))
-    return Rows(call.op("add", positive_part, correction), x.inner)
+    return RowTensor(call.op("add", positive_part, correction), x.inner)
 
 
 def _convert_clip(call: Call) -> Item:
@@ -135,46 +139,46 @@ def _convert_clip(call: Call) -> Item:
         if bound is not None:
             array = np.asarray(bound)
             if array.size != 1 or array.dtype.kind not in "iuf":
-                raise Uncovered("a bound is not a number")
+                raise Unsupported("a bound is not a number")
             value = call.op(op, value, call.scalar(array.item(), x.dtype))
-    return Rows(value, x.inner)
+    return RowTensor(value, x.inner)
 
 
 def _convert_cast(call: Call) -> Item:
     dtype = DTYPES.get(call.integer("to", 0))
     tensor = call.item(0)
     if dtype is None:
-        raise Uncovered("it converts to a type that sqlml does not support")
+        raise Unsupported("it converts to a type that sqlml does not support")
     if isinstance(tensor, Const):
         if dtype == "string" or tensor.value.dtype == object:
-            raise Uncovered("it converts strings")
+            raise Unsupported("it converts strings")
         return Const(tensor.value.astype(dtype))
     if isinstance(tensor, Choice):  # Casting the values keeps the label recognizable.
         return Choice(tensor.index, cast_labels(tensor.values, dtype), tensor.inner)
     x = call.rows(0)
     if dtype == "string":
-        raise Uncovered("it converts numbers to strings")
-    return Rows(call.cast(x.value, dtype), x.inner)
+        raise Unsupported("it converts numbers to strings")
+    return RowTensor(call.cast(x.value, dtype), x.inner)
 
 
 def _convert_softmax(call: Call) -> Item:
     x = _read_floats(call, 0)
     axis = call.integer("axis", -1 if call.opset >= 13 else 1)
     if len(x.inner) != 1 or axis not in (1, -1):
-        raise Uncovered("its axis is not the columns")
-    return Rows(call.op("softmax", x.value, sum_dtype=x.dtype), x.inner)
+        raise Unsupported("its axis is not the columns")
+    return RowTensor(call.op("softmax", x.value, sum_dtype=x.dtype), x.inner)
 
 
-def _read_axes(call: Call, x: Rows) -> list[int]:
+def _read_axes(call: Call, x: RowTensor) -> list[int]:
     """Return the sorted axes of a reduction of `x`, or an empty list if it is a no-op.
 
-    Raises Uncovered if the reduction includes the row axis.
+    Raises Unsupported if the reduction includes the row axis.
     """
     axes = sorted(set(call.axes(x.rank) or ()))
     if not axes and not call.integer("noop_with_empty_axes", 0):
-        raise Uncovered("it reduces over the rows")
+        raise Unsupported("it reduces over the rows")
     if not all(0 < a < x.rank for a in axes):
-        raise Uncovered("it reduces over the rows, or over an axis that does not exist")
+        raise Unsupported("it reduces over the rows, or over an axis that does not exist")
     return axes
 
 
@@ -208,7 +212,7 @@ _REDUCTIONS = frozenset(("max", "min", "sum"))
 
 def _build_mean(call: Call, x: Value, axis: int) -> Value:
     if x.type.dtype not in FLOATS:
-        raise Uncovered("it averages integers")
+        raise Unsupported("it averages integers")
     count = call.scalar(x.type.shape[axis], x.type.dtype)
     return call.op("div", call.op("sum", x, axis=axis), count)
 
@@ -224,7 +228,7 @@ def _build_log_sum_exp(call: Call, x: Value, axis: int) -> Value:
 
 def _build_product(call: Call, x: Value, axis: int) -> Value:
     if axis != 1 or x.type.width > MAX_FACTORS:
-        raise Uncovered(f"it does not multiply at most {MAX_FACTORS} columns")
+        raise Unsupported(f"it does not multiply at most {MAX_FACTORS} columns")
     result = call.op("select", x, indices=np.zeros(1, np.int64))
     for i in range(1, x.type.width):
         result = call.op("mul", result, call.op("select", x, indices=np.array([i], np.int64)))
@@ -238,11 +242,11 @@ def _make_arg_extreme(sign: int) -> Function:
         x = call.rows(0)
         axis = call.axis(0, x.rank)
         if not 0 < axis < x.rank:
-            raise Uncovered("it searches along the rows, or an axis that does not exist")
+            raise Unsupported("it searches along the rows, or an axis that does not exist")
         if call.integer("select_last_index", 0):
-            raise Uncovered("select_last_index is not supported")
+            raise Unsupported("select_last_index is not supported")
         if x.dtype not in FLOATS and x.dtype not in INTEGERS:
-            raise Uncovered(f"it searches {x.dtype} values")
+            raise Unsupported(f"it searches {x.dtype} values")
 
         def build_extreme(values: Value, value_axis: int) -> Value:
             values = values if sign > 0 else call.op("neg", values)
@@ -257,16 +261,16 @@ def _make_arg_extreme(sign: int) -> Function:
 def _convert_matmul(call: Call) -> Item:
     x, weights = call.rows(0), call.const(1)
     if weights.ndim == 1:
-        return Rows(apply_linear(call.builder, x, weights[:, None]).value, ())
+        return RowTensor(apply_linear(call.builder, x, weights[:, None]).value, ())
     return apply_linear(call.builder, x, weights)
 
 
 def _convert_gemm(call: Call) -> Item:
     x, weights = call.rows(0), call.const(1)
     if call.integer("transA", 0):
-        raise Uncovered("it transposes the rows")
+        raise Unsupported("it transposes the rows")
     if weights.ndim != 2:
-        raise Uncovered("its weights are not a matrix")
+        raise Unsupported("its weights are not a matrix")
     weights = weights.T if call.integer("transB", 0) else weights
     weights = weights * weights.dtype.type(call.number("alpha", 1.0))
     addend = call.optional_item(2)
@@ -274,24 +278,24 @@ def _convert_gemm(call: Call) -> Item:
         return apply_linear(call.builder, x, weights)
     if not isinstance(addend, Const):
         if call.number("beta", 1.0) != 1:
-            raise Uncovered("its summand is scaled")
+            raise Unsupported("its summand is scaled")
         return apply_elementwise(call, "add", [apply_linear(call.builder, x, weights), addend])
     bias = addend.value * weights.dtype.type(call.number("beta", 1.0))
     if bias.ndim > 2 or (bias.ndim == 2 and bias.shape[0] != 1):
-        raise Uncovered("its summand has several rows")
+        raise Unsupported("its summand has several rows")
     return apply_linear(call.builder, x, weights, np.broadcast_to(bias.ravel(), weights.shape[1:]))
 
 
 def _convert_batch_normalization(call: Call) -> Item:
     x = _read_floats(call, 0)
     if len(x.inner) != 1 or call.integer("training_mode", 0):
-        raise Uncovered("it normalizes more than columns")
+        raise Unsupported("it normalizes more than columns")
     scale, bias, mean, variance = (call.const(i).astype(x.dtype) for i in range(1, 5))
     epsilon = np.asarray(call.number("epsilon", 1e-5), x.dtype)
     factor = scale / np.sqrt(variance + epsilon)
     constants = [call.builder.constant(np.ravel(v)) for v in (mean, factor, bias)]
     value = call.op("mul", call.op("sub", x.value, constants[0]), constants[1])
-    return Rows(call.op("add", value, constants[2]), x.inner)
+    return RowTensor(call.op("add", value, constants[2]), x.inner)
 
 
 _ELEMENTWISE = ("And", "Mul", "Or", "Sub", "Where")

@@ -20,7 +20,7 @@ from sqlml.importers.onnx.graph_items import (
     find_shape,
     to_strings,
 )
-from sqlml.importers.row_tensors import Rows, Uncovered, concatenate_tensors, fill_shape
+from sqlml.importers.row_tensors import RowTensor, Unsupported, concatenate_tensors, fill_shape
 from sqlml.ir.builder import Builder, Value
 from sqlml.limits import MAX_ROW_VALUES
 from sqlml.types import INTEGERS, ROWS, Array
@@ -46,7 +46,7 @@ def _convert_constant_of_shape(call: Call) -> Item:
     shape = call.item(0)
     if isinstance(shape, Dims):
         if shape.shape[:1] != (ROWS,):
-            raise Uncovered("its shape does not begin with the rows")
+            raise Unsupported("its shape does not begin with the rows")
         return Const(np.full((1, *shape.shape[1:]), value[0], value.dtype))
     dims = call.ints(0)
     if any(d < 0 for d in dims) or math.prod(dims) > MAX_ROW_VALUES:
@@ -69,15 +69,15 @@ def _convert_reshape(call: Call) -> Item:
         lengths = list(shape.shape) if isinstance(shape, Dims) else call.ints(1)
     old_shape = find_shape(tensor)
     if isinstance(tensor, Dims):
-        raise Uncovered("it reshapes a shape")
+        raise Unsupported("it reshapes a shape")
     if 0 in lengths and call.integer("allowzero", 0):
-        raise Uncovered("it makes an empty shape")
+        raise Unsupported("it makes an empty shape")
     padded_shape = [*old_shape, *[0] * len(lengths)]
     lengths = [old if new == 0 else new for old, new in zip(padded_shape, lengths, strict=False)]
     if isinstance(tensor, Const):
         return Const(tensor.value.reshape(lengths))
     if not lengths or lengths[0] not in (ROWS, call.fixed_rows):
-        raise Uncovered("it does not keep the rows")
+        raise Unsupported("it does not keep the rows")
     # A -1 after the row axis stands for the remaining length, so the row axis is given as 0.
     inner = fill_shape(lengths[1:], math.prod(tensor.inner))
     return apply_to_grid(call, tensor, lambda grid: grid.reshape(1, *inner))
@@ -88,10 +88,10 @@ def _convert_squeeze(call: Call) -> Item:
     axes = call.axes(len(find_shape(tensor)))
     if axes is None:
         if not isinstance(tensor, Const):
-            raise Uncovered("it may drop the rows")
+            raise Unsupported("it may drop the rows")
         return Const(np.squeeze(tensor.value))
     if not isinstance(tensor, Const) and 0 in axes:
-        raise Uncovered("it drops the rows")
+        raise Unsupported("it drops the rows")
     return apply_to_grid(call, tensor, lambda grid: np.squeeze(grid, tuple(axes)))
 
 
@@ -101,14 +101,14 @@ def _convert_unsqueeze(call: Call) -> Item:
     num_axes = len(call.ints(1)) if axes_attribute is None else len(axes_attribute)
     axes = call.axes(len(find_shape(tensor)) + num_axes)
     if axes is None or (not isinstance(tensor, Const) and 0 in axes):
-        raise Uncovered("it puts an axis before the rows")
+        raise Unsupported("it puts an axis before the rows")
     return apply_to_grid(call, tensor, lambda grid: np.expand_dims(grid, axes))
 
 
 def _convert_flatten(call: Call) -> Item:
     tensor = call.item(0)
     if call.integer("axis", 1) != 1:
-        raise Uncovered("it mixes rows")
+        raise Unsupported("it mixes rows")
     return apply_to_grid(call, tensor, lambda grid: grid.reshape(grid.shape[0], -1))
 
 
@@ -119,7 +119,7 @@ def _convert_transpose(call: Call) -> Item:
         return Const(np.transpose(tensor.value, order or None))
     rank = len(find_shape(tensor))
     if not order or order[0] != 0 or sorted(order) != list(range(rank)):
-        raise Uncovered("it turns rows into columns")
+        raise Unsupported("it turns rows into columns")
     return apply_to_grid(call, tensor, lambda grid: np.transpose(grid, order))
 
 
@@ -129,18 +129,18 @@ def _convert_gather(call: Call) -> Item:
     axis = call.axis(0, rank)
     if isinstance(tensor, Const) and not isinstance(indices, Const):
         if axis != 0:
-            raise Uncovered("it looks up columns of a matrix")
+            raise Unsupported("it looks up columns of a matrix")
         return look_up(call, tensor.value, indices)
     if isinstance(tensor, Dims):
         dims = [tensor.shape[i] for i in call.ints(1)]
         if ROWS in dims:
-            raise Uncovered("it computes with the number of rows")
+            raise Unsupported("it computes with the number of rows")
         return Const(np.array(dims, np.int64).reshape(call.const(1).shape))
     positions = call.const(1)
     if positions.dtype.kind not in "iu":
         raise call.error("its indices are not integers")
     if not 0 <= axis < rank or (axis == 0 and not isinstance(tensor, Const)):
-        raise Uncovered("it chooses rows")
+        raise Unsupported("it chooses rows")
     return apply_to_grid(call, tensor, lambda grid: np.take(grid, positions, axis))
 
 
@@ -157,22 +157,22 @@ def look_up(call: Call, table: Array, indices: Item) -> Item:
     else:
         if isinstance(indices, Choice):
             indices = call.rows(1)
-        if not isinstance(indices, Rows) or indices.dtype not in INTEGERS:
-            raise Uncovered("its indices are not integers per row")
+        if not isinstance(indices, RowTensor) or indices.dtype not in INTEGERS:
+            raise Unsupported("its indices are not integers per row")
         inner = indices.inner
         index = _normalize_index(call, call.cast(indices.value, "int64"), size)
     if table.ndim == 1 and math.prod(inner) == 1:
         return Choice(index, table, inner)
     if table.dtype == object:
-        raise Uncovered("it looks up several strings per row")
+        raise Unsupported("it looks up several strings per row")
     entry_shape = table.shape[1:]
     width = math.prod(inner) * math.prod(entry_shape)
     if not 0 < width <= MAX_ROW_VALUES:
-        raise Uncovered(f"it looks up {width} numbers per row")
+        raise Unsupported(f"it looks up {width} numbers per row")
     entries = call.op("take", call.builder.constant(table), index)
     if entry_shape:
         entries = call.op("reshape", entries, shape=(width,))
-    return Rows(entries, (*inner, *entry_shape))
+    return RowTensor(entries, (*inner, *entry_shape))
 
 
 def to_choice(builder: Builder, tensor: Item) -> Choice | None:
@@ -182,7 +182,7 @@ def to_choice(builder: Builder, tensor: Item) -> Choice | None:
     """
     if isinstance(tensor, Choice):
         return tensor
-    if not isinstance(tensor, Rows) or math.prod(tensor.inner) != 1:
+    if not isinstance(tensor, RowTensor) or math.prod(tensor.inner) != 1:
         return None
     max_value = find_max_value(builder, tensor.value)
     if not max_value < MAX_ROW_VALUES:
@@ -194,11 +194,11 @@ def to_choice(builder: Builder, tensor: Item) -> Choice | None:
 def _convert_gather_elements(call: Call) -> Item:
     x, indices = call.rows(0), call.rows(1)
     if call.integer("axis", 0) not in (1, -1) or len(x.inner) != 1 or len(indices.inner) != 1:
-        raise Uncovered("it does not choose among columns")
+        raise Unsupported("it does not choose among columns")
     if indices.dtype not in INTEGERS:
         raise call.error("its indices are not integers")
     index = _normalize_index(call, call.cast(indices.value, "int64"), x.inner[0])
-    return Rows(call.op("gather", x.value, index), indices.inner)
+    return RowTensor(call.op("gather", x.value, index), indices.inner)
 
 
 def _normalize_index(call: Call, index: Value, size: int) -> Value:
@@ -238,7 +238,7 @@ def _convert_array_feature_extractor(call: Call) -> Item:
         return Const(np.atleast_2d(tensor.value)[..., call.const(1).ravel().astype(np.int64)])
     positions = np.array(call.ints(1), np.int64)
     if not find_shape(tensor)[1:] and not isinstance(tensor, Dims):
-        raise Uncovered("it chooses rows")
+        raise Unsupported("it chooses rows")
     return apply_to_grid(call, tensor, lambda grid: np.take(grid, positions, -1))
 
 
@@ -256,14 +256,14 @@ def _convert_slice(call: Call) -> Item:
     if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
         raise call.error("its starts, ends, axes and steps do not match")
     if isinstance(tensor, Dims):
-        raise Uncovered("it slices a shape")
+        raise Unsupported("it slices a shape")
     slices = [slice(None)] * rank
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         axis = axis + rank if axis < 0 else axis
         if not 0 <= axis < rank:
             raise call.error("it slices an axis that does not exist")
         if axis == 0 and not isinstance(tensor, Const):
-            raise Uncovered("it chooses rows")
+            raise Unsupported("it chooses rows")
         stop = None if step < 0 and end < -(1 << 40) else end
         slices[axis] = slice(start, stop, step)
     return apply_to_grid(call, tensor, lambda grid: grid[tuple(slices)])
@@ -281,30 +281,32 @@ def _convert_concat(call: Call) -> Item:
     rank = len(find_shape(first_tensor))
     axis = call.axis(1, rank)
     if axis <= 0 or any(len(find_shape(tensor)) != rank for tensor in inputs):
-        raise Uncovered("it stacks rows")
+        raise Unsupported("it stacks rows")
     string_tensors = [tensor for tensor in inputs if isinstance(tensor, Texts)]
     if not string_tensors:
         row_tensors = [_to_rows(call, tensor, first_tensor) for tensor in inputs]
         return concatenate_tensors(call.builder, row_tensors, axis)
     if len(string_tensors) < len(inputs):
-        raise Uncovered("it joins strings and numbers")
+        raise Unsupported("it joins strings and numbers")
     grids = [np.array(tensor.columns, object).reshape(tensor.inner) for tensor in string_tensors]
     columns = np.concatenate(grids, axis - 1)
     return Texts(tuple(columns.ravel()), columns.shape)
 
 
-def _to_rows(call: Call, tensor: Item, like: Item) -> Rows:
+def _to_rows(call: Call, tensor: Item, like: Item) -> RowTensor:
     """Convert `tensor` to numbers per row; repeat a constant (1, ...) for each row of `like`."""
     if not isinstance(tensor, Const):
         return call.numbers(tensor)
     if tensor.value.shape[:1] != (1,) or tensor.value.dtype == object:
-        raise Uncovered("it joins a constant of several rows")
-    if not isinstance(like, Rows):
-        raise Uncovered("it joins a constant and labels")
+        raise Unsupported("it joins a constant of several rows")
+    if not isinstance(like, RowTensor):
+        raise Unsupported("it joins a constant and labels")
     column = call.op("select", like.value, indices=np.zeros(1, np.int64))
     row = call.builder.constant(tensor.value.ravel().astype(like.dtype))
     # Both branches are the constant, because only the number of rows comes from `like`.
-    return Rows(call.op("where", call.op("eq", column, column), row, row), tensor.value.shape[1:])
+    return RowTensor(
+        call.op("where", call.op("eq", column, column), row, row), tensor.value.shape[1:]
+    )
 
 
 def _convert_expand(call: Call) -> Item:
@@ -312,11 +314,11 @@ def _convert_expand(call: Call) -> Item:
     if isinstance(tensor, Const) and isinstance(shape, Dims):
         return _expand_constant(call, tensor.value, shape)
     if isinstance(tensor, Const) or isinstance(shape, Dims):
-        raise Uncovered("it makes rows")
+        raise Unsupported("it makes rows")
     rows, *inner = call.ints(1) or [0]
     keeps_rows = rows in (1, call.fixed_rows) and 1 + len(inner) == len(find_shape(tensor))
     if not keeps_rows or math.prod((rows, *inner)) > MAX_ROW_VALUES:
-        raise Uncovered("it makes rows")
+        raise Unsupported("it makes rows")
 
     def widen(grid: Array) -> Array:
         return np.broadcast_to(grid, np.broadcast_shapes(grid.shape, (1, *inner)))
@@ -329,7 +331,7 @@ def _expand_constant(call: Call, value: Array, shape: Dims) -> Item:
     row_dim, *inner = shape.shape
     row = value.reshape((1,) * (len(shape.shape) - value.ndim) + value.shape)
     if row_dim != ROWS or ROWS in inner or row.shape[:1] != (1,):
-        raise Uncovered("its shape does not begin with the rows")
+        raise Unsupported("its shape does not begin with the rows")
     if math.prod(inner) > MAX_ROW_VALUES:
         raise call.error(f"it makes {math.prod(inner)} numbers per row")
     return Const(np.broadcast_to(row, (1, *inner)))
@@ -343,7 +345,7 @@ def convert_split(call: Call) -> tuple[Item, ...]:
     rank = len(find_shape(tensor))
     axis = call.axis(0, rank)
     if isinstance(tensor, Const | Dims) or not 0 < axis < rank:
-        raise Uncovered("it splits the rows")
+        raise Unsupported("it splits the rows")
     size = tensor.inner[axis - 1]
     sizes = call.vector("split", "int64").tolist()
     if not sizes and call.optional_item(1) is not None:

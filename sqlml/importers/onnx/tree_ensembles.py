@@ -16,7 +16,7 @@ from sqlml.importers.onnx import estimators
 from sqlml.importers.onnx.estimators import apply_transform, read_post_transform
 from sqlml.importers.onnx.graph_items import Call, Choice, Item
 from sqlml.importers.onnx.labels import read_class_values
-from sqlml.importers.row_tensors import Rows, Uncovered
+from sqlml.importers.row_tensors import RowTensor, Unsupported
 from sqlml.ir.builder import Value
 from sqlml.ir.trees import RawTrees, build_ensemble
 from sqlml.types import Array, DType
@@ -249,7 +249,7 @@ def _sum_leaves(call: Call, x: Value, nodes: Nodes, leaves: Leaves, num_outputs:
     if ((leaves.column < 0) | (leaves.column >= num_outputs)).any():
         raise call.error("a leaf adds to an output that does not exist")
     if not raw_trees.leaf[leaves.node].all():
-        raise Uncovered("an inner node has a weight")
+        raise Unsupported("an inner node has a weight")
     tree_count = nodes.roots.size
     leaf_tree = nodes.tree[leaves.node]
     min_column = np.full(tree_count, num_outputs, np.int64)
@@ -284,7 +284,7 @@ def _build_tests(call: Call, x: Value, nodes: Nodes) -> tuple[Value, RawTrees, s
     if ((tested_features < 0) | (tested_features >= x.type.width)).any():
         raise call.error("it tests a feature that does not exist")
     if np.isnan(split[is_inner]).any():
-        raise Uncovered("a threshold is NaN")
+        raise Unsupported("a threshold is NaN")
     # x >= t is the test x < t with its branches swapped. The same holds for x > t and x != t.
     is_swapped = np.isin(mode, (GTE, GT, NEQ))
     is_strict = np.isin(mode, (LT, GTE))
@@ -294,7 +294,7 @@ def _build_tests(call: Call, x: Value, nodes: Nodes) -> tuple[Value, RawTrees, s
     compare = "lt" if bool(is_strict[is_ordered].all()) and is_ordered.any() else "le"
     if compare == "le" and is_strict.any():
         if np.isneginf(split[is_strict & is_inner]).any():
-            raise Uncovered("a threshold is minus infinity")
+            raise Unsupported("a threshold is minus infinity")
         split = np.where(is_strict, np.nextafter(split, split.dtype.type(-np.inf)), split)
     # x != t is true for NaN, regardless of missing_value_tracks_true.
     default_left = (is_swapped ^ nodes.tracks_true) & (mode != NEQ)
@@ -335,12 +335,12 @@ def _build_exact_columns(
     """
     category_features = np.unique(nodes.feature[is_exact])
     if np.isin(category_features, nodes.feature[is_ordered]).any():
-        raise Uncovered("a feature is tested both for order and for equality")
+        raise Unsupported("a feature is tested both for order and for equality")
     sets: dict[int, Array] = {}
     for i in np.flatnonzero(is_exact).tolist():
         members = nodes.sets.get(i, nodes.split[i : i + 1])
         if not ((members == np.trunc(members)) & (members >= 0) & (members <= MAX_CATEGORY)).all():
-            raise Uncovered("a node tests for equality with something other than a small integer")
+            raise Unsupported("a node tests for equality with something other than a small integer")
         sets[i] = members.astype(np.int64)
     is_integer = call.op("or", call.op("eq", x, call.op("trunc", x)), call.op("isnan", x))
     columns = call.op("where", is_integer, x, call.scalar(-1, x.type.dtype))
@@ -364,11 +364,11 @@ def _aggregate(call: Call, x: Value, name: str, width: int, nodes: Nodes, leaves
     if name not in ("MIN", "MAX"):
         raise call.error(f"unknown aggregate_function {name!r}")
     if width != 1:
-        raise Uncovered(f"{name} over trees with several outputs")
+        raise Unsupported(f"{name} over trees with several outputs")
     is_weighted = np.zeros(nodes.mode.size, bool)
     is_weighted[leaves.node] = True
     if not is_weighted[nodes.mode == LEAF].all():
-        raise Uncovered(f"{name} over trees with leaves without a weight")
+        raise Unsupported(f"{name} over trees with leaves without a weight")
     # Write each tree to a separate column, then reduce the columns.
     leaves = Leaves(leaves.node, nodes.tree[leaves.node], leaves.weight)
     results = _sum_leaves(call, x, nodes, leaves, nodes.roots.size)
@@ -379,7 +379,7 @@ def _add_base(call: Call, total: Value, base: Array) -> Value:
     if not base.size:
         return total
     if base.size != total.type.width:
-        raise Uncovered(f"{base.size} base_values for {total.type.width} outputs")
+        raise Unsupported(f"{base.size} base_values for {total.type.width} outputs")
     return call.op("add", total, call.builder.constant(base.astype(total.type.dtype)))
 
 
@@ -400,7 +400,7 @@ def convert_regressor(call: Call) -> Item:
     total = _aggregate(call, x, aggregation, num_targets, nodes, leaves)
     total = _add_base(call, total, call.vector_or_tensor("base_values"))
     result = _transform_targets(call, total, read_post_transform(call))
-    return Rows(call.cast(result, "float32"), (num_targets,))
+    return RowTensor(call.cast(result, "float32"), (num_targets,))
 
 
 def convert_classifier(call: Call) -> tuple[Item, ...]:
@@ -412,19 +412,19 @@ def convert_classifier(call: Call) -> tuple[Item, ...]:
     base, transform = call.vector_or_tensor("base_values"), read_post_transform(call)
     used_columns = np.unique(leaves.column)
     if len(class_values) < 2 or not used_columns.size:
-        raise Uncovered("it has fewer than two classes")
+        raise Unsupported("it has fewer than two classes")
     if len(class_values) == 2:
         if used_columns.tolist() != [0]:
-            raise Uncovered("it has two classes, and weights for the second class")
+            raise Unsupported("it has two classes, and weights for the second class")
         return _convert_binary(call, x, nodes, leaves, base, class_values)
     if base.size not in (0, len(class_values)):
-        raise Uncovered(f"{base.size} base_values for {len(class_values)} classes")
+        raise Unsupported(f"{base.size} base_values for {len(class_values)} classes")
     if not base.size and not _has_weight_for_every_class(nodes, leaves, len(class_values)):
-        raise Uncovered("some leaves have no weight for a class")
+        raise Unsupported("some leaves have no weight for a class")
     scores = _add_base(call, _sum_leaves(call, x, nodes, leaves, len(class_values)), base)
     label = Choice(estimators.build_argmax(call, scores), class_values, ())
     scores = call.cast(apply_transform(call, scores, transform), "float32")
-    return label, Rows(scores, (len(class_values),))
+    return label, RowTensor(scores, (len(class_values),))
 
 
 def _has_weight_for_every_class(nodes: Nodes, leaves: Leaves, num_classes: int) -> bool:
@@ -448,23 +448,23 @@ def _convert_binary(
     onnxruntime predicts the second class above 0.5 if no weight is negative, otherwise above 0.
     """
     if base.size > 1:
-        raise Uncovered("it has base_values for each of two classes")
+        raise Unsupported("it has base_values for each of two classes")
     if not _has_weight_for_every_class(nodes, leaves, 1):
-        raise Uncovered("some leaves have no weight")
+        raise Unsupported("some leaves have no weight")
     is_positive = bool((leaves.weight >= 0).all())
     score = _add_base(call, _sum_leaves(call, x, nodes, leaves, 1), base)
     threshold = call.scalar(0.5 if is_positive else 0, score.type.dtype)
     label = Choice(call.cast(call.op("gt", score, threshold), "int64"), class_values, ())
     transform = read_post_transform(call)
     scores = estimators.expand_score(call, score, transform, may_be_negative=not is_positive)
-    return label, Rows(call.cast(scores, "float32"), (2,))
+    return label, RowTensor(call.cast(scores, "float32"), (2,))
 
 
 def convert_ensemble(call: Call) -> Item:
     """Convert TreeEnsemble (opset 5) to (n, n_targets) in the dtype of the input."""
     x = call.table(0)
     if x.dtype not in ("float32", "float64"):
-        raise Uncovered("its input is not a table of float32 or float64")
+        raise Unsupported("its input is not a table of float32 or float64")
     num_targets = call.integer("n_targets", 1)
     aggregation_code = call.integer("aggregate_function", 1)
     transform_code = call.integer("post_transform", 0)
@@ -474,4 +474,4 @@ def convert_ensemble(call: Call) -> Item:
     aggregation = ("AVERAGE", "SUM", "MIN", "MAX")[aggregation_code]
     total = _aggregate(call, x.value, aggregation, num_targets, nodes, leaves)
     result = _transform_targets(call, total, estimators.TRANSFORMS[transform_code])
-    return Rows(result, (num_targets,))
+    return RowTensor(result, (num_targets,))

@@ -67,7 +67,7 @@ _WIDTHS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class StagePlan:
     """The stages on which the outputs of a model depend, and the columns that they read.
 
     `steps` pairs each stage, in order, with its needed output columns. `inputs` are the columns
@@ -85,7 +85,7 @@ class Plan:
     outputs: tuple[str, ...]
 
 
-def make_plan(model: SparkModel) -> Plan:
+def make_plan(model: SparkModel) -> StagePlan:
     """Find the stages on which the outputs of a model depend, from the last stage backwards."""
     stages = model.stages
     if not stages:
@@ -116,7 +116,7 @@ def make_plan(model: SparkModel) -> Plan:
         )
     label_stage = None if predictor is None else _find_label_stage(predictor, stages[end + 1 :])
     outputs = _list_outputs(stages[end])
-    return Plan(tuple(steps), tuple(inputs), vector, width, predictor, label_stage, outputs)
+    return StagePlan(tuple(steps), tuple(inputs), vector, width, predictor, label_stage, outputs)
 
 
 def _find_label_stage(predictor: Stage, later_stages: Sequence[Stage]) -> Stage | None:
@@ -168,7 +168,7 @@ def build_schema(model: SparkModel) -> Schema:
 
 
 def import_stages(model: SparkModel, frame: Frame) -> Frame | Outputs:
-    """Import the stages of a model's Plan; return the predictions, or the last stage's columns."""
+    """Import the stages of a model's StagePlan; return predictions, or the last stage's columns."""
     plan = make_plan(model)
     columns = Columns(frame, plan.vector)
     for stage, needed in plan.steps:

@@ -15,20 +15,20 @@ import numpy as np
 
 from sqlml.errors import ProgramError
 from sqlml.importers.frame import Frame
-from sqlml.importers.row_tensors import Rows, Uncovered
+from sqlml.importers.row_tensors import RowTensor, Unsupported
 from sqlml.importers.torch.aten_rules import ACTIVATIONS, DROPOUTS, LAYERS, LAYOUT
 from sqlml.importers.torch.tensors import (
     Arguments,
-    Maker,
     Operand,
     Rule,
+    TensorBuilder,
     is_floating,
     promote,
     read_rows,
     resolve_column_axis,
 )
 from sqlml.ir.builder import Value
-from sqlml.ir.torch_archive import Call, ExportedModule, Input, Ref
+from sqlml.ir.torch_archive import ExportedModule, Input, OperatorCall, Ref
 from sqlml.types import DType
 
 
@@ -37,10 +37,10 @@ def _make_unary(op_name: str) -> Rule:
 
 
 def _make_binary(op_name: str) -> Rule:
-    def rule(ops: Maker, args: Arguments) -> Rows:
+    def rule(ops: TensorBuilder, args: Arguments) -> RowTensor:
         other: Operand = args["other"]
         if args.get("alpha", 1) != 1:
-            other = ops.elementwise("mul", cast(Rows, other), args["alpha"])
+            other = ops.elementwise("mul", cast(RowTensor, other), args["alpha"])
         return ops.elementwise(op_name, args["self"], other)
 
     return rule
@@ -53,37 +53,37 @@ def _make_logical(op_name: str) -> Rule:
 
 
 def _make_bitwise(op_name: str) -> Rule:
-    def rule(ops: Maker, args: Arguments) -> Rows:
+    def rule(ops: TensorBuilder, args: Arguments) -> RowTensor:
         if not all(
-            isinstance(x, Rows) and x.dtype == "bool" for x in (args["self"], args["other"])
+            isinstance(x, RowTensor) and x.dtype == "bool" for x in (args["self"], args["other"])
         ):
-            raise Uncovered("a bitwise operator on numbers")
+            raise Unsupported("a bitwise operator on numbers")
         return ops.elementwise(op_name, args["self"], args["other"])
 
     return rule
 
 
-def _to_bool(ops: Maker, x: Operand) -> Any:
+def _to_bool(ops: TensorBuilder, x: Operand) -> Any:
     """Convert numbers to booleans: 0 becomes false, all others true."""
-    if isinstance(x, Rows):
+    if isinstance(x, RowTensor):
         return x if x.dtype == "bool" else ops.elementwise("ne", x, 0)
     return np.asarray(x).astype(bool)
 
 
-def _convert_division(ops: Maker, args: Arguments) -> Rows:
+def _convert_division(ops: TensorBuilder, args: Arguments) -> RowTensor:
     if args.get("rounding_mode") is not None:
-        raise Uncovered("a division that rounds")
+        raise Unsupported("a division that rounds")
     dtype = promote([args["self"], args["other"]])
     dtype = dtype if is_floating(dtype) else "float32"
     return ops.elementwise("div", args["self"], args["other"], dtype=dtype)
 
 
-def _convert_reverse_subtraction(ops: Maker, args: Arguments) -> Rows:
+def _convert_reverse_subtraction(ops: TensorBuilder, args: Arguments) -> RowTensor:
     swapped = {"self": args["other"], "other": args["self"], "alpha": args.get("alpha", 1)}
-    return cast(Rows, _make_binary("sub")(ops, swapped))
+    return cast(RowTensor, _make_binary("sub")(ops, swapped))
 
 
-def _convert_power(ops: Maker, args: Arguments) -> Rows:
+def _convert_power(ops: TensorBuilder, args: Arguments) -> RowTensor:
     x, exponent = read_rows(args, "self"), args["exponent"]
     if exponent in (2, 3):
         square = ops.elementwise("mul", x, x)
@@ -92,28 +92,28 @@ def _convert_power(ops: Maker, args: Arguments) -> Rows:
         return ops.unary("sqrt", x)
     if exponent == -1:
         return _convert_reciprocal(ops, args)
-    raise Uncovered(f"power {exponent!r}")
+    raise Unsupported(f"power {exponent!r}")
 
 
-def _convert_reciprocal(ops: Maker, args: Arguments) -> Rows:
+def _convert_reciprocal(ops: TensorBuilder, args: Arguments) -> RowTensor:
     return ops.elementwise("div", 1.0, ops.to_floating(read_rows(args, "self")))
 
 
 def _make_reduction(op_name: str, mean: bool = False) -> Rule:
     """Make a rule that reduces column axes with `op_name`; `mean` divides by their length."""
 
-    def rule(ops: Maker, args: Arguments) -> Rows:
+    def rule(ops: TensorBuilder, args: Arguments) -> RowTensor:
         x = read_rows(args, "self")
         dims = args.get("dim")
         if dims in (None, []) or args.get("dtype") is not None:
-            raise Uncovered("a reduction of the whole batch")
+            raise Unsupported("a reduction of the whole batch")
         axes = [resolve_column_axis(d, x) for d in (dims if isinstance(dims, list) else [dims])]
         if mean:
             x = ops.to_floating(x)
         elif op_name == "sum" and not is_floating(x.dtype):
             x = ops.cast(x, "int64")
         if x.dtype == "bool":
-            raise Uncovered("a reduction of booleans")
+            raise Unsupported("a reduction of booleans")
         result = ops.reduce(op_name, x, axes, keep=bool(args.get("keepdim")))
         if mean:
             result = ops.elementwise("div", result, float(math.prod(x.shape[i] for i in axes)))
@@ -122,16 +122,16 @@ def _make_reduction(op_name: str, mean: bool = False) -> Rule:
     return rule
 
 
-def _convert_where(ops: Maker, args: Arguments) -> Rows:
+def _convert_where(ops: TensorBuilder, args: Arguments) -> RowTensor:
     if read_rows(args, "condition").dtype != "bool":
-        raise Uncovered("a condition that is not bool")
+        raise Unsupported("a condition that is not bool")
     return ops.where(args["condition"], args["self"], args["other"])
 
 
-def _convert_sign(ops: Maker, args: Arguments) -> Rows:
+def _convert_sign(ops: TensorBuilder, args: Arguments) -> RowTensor:
     x = read_rows(args, "self")
     if x.dtype == "bool":
-        raise Uncovered("the sign of booleans")
+        raise Unsupported("the sign of booleans")
     # torch returns 0 for NaN.
     is_above, is_below = ops.elementwise("gt", x, 0), ops.elementwise("lt", x, 0)
     return ops.elementwise("sub", ops.cast(is_above, x.dtype), ops.cast(is_below, x.dtype))
@@ -187,12 +187,12 @@ RULES: Mapping[str, Rule] = {
 def convert_graph(graph: ExportedModule, frame: Frame) -> Value:
     """Build the result (n, k) of an exported module that reads the columns of `frame`.
 
-    Raises Uncovered if the IR cannot express an operator or its arguments.
+    Raises Unsupported if the IR cannot express an operator or its arguments.
     """
-    ops = Maker(frame.builder)
+    ops = TensorBuilder(frame.builder)
     values: dict[str, Any] = dict(graph.constants)
     for tensor, value in read_inputs(graph, frame):
-        values[tensor.name] = Rows(value, tensor.shape[1:])
+        values[tensor.name] = RowTensor(value, tensor.shape[1:])
     use_counts = Counter([graph.output])
     for call in graph.calls:
         use_counts.update(_walk_references(list(call.arguments.values())))
@@ -201,19 +201,19 @@ def convert_graph(graph: ExportedModule, frame: Frame) -> Value:
         name = _get_functional_name(call, use_counts, producers)
         rule = RULES.get(name)
         if rule is None:
-            raise Uncovered(f"operator {call.target}")
+            raise Unsupported(f"operator {call.target}")
         arguments = {key: _resolve(value, values) for key, value in call.arguments.items()}
         try:
             returned = rule(ops, arguments)
         except (ProgramError, KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-            raise Uncovered(f"operator {call.target} ({error})") from error
+            raise Unsupported(f"operator {call.target} ({error})") from error
         results = returned if isinstance(returned, tuple) else (returned,)
         values.update(zip(call.results, results, strict=False))
     result = values.get(graph.output)
-    if not isinstance(result, Rows) or result.dtype != graph.dtype:
-        raise Uncovered("a result that does not depend on the rows, or of another dtype")
+    if not isinstance(result, RowTensor) or result.dtype != graph.dtype:
+        raise Unsupported("a result that does not depend on the rows, or of another dtype")
     if result.shape != graph.shape:
-        raise Uncovered(f"a result of shape {result.shape}, not {graph.shape}")
+        raise Unsupported(f"a result of shape {result.shape}, not {graph.shape}")
     return result.value
 
 
@@ -232,12 +232,14 @@ def read_inputs(graph: ExportedModule, frame: Frame) -> Iterator[tuple[Input, Va
         yield tensor, value
 
 
-def _get_functional_name(call: Call, use_counts: Counter[str], producers: dict[str, Call]) -> str:
+def _get_functional_name(
+    call: OperatorCall, use_counts: Counter[str], producers: dict[str, OperatorCall]
+) -> str:
     """Return the operator of `call`, without the final underscore if it works in place.
 
     An in-place operator has the same result as its functional form if no other operator reads the
-    overwritten memory. Raise Uncovered if another operator may read it: if the tensor, or a tensor
-    of which it may be a view, is used more than once or is an input or constant.
+    overwritten memory. Raise Unsupported if another operator may read it: if the tensor, or a
+    tensor of which it may be a view, is used more than once or is an input or constant.
     """
     if not _is_in_place(call):
         return call.target
@@ -247,7 +249,7 @@ def _get_functional_name(call: Call, use_counts: Counter[str], producers: dict[s
             package, operator, overload = call.target.split(".")
             return f"{package}.{operator[:-1]}.{overload}"
         target = _get_first_tensor(producers[target])
-    raise Uncovered(f"operator {call.target} on a tensor that is read elsewhere")
+    raise Unsupported(f"operator {call.target} on a tensor that is read elsewhere")
 
 
 def overwrites_dropout(graph: ExportedModule) -> bool:
@@ -273,13 +275,13 @@ def overwrites_dropout(graph: ExportedModule) -> bool:
     return False
 
 
-def _is_in_place(call: Call) -> bool:
+def _is_in_place(call: OperatorCall) -> bool:
     operator = call.target.split(".")[1] if call.target.count(".") == 2 else ""
     is_special = operator.startswith("__")
     return operator.endswith("_") and not is_special and call.target not in RULES
 
 
-def _get_first_tensor(call: Call) -> str | None:
+def _get_first_tensor(call: OperatorCall) -> str | None:
     """Return the name of the first argument of `call` if it is a tensor, otherwise None."""
     target = call.arguments.get(call.positional[0]) if call.positional else None
     return target.name if isinstance(target, Ref) else None

@@ -23,7 +23,7 @@ import numpy as np
 from sqlml.child_process import Child, ChildEnded, ChildFailed
 from sqlml.errors import UnsupportedModelError, make_error
 from sqlml.importers.frame import ANY_COUNT, Frame, Leaf, Outputs, Schema
-from sqlml.importers.row_tensors import Uncovered
+from sqlml.importers.row_tensors import Unsupported
 from sqlml.importers.torch.aten_graph import convert_graph, overwrites_dropout, read_inputs
 from sqlml.importers.torch.tensors import is_floating
 from sqlml.ir.builder import Value
@@ -147,7 +147,7 @@ def import_program(model: Any, frame: Frame) -> Outputs:
     _check_width(archive, frame)
     try:
         return _build_label_output(frame, convert_graph(archive, frame))
-    except Uncovered:
+    except Unsupported:
         if overwrites_dropout(archive):
             return _import_whole(archive, frame, check_rows)
         # torch's decompositions replace many operators with combinations of a few basic ones.
@@ -163,7 +163,7 @@ def import_saved(model: ExportedModule, frame: Frame) -> Outputs:
 def _import_archive(model: ExportedModule, frame: Frame, check: Check) -> Outputs:
     try:
         return _build_label_output(frame, convert_graph(model, frame))
-    except Uncovered:
+    except Unsupported:
         return _import_whole(model, frame, check)
 
 

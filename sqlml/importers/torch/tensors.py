@@ -13,12 +13,12 @@ from typing import Any, cast
 import numpy as np
 
 from sqlml.importers import row_tensors
-from sqlml.importers.row_tensors import Rows, Uncovered
+from sqlml.importers.row_tensors import RowTensor, Unsupported
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Array, DType, numpy_dtype
 
-Tensor = Rows | Array
-Operand = Rows | Array | int | float | bool
+Tensor = RowTensor | Array
+Operand = RowTensor | Array | int | float | bool
 
 Arguments = Mapping[str, Any]
 """The arguments of a call by name: Rows, arrays, numbers, None, or lists of these."""
@@ -38,7 +38,7 @@ def promote(operands: list[Operand]) -> DType:
     tensor_dtypes, scalar_dtypes = list[str](), list[str]()
     number_category = 0
     for x in operands:
-        if isinstance(x, Rows):
+        if isinstance(x, RowTensor):
             tensor_dtypes.append(x.dtype)
         elif isinstance(x, np.ndarray):
             (tensor_dtypes if x.ndim else scalar_dtypes).append(x.dtype.name)
@@ -53,55 +53,55 @@ def promote(operands: list[Operand]) -> DType:
     if not promoted or _get_category(promoted) < number_category:
         promoted = ("bool", "int64", "float32")[number_category]
     if promoted not in ("bool", "int8", "int16", "int32", "int64", "float32", "float64"):
-        raise Uncovered(f"numbers of dtype {promoted}")
+        raise Unsupported(f"numbers of dtype {promoted}")
     return cast(DType, promoted)
 
 
-class Maker:
+class TensorBuilder:
     """Adds operators to the Builder `b`, with torch's rules for dtypes and broadcasting."""
 
     def __init__(self, builder: Builder) -> None:
         self.b = builder
 
-    def op(self, op: str, x: Rows, **attrs: Any) -> Rows:
+    def op(self, op: str, x: RowTensor, **attrs: Any) -> RowTensor:
         """Add an operator of the IR whose result has the shape of `x`."""
-        return Rows(self.b.op(op, x.value, **attrs), x.inner)
+        return RowTensor(self.b.op(op, x.value, **attrs), x.inner)
 
-    def cast(self, x: Rows, dtype: DType) -> Rows:
+    def cast(self, x: RowTensor, dtype: DType) -> RowTensor:
         """Convert `x` to another dtype; numbers are truncated or wrap around as in torch."""
-        return Rows(self.b.cast(x.value, dtype), x.inner)
+        return RowTensor(self.b.cast(x.value, dtype), x.inner)
 
-    def elementwise(self, op: str, *operands: Operand, dtype: DType | None = None) -> Rows:
+    def elementwise(self, op: str, *operands: Operand, dtype: DType | None = None) -> RowTensor:
         """Cast `operands` to `dtype`, by default their promoted dtype, and apply `op`."""
         dtype = dtype or promote(list(operands))
         return self._apply(op, [self._convert(x, dtype) for x in operands])
 
-    def where(self, condition: Rows, yes: Operand, no: Operand) -> Rows:
+    def where(self, condition: RowTensor, yes: Operand, no: Operand) -> RowTensor:
         """Choose `yes` where `condition` holds, otherwise `no`; `yes` and `no` may be constants."""
         dtype = promote([yes, no])
         condition = self.cast(condition, "bool")
         choices = [self._convert(yes, dtype), self._convert(no, dtype)]
         return self._apply("where", [condition, *choices])
 
-    def _convert(self, x: Operand, dtype: DType) -> Rows | Array:
-        if isinstance(x, Rows):
+    def _convert(self, x: Operand, dtype: DType) -> RowTensor | Array:
+        if isinstance(x, RowTensor):
             return self.cast(x, dtype)
         with np.errstate(all="ignore"):
             return np.asarray(x).astype(numpy_dtype(dtype))
 
-    def _apply(self, op: str, operands: list[Rows | Array]) -> Rows:
+    def _apply(self, op: str, operands: list[RowTensor | Array]) -> RowTensor:
         values, inner = row_tensors.broadcast_operands(self.b, operands)
-        return Rows(self.b.op(op, *values), inner)
+        return RowTensor(self.b.op(op, *values), inner)
 
-    def to_floating(self, x: Rows) -> Rows:
+    def to_floating(self, x: RowTensor) -> RowTensor:
         """Cast integers and booleans to float32, as torch does before functions such as exp."""
         return x if is_floating(x.dtype) else self.cast(x, "float32")
 
-    def unary(self, op: str, x: Rows) -> Rows:
+    def unary(self, op: str, x: RowTensor) -> RowTensor:
         """Apply a floating-point function to `x`; integers and booleans become float32 first."""
         return self.op(op, self.to_floating(x))
 
-    def reduce(self, op: str, x: Rows, axes: list[int], keep: bool = True) -> Rows:
+    def reduce(self, op: str, x: RowTensor, axes: list[int], keep: bool = True) -> RowTensor:
         """Reduce `axes` with `op`; if `keep` is true, keep them with length 1, else drop them."""
 
         def reduce_axis(value: Value, axis: int) -> Value:
@@ -113,33 +113,33 @@ class Maker:
 def resolve_axis(dim: Any, rank: int) -> int:
     """Convert `dim`, which counts from the end if it is negative, to an axis from the front."""
     if type(dim) is not int or not -rank <= dim < rank:
-        raise Uncovered(f"dimension {dim!r} of a tensor with {rank} axes")
+        raise Unsupported(f"dimension {dim!r} of a tensor with {rank} axes")
     return dim % rank
 
 
-def resolve_column_axis(dim: Any, x: Rows) -> int:
-    """Convert `dim` to an axis of `x` from the front; raise Uncovered if it is the row axis."""
+def resolve_column_axis(dim: Any, x: RowTensor) -> int:
+    """Convert `dim` to an axis of `x` from the front; raise Unsupported if it is the row axis."""
     axis = resolve_axis(dim, x.rank)
     if axis == 0:
-        raise Uncovered("an operator across the rows of the batch")
+        raise Unsupported("an operator across the rows of the batch")
     return axis
 
 
-Rule = Callable[[Maker, Arguments], Any]
+Rule = Callable[[TensorBuilder, Arguments], Any]
 """A function that builds the result of an operator, or a tuple of results, from its arguments."""
 
 
-def read_rows(args: Arguments, name: str) -> Rows:
-    """Return argument `name`; raise Uncovered unless it has a row axis."""
+def read_rows(args: Arguments, name: str) -> RowTensor:
+    """Return argument `name`; raise Unsupported unless it has a row axis."""
     x = args[name]
-    if not isinstance(x, Rows):
-        raise Uncovered("an operator on constants only")
+    if not isinstance(x, RowTensor):
+        raise Unsupported("an operator on constants only")
     return x
 
 
 def read_constant(args: Arguments, name: str) -> Array | None:
-    """Return argument `name`, an array or None; raise Uncovered if it depends on the rows."""
+    """Return argument `name`, an array or None; raise Unsupported if it depends on the rows."""
     x = args.get(name)
-    if isinstance(x, Rows):
-        raise Uncovered(f"argument {name} that depends on the rows")
+    if isinstance(x, RowTensor):
+        raise Unsupported(f"argument {name} that depends on the rows")
     return None if x is None else np.asarray(x)

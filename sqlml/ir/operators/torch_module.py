@@ -17,7 +17,7 @@ import numpy as np
 from sqlml.errors import MissingDependencyError, ScoringError, UnsupportedModelError
 from sqlml.ir.operators.op import Op, Types, array_attribute, require, require_matrix
 from sqlml.ir.program import Attrs
-from sqlml.ir.torch_archive import Call, DTypeArg, Placement, Ref, read_exported
+from sqlml.ir.torch_archive import DTypeArg, OperatorCall, Placement, Ref, read_exported
 from sqlml.types import Array, TensorType, matrix
 
 COMPOSITE = frozenset(
@@ -123,7 +123,7 @@ def make_runner(content: bytes, attrs: Attrs, device: Any = None) -> Runner:
     return run
 
 
-def find_operator(torch: Any, call: Call) -> Any:
+def find_operator(torch: Any, call: OperatorCall) -> Any:
     """Return the torch operator that `call` names, or raise UnsupportedModelError."""
     package, _, qualified_name = call.target.partition(".")
     name, _, overload = qualified_name.partition(".")
@@ -158,7 +158,7 @@ def _import_torch() -> Any:
 
 
 def _resolve_arguments(
-    torch: Any, call: Call, values: Mapping[str, Any], device: Any
+    torch: Any, call: OperatorCall, values: Mapping[str, Any], device: Any
 ) -> tuple[list[Any], dict[str, Any]]:
     def resolve(value: Any) -> Any:
         if isinstance(value, Ref):

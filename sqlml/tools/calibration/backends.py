@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.backends.base import Compiled
+from sqlml.backends.base import CompiledProgram
 from sqlml.backends.costs import WIDE
 from sqlml.backends.devices import is_available, is_installed
 from sqlml.ir.builder import Builder
@@ -213,7 +213,9 @@ def _measure_byte(backend: str, device: str) -> float:
 
 
 def _compile(program: Program, backend: str, strategy: str, device: str) -> Callable[[Array], Any]:
-    compiled: Compiled = compile_core(program, Choice(backend, strategy, device, "calibration"))
+    compiled: CompiledProgram = compile_core(
+        program, Choice(backend, strategy, device, "calibration")
+    )
     (name,) = program.inputs
     return lambda x: compiled.run({name: x})
 

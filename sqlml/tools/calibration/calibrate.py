@@ -22,7 +22,7 @@ from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
 from sqlml.long_work import long_work, show_stage
 from sqlml.planner.program.cost import BATCH
-from sqlml.planner.program.function_spec import FunctionSpec, Part
+from sqlml.planner.program.function_spec import FunctionSpec, ResultPart
 from sqlml.tools.calibration.backends import measure_backends
 from sqlml.udfs.batch_function import BatchFunction
 from sqlml.udfs.duckdb.function_registry import create_function
@@ -153,7 +153,7 @@ def _create_lookup(connection: duckdb.DuckDBPyConnection) -> str:
     names = np.array(_name_categories(CATEGORIES), object)
     code = builder.op("encode", builder.input("c", "string"), categories=names, missing=-1)
     program = builder.build({"score": builder.op("cast", code, dtype="float64")})
-    spec = FunctionSpec(program.hash, (Part("score"),), "f32", "native", "traverse", "cpu")
+    spec = FunctionSpec(program.hash, (ResultPart("score"),), "f32", "native", "traverse", "cpu")
     spec = replace(spec, max_categories=1)
     create_function(connection, spec.name, make_engine_function(spec, program))
     return spec.name
@@ -201,7 +201,7 @@ def _build_sum(num_columns: int, by_column: bool = False) -> tuple[FunctionSpec,
     x = builder.op("concat", *(builder.input(f"x{k}", "float64") for k in range(num_columns)))
     ones = np.ones((num_columns, 1))
     program = builder.build({"score": builder.op("linear", x, weights=ones, bias=np.zeros(1))})
-    spec = FunctionSpec(program.hash, (Part("score"),), "f32", "native", "traverse", "cpu")
+    spec = FunctionSpec(program.hash, (ResultPart("score"),), "f32", "native", "traverse", "cpu")
     return replace(spec, by_column=by_column), program
 
 

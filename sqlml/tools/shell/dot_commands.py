@@ -23,7 +23,7 @@ class UsageError(Exception):
     """Raised if a dot command is unknown or gets wrong arguments."""
 
 
-class Leave(Exception):
+class ExitShell(Exception):
     """Raised by `.exit` to end the shell with the exit status `status`."""
 
     def __init__(self, status: int) -> None:
@@ -45,7 +45,7 @@ class Command:
 def run_command(shell: Shell, line: str) -> None:
     """Run a dot command, or a synonym for one, such as `\\d` or `quit`.
 
-    Raises UsageError for a wrong command, and Leave for `.exit`.
+    Raises UsageError for a wrong command, and ExitShell for `.exit`.
     """
     # Quotes group words, but a backslash escapes nothing, as in Windows paths.
     lexer = shlex.shlex(line.rstrip(";"), posix=True, punctuation_chars=False)
@@ -201,7 +201,7 @@ def _run_open(shell: Shell, arguments: Arguments) -> None:
 def _run_exit(_: Shell, arguments: Arguments) -> None:
     if arguments and not arguments[0].isdecimal():
         raise UsageError("usage: .exit [STATUS]")
-    raise Leave(int(arguments[0]) if arguments else 0)
+    raise ExitShell(int(arguments[0]) if arguments else 0)
 
 
 COMMANDS: Mapping[str, Command] = {

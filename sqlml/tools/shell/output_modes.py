@@ -26,7 +26,7 @@ from sqlml.terminal import escape_controls
 
 
 @dataclass(frozen=True, slots=True)
-class Display:
+class DisplaySettings:
     """The settings for writing results in `mode`, a name in `MODES`.
 
     Some modes can leave out the `header`, and some show NULL as the text `null`. `timer` prints the
@@ -132,11 +132,11 @@ Row = Sequence[str | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Mode:
+class OutputMode:
     """An output mode: the function that writes a relation, and a description for `--help`."""
 
     about: str
-    write: Callable[[Relation, Display, TextIO], None]
+    write: Callable[[Relation, DisplaySettings, TextIO], None]
 
 
 def fetch_texts(relation: Relation) -> Iterator[Row]:
@@ -151,7 +151,7 @@ def _fetch_rows(relation: Relation) -> Iterator[Row]:
 
 def _write_separated(
     relation: Relation,
-    display: Display,
+    display: DisplaySettings,
     out: TextIO,
     separator: str,
     quote: Callable[[str], str] = str,
@@ -172,7 +172,7 @@ def _quote_csv(text: str) -> str:
 _write_csv = partial(_write_separated, separator=",", quote=_quote_csv)
 
 
-def _write_json(relation: Relation, display: Display, out: TextIO) -> None:
+def _write_json(relation: Relation, display: DisplaySettings, out: TextIO) -> None:
     separator = "["
     for line in _encode_objects(relation):
         out.write(separator + line)
@@ -180,7 +180,7 @@ def _write_json(relation: Relation, display: Display, out: TextIO) -> None:
     out.write("[]\n" if separator == "[" else "]\n")
 
 
-def _write_json_lines(relation: Relation, display: Display, out: TextIO) -> None:
+def _write_json_lines(relation: Relation, display: DisplaySettings, out: TextIO) -> None:
     out.writelines(f"{line}\n" for line in _encode_objects(relation))
 
 
@@ -209,7 +209,7 @@ def _encode_value(text: str | None, json_text: str, is_numeric: bool) -> str:
     return json.dumps(json.loads(json_text, parse_constant=str), ensure_ascii=False)
 
 
-def _write_lines(relation: Relation, display: Display, out: TextIO) -> None:
+def _write_lines(relation: Relation, display: DisplaySettings, out: TextIO) -> None:
     width = max(map(_measure_width, relation.columns))
     names = [" " * (width - _measure_width(name)) + name for name in relation.columns]
     for index, row in enumerate(fetch_texts(relation)):
@@ -219,7 +219,7 @@ def _write_lines(relation: Relation, display: Display, out: TextIO) -> None:
             out.write(f"{name} = {display.null if value is None else value}\n")
 
 
-def _write_markdown(relation: Relation, display: Display, out: TextIO) -> None:
+def _write_markdown(relation: Relation, display: DisplaySettings, out: TextIO) -> None:
     def escape(value: str | None) -> str:
         text = display.null if value is None else value
         return text.replace("\\", "\\\\").replace("|", "\\|").replace("\n", "<br>")
@@ -236,7 +236,7 @@ def _write_markdown(relation: Relation, display: Display, out: TextIO) -> None:
     out.writelines(f"| {line} |\n" for line in lines)
 
 
-def _write_box(relation: Relation, display: Display, out: TextIO) -> None:
+def _write_box(relation: Relation, display: DisplaySettings, out: TextIO) -> None:
     """Write a box of all rows to a file or pipe, as wide as it needs to be."""
     rows = [list(relation.columns)]
     for row in fetch_texts(relation):
@@ -277,14 +277,14 @@ def _measure_width(text: str) -> int:
     return sum(0 if combining(c) else 1 + (east_asian_width(c) in "WF") for c in text)
 
 
-MODES: Mapping[str, Mode] = {
-    "box": Mode("a table with lines around its cells", _write_box),
-    "csv": Mode("comma-separated values", _write_csv),
-    "json": Mode("an array of objects", _write_json),
-    "jsonlines": Mode("an object in each line", _write_json_lines),
-    "line": Mode("a value in each line", _write_lines),
-    "list": Mode("values between |", partial(_write_separated, separator="|")),
-    "markdown": Mode("a table of Markdown", _write_markdown),
-    "tabs": Mode("values between tabs", partial(_write_separated, separator="\t")),
+MODES: Mapping[str, OutputMode] = {
+    "box": OutputMode("a table with lines around its cells", _write_box),
+    "csv": OutputMode("comma-separated values", _write_csv),
+    "json": OutputMode("an array of objects", _write_json),
+    "jsonlines": OutputMode("an object in each line", _write_json_lines),
+    "line": OutputMode("a value in each line", _write_lines),
+    "list": OutputMode("values between |", partial(_write_separated, separator="|")),
+    "markdown": OutputMode("a table of Markdown", _write_markdown),
+    "tabs": OutputMode("values between tabs", partial(_write_separated, separator="\t")),
 }
 """Name of a mode -> Mode; the names are arguments of `.mode` and options of `sqlml`."""

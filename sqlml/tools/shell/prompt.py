@@ -15,7 +15,7 @@ from pathlib import Path
 import duckdb
 
 from sqlml import __version__
-from sqlml.tools.shell.dot_commands import Leave
+from sqlml.tools.shell.dot_commands import ExitShell
 from sqlml.tools.shell.shell import FIRST, NEXT, Shell, is_command, is_complete
 
 Reader = Callable[[], str]
@@ -36,7 +36,7 @@ def prompt(shell: Shell) -> int:
             continue
         try:
             shell.run(text)
-        except Leave as leave:
+        except ExitShell as leave:
             return leave.status
 
 

@@ -27,7 +27,7 @@ from sqlml.session.relation import Relation, unwrap
 from sqlml.session.session import Session
 from sqlml.tools.shell import output_modes
 from sqlml.tools.shell.dot_commands import UsageError, open_output, run_command
-from sqlml.tools.shell.output_modes import MODES, Display
+from sqlml.tools.shell.output_modes import MODES, DisplaySettings
 
 
 def run_sql(session: Session, sql: str, run: Callable[[str], Any]) -> Any:
@@ -82,14 +82,14 @@ WORDS = frozenset({"exit", "quit", "help"})
 """Words, other than SQL, that users type to leave the shell or to get help."""
 
 
-class Piece(NamedTuple):
+class ScriptPiece(NamedTuple):
     """A statement without its semicolon, or a dot command, and its line in the script, from 1."""
 
     text: str
     line: int
 
 
-def split_pieces(text: str) -> Iterator[Piece]:
+def split_pieces(text: str) -> Iterator[ScriptPiece]:
     """Split a script into statements and dot commands; a dot command takes a whole line.
 
     >>> [tuple(piece) for piece in split_pieces("SELECT 1;\\n.mode csv\\nSELECT\\n.5")]
@@ -98,7 +98,7 @@ def split_pieces(text: str) -> Iterator[Piece]:
     pending, first_line = "", 1
     for line_number, line in enumerate(_LINE.findall(text), 1):
         if not pending.strip() and is_command(line):
-            yield Piece(line.strip(), line_number)
+            yield ScriptPiece(line.strip(), line_number)
             pending = ""
             continue
         if not pending:
@@ -111,11 +111,13 @@ def split_pieces(text: str) -> Iterator[Piece]:
         yield from _split_statements(pending, first_line)
 
 
-def _split_statements(text: str, first_line: int) -> Iterator[Piece]:
+def _split_statements(text: str, first_line: int) -> Iterator[ScriptPiece]:
     """Yield the statements of `text`, which begins in line `first_line` of the script."""
     for piece in split_tokens(text, "duckdb"):
         start = piece.tokens[0].start
-        yield Piece(text[start : piece.tokens[-1].end + 1], first_line + text.count("\n", 0, start))
+        yield ScriptPiece(
+            text[start : piece.tokens[-1].end + 1], first_line + text.count("\n", 0, start)
+        )
 
 
 def is_command(line: str) -> bool:
@@ -200,7 +202,7 @@ class Shell:
     def __init__(
         self,
         session: Session,
-        display: Display,
+        display: DisplaySettings,
         connect: Callable[[str], Session],
         out: TextIO,
         is_watched: bool,

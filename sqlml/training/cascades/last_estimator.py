@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.backends.base import Compiled, load_backend
+from sqlml.backends.base import CompiledProgram, load_backend
 from sqlml.backends.no_wait import wait_for_kernels
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs
@@ -304,11 +304,13 @@ def measure_feature_ns(
     return time_fastest_run(lambda: sum(1 for _ in _run_in_blocks(compiled, sample))) / row_count
 
 
-def _compile_features(last_estimator: LastEstimator, column_indices: Sequence[int]) -> Compiled:
+def _compile_features(
+    last_estimator: LastEstimator, column_indices: Sequence[int]
+) -> CompiledProgram:
     return load_backend("native").compile(build_feature_program(last_estimator, column_indices))
 
 
-def _run_in_blocks(compiled: Compiled, rows: Rows, block_size: int = 256) -> Iterator[Any]:
+def _run_in_blocks(compiled: CompiledProgram, rows: Rows, block_size: int = 256) -> Iterator[Any]:
     inputs = {name: rows[name] for name in compiled.program.inputs}
     row_count = len(next(iter(inputs.values())))
     for start in range(0, row_count, block_size):

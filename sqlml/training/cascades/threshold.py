@@ -166,7 +166,7 @@ MIN_QUERIES = 72
 
 
 @dataclass(frozen=True, slots=True)
-class Ratio:
+class FilterRatio:
     """The rows that a top-K filter leaves to the full model: the small model's best `ratio` * K.
 
     trials: the number of queries tried. failures: the number of queries with too little precision.
@@ -181,7 +181,7 @@ class Ratio:
 
 def find_smallest_ratio(
     small: Array, full: Array, *, k: int, rows: int, precision: float, random: np.random.Generator
-) -> Ratio:
+) -> FilterRatio:
     """Return the smallest ratio with which top-K queries are precise enough (Willump, 4.2).
 
     `small` and `full` are the scores of both models, (n,). The 95% interval of the share of queries
@@ -195,7 +195,9 @@ def find_smallest_ratio(
     ranks = np.sort([find_needed_rank(small[table], full[table], k, needed) for table in tables])
     rank = float(ranks[trials - 1 - max(max_failures(trials), 0)])
     failures = int((ranks > rank).sum())
-    return Ratio(max(rank / k, 1.0), trials, failures, compute_interval(trials - failures, trials))
+    return FilterRatio(
+        max(rank / k, 1.0), trials, failures, compute_interval(trials - failures, trials)
+    )
 
 
 def find_needed_rank(small_scores: Array, full_scores: Array, k: int, needed: int) -> int:

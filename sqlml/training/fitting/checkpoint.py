@@ -27,14 +27,14 @@ from sqlml.importers.xgboost.document import read_document
 from sqlml.importers.xgboost.forest import compact
 from sqlml.training.options.request import Request
 from sqlml.training.progress import TrainingLog
-from sqlml.training.row_store import Blocks, Part, read_blocks
+from sqlml.training.row_store import BlockMatrix, EstimatorRows, read_blocks
 
 _HEADER = b"sqlml training 1\n"
 _DIGEST_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Saved:
+class SavedProgress:
     """The content of a checkpoint.
 
     metric, losses: the metric and losses of all rounds so far, as in `TrainingLog`. content: the
@@ -53,7 +53,9 @@ class Checkpoint:
     path: Path
 
     @classmethod
-    def of(cls, folder: str, identity: str, data_parts: Iterable[Part | None]) -> Checkpoint:
+    def of(
+        cls, folder: str, identity: str, data_parts: Iterable[EstimatorRows | None]
+    ) -> Checkpoint:
         """Return the checkpoint of a training; its file name is a hash of statement and rows."""
         digest = sha256(identity.encode())
         for part in data_parts:
@@ -62,7 +64,7 @@ class Checkpoint:
         _make_private(folder)
         return cls(Path(folder) / f"training-{digest.hexdigest()[:32]}.checkpoint")
 
-    def load(self) -> Saved | None:
+    def load(self) -> SavedProgress | None:
         """Load the saved content; return None if the file is missing, damaged or another user's."""
         try:
             content = own_files.read(self.path)
@@ -75,11 +77,11 @@ class Checkpoint:
         try:
             header = json.loads(header_line)
             losses = tuple((_parse_loss(loss), _parse_loss(b)) for loss, b in header["losses"])
-            return Saved(str(header["metric"]), losses, saved_content)
+            return SavedProgress(str(header["metric"]), losses, saved_content)
         except (ValueError, TypeError, KeyError, RecursionError):
             return None
 
-    def save(self, saved: Saved) -> None:
+    def save(self, saved: SavedProgress) -> None:
         """Replace the saved content atomically."""
         header_line = json.dumps({"metric": saved.metric, "losses": saved.losses}).encode()
         body = _HEADER + header_line + b"\n" + saved.content
@@ -165,7 +167,7 @@ def fit_in_segments(
             return fit_in_segments(checkpoint, log, rounds, fit_segment, model_format)
         resumes = False
         losses = tuple((past_round.loss, past_round.eval_loss) for past_round in log.rounds)
-        checkpoint.save(Saved(log.metric, losses, content))
+        checkpoint.save(SavedProgress(log.metric, losses, content))
         model = model_format.load(content)
     return model
 
@@ -215,8 +217,8 @@ def split_rounds(rounds: int, growth: float, min_rounds: int) -> Iterator[tuple[
         start, number = end, number + 1
 
 
-def _read_arrays(part: Part) -> Iterator[Any]:
-    for block in part.X.blocks() if isinstance(part.X, Blocks) else (part.X,):
+def _read_arrays(part: EstimatorRows) -> Iterator[Any]:
+    for block in part.X.blocks() if isinstance(part.X, BlockMatrix) else (part.X,):
         if hasattr(block, "indptr"):
             yield from (block.indptr, block.indices, block.data)
         elif hasattr(block, "columns"):
@@ -235,7 +237,7 @@ def _parse_loss(value: Any) -> float | None:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Fitting:
+class FitArguments:
     """The arguments of a fit.
 
     parameters: the parameters of the estimator. categories: the indices of categorical columns in
@@ -246,8 +248,8 @@ class Fitting:
     request: Request
     parameters: dict[str, Any]
     categories: list[int]
-    fitted: Part
-    held_out: Part | None
+    fitted: EstimatorRows
+    held_out: EstimatorRows | None
     log: TrainingLog
     memory_limit: float
     n_classes: int = 0

@@ -13,10 +13,10 @@ import numpy as np
 
 from sqlml.errors import ConfigError
 from sqlml.long_work import show_stage
-from sqlml.training.fitting.checkpoint import Fitting, ModelFormat, fit_in_segments
+from sqlml.training.fitting.checkpoint import FitArguments, ModelFormat, fit_in_segments
 from sqlml.training.fitting.fit_boosters import fit_catboost, fit_lightgbm, fit_xgboost
 from sqlml.training.model_types import find_block_estimator, import_class
-from sqlml.training.row_store import Blocks, Part, sample_rows
+from sqlml.training.row_store import BlockMatrix, EstimatorRows, sample_rows
 from sqlml.types import Array
 
 MAX_PASSES = 20
@@ -30,7 +30,7 @@ BLOCK_STRETCHES = 16
 """Stretches of neighbouring rows in a block. Taking several reduces the effect of ordered rows."""
 
 
-def fit_by_blocks(fitting: Fitting) -> Any:
+def fit_by_blocks(fitting: FitArguments) -> Any:
     """Fit the estimator that replaces the requested estimator, block by block with `partial_fit`.
 
     Each pass reads the rows in a different order. The fit ends when the loss on a sample hardly
@@ -71,7 +71,9 @@ def fit_by_blocks(fitting: Fitting) -> Any:
     return estimator
 
 
-def _shuffle_blocks(part: Part, random: np.random.Generator) -> Iterator[tuple[Any, Any, Any]]:
+def _shuffle_blocks(
+    part: EstimatorRows, random: np.random.Generator
+) -> Iterator[tuple[Any, Any, Any]]:
     """Yield all rows in mixed blocks (X, y, weight), where y and weight may be None."""
     stretch_rows = max(part.X.block_rows // BLOCK_STRETCHES, 1)
     starts = random.permutation(np.arange(0, len(part.X), stretch_rows))
@@ -91,7 +93,7 @@ def _estimate_learning_rate(X: Any) -> float:
     return float(0.5 / max(np.mean(squares), 1.0))
 
 
-def _compute_loss(estimator: Any, part: Part, n_classes: int) -> float:
+def _compute_loss(estimator: Any, part: EstimatorRows, n_classes: int) -> float:
     from sklearn import metrics
 
     if n_classes:
@@ -107,10 +109,10 @@ def _compute_loss(estimator: Any, part: Part, n_classes: int) -> float:
     return float(np.mean(np.square(np.asarray(part.X) - restored).sum(axis=1)))
 
 
-def fit_sklearn(fitting: Fitting) -> Any:
+def fit_sklearn(fitting: FitArguments) -> Any:
     """Fit a scikit-learn estimator, or its replacement if the rows are in blocks."""
     fitted, held_out = fitting.fitted, fitting.held_out
-    if isinstance(fitted.X, Blocks):
+    if isinstance(fitted.X, BlockMatrix):
         return fit_by_blocks(fitting)
     trainer = fitting.request.trainer
     parameters, fit_arguments = dict(fitting.parameters), {}
@@ -134,7 +136,7 @@ def fit_sklearn(fitting: Fitting) -> Any:
     return estimator
 
 
-def fit_torch(fitting: Fitting) -> Any:
+def fit_torch(fitting: FitArguments) -> Any:
     from sqlml.training.estimators.dnn import Epochs, Segment
 
     fitted, held_out, checkpoint = fitting.fitted, fitting.held_out, fitting.checkpoint
@@ -192,7 +194,7 @@ _MESSAGE_RULES = (
 )
 
 
-def fit(fitting: Fitting) -> Any:
+def fit(fitting: FitArguments) -> Any:
     names = ("n_estimators", "iterations", "max_iter", "max_epochs")
     rounds = next((fitting.parameters[name] for name in names if name in fitting.parameters), None)
     fitting.log.start(rounds)
@@ -203,7 +205,7 @@ def fit(fitting: Fitting) -> Any:
     return estimator
 
 
-FITTERS: Mapping[str, Callable[[Fitting], Any]] = {
+FITTERS: Mapping[str, Callable[[FitArguments], Any]] = {
     "xgboost": fit_xgboost,
     "lightgbm": fit_lightgbm,
     "catboost": fit_catboost,

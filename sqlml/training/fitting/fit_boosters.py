@@ -17,20 +17,20 @@ import numpy as np
 
 from sqlml.errors import ConfigError
 from sqlml.interruption import interruption_after
-from sqlml.training.fitting.checkpoint import Fitting, ModelFormat, fit_in_segments
+from sqlml.training.fitting.checkpoint import FitArguments, ModelFormat, fit_in_segments
 from sqlml.training.model_types import uses_bins
 from sqlml.training.progress import TrainingLog
-from sqlml.training.row_store import Part, StoredRows, open_vanishing_folder, read_blocks
+from sqlml.training.row_store import EstimatorRows, StoredRows, open_vanishing_folder, read_blocks
 from sqlml.types import Array
 
 
-def fit_xgboost(fitting: Fitting) -> Any:
+def fit_xgboost(fitting: FitArguments) -> Any:
     """Fit an estimator with `xgboost.train`, from a matrix that is built block by block."""
     with _open_bin_folder(fitting) as folder:
         return _fit_with_xgboost(folder, fitting)
 
 
-def _fit_with_xgboost(folder: str | None, fitting: Fitting) -> Any:
+def _fit_with_xgboost(folder: str | None, fitting: FitArguments) -> Any:
     """Fit an XGBoost estimator, with bins in `folder`, or in memory if `folder` is None."""
     import xgboost
 
@@ -76,7 +76,7 @@ def _fit_with_xgboost(folder: str | None, fitting: Fitting) -> Any:
     return estimator
 
 
-def _make_callbacks(fitting: Fitting, model: Any) -> list[Any]:
+def _make_callbacks(fitting: FitArguments, model: Any) -> list[Any]:
     """Return the callbacks of a segment, which log its rounds and may stop the training early."""
     from xgboost.callback import EarlyStopping, TrainingCallback
 
@@ -99,7 +99,7 @@ def _make_callbacks(fitting: Fitting, model: Any) -> list[Any]:
     return [RoundLogger(), early_stopping]
 
 
-def _build_train_options(estimator: Any, fitting: Fitting) -> dict[str, Any]:
+def _build_train_options(estimator: Any, fitting: FitArguments) -> dict[str, Any]:
     options: dict[str, Any] = estimator.get_xgb_params()
     if fitting.n_classes == 2 and options.get("objective") is None:
         options["objective"] = "binary:logistic"
@@ -111,7 +111,11 @@ def _build_train_options(estimator: Any, fitting: Fitting) -> dict[str, Any]:
 
 
 def _build_matrix(
-    part: Part, feature_types: Any, estimator: Any, folder: str | None, reference: Any = None
+    part: EstimatorRows,
+    feature_types: Any,
+    estimator: Any,
+    folder: str | None,
+    reference: Any = None,
 ) -> Any:
     """Build the XGBoost matrix of `part`, quantized to one byte per number if it trains on bins.
 
@@ -179,7 +183,7 @@ _EXTRA_ROW_BYTES = 8
 _BIN_MEMORY_SHARE = 0.25
 
 
-def _open_bin_folder(fitting: Fitting) -> AbstractContextManager[str | None]:
+def _open_bin_folder(fitting: FitArguments) -> AbstractContextManager[str | None]:
     """Open a temporary folder for bins that do not fit into memory; if they fit, yield None.
 
     If the disk is too full, ConfigError is raised, because XGBoost would abort the process.
@@ -202,7 +206,7 @@ def _open_bin_folder(fitting: Fitting) -> AbstractContextManager[str | None]:
     return open_vanishing_folder(folder)
 
 
-def fit_lightgbm(fitting: Fitting) -> Any:
+def fit_lightgbm(fitting: FitArguments) -> Any:
     """Fit a LightGBM estimator; if rows are in a file or rounds are saved, use `lightgbm.train`."""
     import lightgbm
 
@@ -245,7 +249,7 @@ def fit_lightgbm(fitting: Fitting) -> Any:
     return estimator.fit(fitted.X, fitted.y, **options)
 
 
-def _fit_with_lightgbm(fitting: Fitting, estimator: Any, log_round: Any) -> Any:
+def _fit_with_lightgbm(fitting: FitArguments, estimator: Any, log_round: Any) -> Any:
     """Fit with `lightgbm.train`, from rows in a file or in segments."""
     import lightgbm
     from lightgbm.callback import EarlyStopException
@@ -296,7 +300,7 @@ def _fit_with_lightgbm(fitting: Fitting, estimator: Any, log_round: Any) -> Any:
     return estimator
 
 
-def _make_dataset(part: Part, **options: Any) -> Any:
+def _make_dataset(part: EstimatorRows, **options: Any) -> Any:
     """Make a LightGBM dataset from the rows of `part`; rows in a file are read as needed."""
     import lightgbm
 
@@ -332,7 +336,7 @@ def _compute_group_sizes(group: Array) -> Array:
     return np.diff(np.concatenate([[0], np.flatnonzero(np.diff(group)) + 1, [len(group)]]))
 
 
-def fit_catboost(fitting: Fitting) -> Any:
+def fit_catboost(fitting: FitArguments) -> Any:
     """Fit a CatBoost estimator to a Pool that declares the categorical columns."""
     import catboost
 
@@ -350,7 +354,7 @@ def fit_catboost(fitting: Fitting) -> Any:
                 errors.append(error)  # CatBoost would wrap it, so it is raised after the fit.
             return not errors
 
-    def make_pool(part: Part) -> Any:
+    def make_pool(part: EstimatorRows) -> Any:
         options = {} if part.group is None else {"group_id": part.group}
         cat_features = fitting.categories
         return catboost.Pool(

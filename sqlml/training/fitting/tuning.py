@@ -18,7 +18,7 @@ import numpy as np
 
 from sqlml.errors import ConfigError, MissingDependencyError
 from sqlml.scorer.evaluate import Metrics
-from sqlml.training.fitting.checkpoint import Checkpoint, Saved
+from sqlml.training.fitting.checkpoint import Checkpoint, SavedProgress
 from sqlml.training.model_types import LOWER_IS_BETTER, METRICS
 from sqlml.training.options.estimator_parameters import Candidates, SearchSpace
 from sqlml.training.options.request import Request
@@ -26,7 +26,7 @@ from sqlml.training.progress import TrainingLog
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Fit:
+class FitResult:
     """A fitted estimator with its metrics and rounds."""
 
     estimator: Any
@@ -54,25 +54,27 @@ class Trial:
 Trials = tuple[tuple[Any, ...], ...]
 """The trials as in `TrainingFacts.trials`."""
 
-Fitter = Callable[[Mapping[str, Any], TrainingLog], Fit]
+Fitter = Callable[[Mapping[str, Any], TrainingLog], FitResult]
 """A function that fits the parameters, logs the rounds, and returns a fit."""
 
 
 def tune(
     fit: Fitter, request: Request, log: TrainingLog, checkpoint: Checkpoint | None
-) -> tuple[Fit, Trials]:
+) -> tuple[FitResult, Trials]:
     """Search for the parameters that `request` leaves open; return the best fit and all trials."""
     search = _Search(_import_optuna(), fit, request, _choose_objective(request), log)
     trials = [] if checkpoint is None else _load_trials(checkpoint)[: request.num_trials]
     study = search.create_study(trials)
-    best: tuple[int, Fit] | None = None
+    best: tuple[int, FitResult] | None = None
     while len(trials) < request.num_trials:
         trial, trial_fit = search.run_trial(study, len(trials))
         trials.append(trial)
         if trial_fit is not None and search.find_best(trials) == len(trials) - 1:
             best = len(trials) - 1, trial_fit
         if checkpoint is not None:
-            checkpoint.save(Saved("trials", (), json.dumps([*map(astuple, trials)]).encode()))
+            checkpoint.save(
+                SavedProgress("trials", (), json.dumps([*map(astuple, trials)]).encode())
+            )
     best_index = search.find_best(trials)
     if best_index is None:
         reason = next((t.reason for t in reversed(trials) if t.reason), "")
@@ -140,7 +142,7 @@ class _Search:
             intermediate_values=dict(enumerate(trial.losses, 1)),
         )
 
-    def run_trial(self, study: Any, number: int) -> tuple[Trial, Fit | None]:
+    def run_trial(self, study: Any, number: int) -> tuple[Trial, FitResult | None]:
         """Fit a model with drawn parameters; return the trial, and its fit or None if cut short."""
         study.sampler = self._create_sampler(number)
         optuna_trial = study.ask(self._make_distributions())

@@ -37,7 +37,7 @@ from sqlml.training.options.estimator_parameters import (
     map_parameter_aliases,
     parse_search,
 )
-from sqlml.training.options.splits import Split, parse_split
+from sqlml.training.options.splits import SplitRule, parse_split
 from sqlml.training.options.sqlml_options import (
     ALIASES,
     TRAINING_OPTIONS,
@@ -152,7 +152,7 @@ class Request:
     label: str | None = None
     weight: str | None = None
     group: str | None = None
-    split: Split = field(default_factory=Split)
+    split: SplitRule = field(default_factory=SplitRule)
     seed: int = SEED
     early_stopping_rounds: int | None = None
     class_weights: Mapping[str, float] | str | None = None
@@ -404,11 +404,11 @@ def _check_sqlml_options(
             raise ConfigError(f"column {column!r} cannot be two of label, weight, group and split")
 
 
-def _parse_split(values: Mapping[str, Any], task: Task) -> Split:
+def _parse_split(values: Mapping[str, Any], task: Task) -> SplitRule:
     """Parse the options of the split; by default, tasks without a label hold out no rows."""
     split = parse_split(*(values.get(n) for n in ("split", "eval_fraction", "split_column")))
     is_automatic = split.method == "auto" and split.fraction is None
-    return Split("none") if is_automatic and task not in SUPERVISED else split
+    return SplitRule("none") if is_automatic and task not in SUPERVISED else split
 
 
 def _parse_early_stopping(values: Mapping[str, Any], trainer: Trainer) -> int | None:

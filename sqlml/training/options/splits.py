@@ -36,7 +36,7 @@ STEP = 1_327_217_885
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class SplitRule:
     """A rule that decides which rows are held out.
 
     method: by a hash of the row (random), the largest values of a column (seq), the rows where a
@@ -49,7 +49,7 @@ class Split:
     fraction: float | None = None
     column: str | None = None
 
-    def settle(self, rows: int) -> Split:
+    def settle(self, rows: int) -> SplitRule:
         """Return the split for `rows` rows, with a definite method and fraction instead of auto.
 
         >>> Split().settle(100_000)
@@ -59,11 +59,13 @@ class Split:
             return self
         method: Method = "random" if self.method == "auto" else self.method
         if self.fraction is not None or self.method != "auto":
-            return Split(method, FRACTION if self.fraction is None else self.fraction, self.column)
+            return SplitRule(
+                method, FRACTION if self.fraction is None else self.fraction, self.column
+            )
         if rows < MIN_ROWS:
-            return Split("none")
+            return SplitRule("none")
         fraction = FRACTION if rows <= MAX_SHARE_ROWS else MAX_HELD_OUT / rows
-        return Split(method, fraction, self.column)
+        return SplitRule(method, fraction, self.column)
 
     @property
     def bound(self) -> int:
@@ -219,7 +221,7 @@ def list_hash_arguments(columns: Mapping[str, str]) -> list[str]:
     ]
 
 
-def parse_split(method: str | None, fraction: float | None, column: str | None) -> Split:
+def parse_split(method: str | None, fraction: float | None, column: str | None) -> SplitRule:
     # BigQuery writes auto_split and no_split.
     folded_method = "auto" if method is None else method.lower().removesuffix("_split")
     folded_method = "none" if folded_method == "no" else folded_method
@@ -234,4 +236,4 @@ def parse_split(method: str | None, fraction: float | None, column: str | None) 
         raise ConfigError("option split_column needs split = 'seq' or 'custom'")
     if parsed_method in ("none", "custom") and fraction:
         raise ConfigError(f"split {parsed_method!r} takes no eval_fraction")
-    return Split("none") if fraction == 0 else Split(parsed_method, fraction, column)
+    return SplitRule("none") if fraction == 0 else SplitRule(parsed_method, fraction, column)

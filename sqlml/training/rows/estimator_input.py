@@ -15,9 +15,9 @@ from sqlml.host import RowHost
 from sqlml.training.column_statistics import Classes, class_name, find_class
 from sqlml.training.options.request import Request
 from sqlml.training.options.splits import parse_split
-from sqlml.training.row_store import Blocks, Part, StoredRows
+from sqlml.training.row_store import BlockMatrix, EstimatorRows, StoredRows
 from sqlml.training.rows.feature_pipeline import FeatureGroups, make_transformer
-from sqlml.training.rows.read_rows import Side, TrainingRows
+from sqlml.training.rows.read_rows import SplitSide, TrainingRows
 from sqlml.types import Array, fold
 
 
@@ -38,7 +38,7 @@ def assemble_model(transformer: Any, estimator: Any, classes: Classes | None) ->
     return classifier
 
 
-def read_held_out(rows: TrainingRows, groups: FeatureGroups, request: Request) -> Part:
+def read_held_out(rows: TrainingRows, groups: FeatureGroups, request: Request) -> EstimatorRows:
     side = rows.held_out
     assert side is not None
     names = [feature.name for feature in rows.features]
@@ -46,8 +46,8 @@ def read_held_out(rows: TrainingRows, groups: FeatureGroups, request: Request) -
 
 
 def make_part(
-    side: Side, X: Any, request: Request, rows: TrainingRows, weighs_classes: bool = False
-) -> Part:
+    side: SplitSide, X: Any, request: Request, rows: TrainingRows, weighs_classes: bool = False
+) -> EstimatorRows:
     """Return the estimator's input `X` with the labels, weights and groups of `side`.
 
     `weighs_classes` multiplies the row weights by the class weights of the request.
@@ -58,7 +58,7 @@ def make_part(
         weight = row_weights if weight is None else weight * row_weights
     if weighs_classes and weight is not None and not weight.any():
         raise ConfigError("all rows to train on have a weight of 0")
-    return Part(X, side.label, weight, side.group)
+    return EstimatorRows(X, side.label, weight, side.group)
 
 
 def compute_class_weights(request: Request, rows: TrainingRows) -> Any:
@@ -77,7 +77,7 @@ def compute_class_weights(request: Request, rows: TrainingRows) -> Any:
     return np.array([weights.get(value, 1.0) for value in values])
 
 
-def select_matrix(rows: TrainingRows, side: Side, groups: FeatureGroups) -> Any:
+def select_matrix(rows: TrainingRows, side: SplitSide, groups: FeatureGroups) -> Any:
     """Return the (n, k) features of `side` in the order of `groups.names`.
 
     Nothing is copied if all features are used in their present order.
@@ -94,7 +94,7 @@ def select_matrix(rows: TrainingRows, side: Side, groups: FeatureGroups) -> Any:
 
 def build_frame(
     rows: TrainingRows,
-    side: Side,
+    side: SplitSide,
     names: Collection[str],
     text_columns: Collection[str] = (),
     row_slice: slice = slice(None),
@@ -128,7 +128,7 @@ _MAX_DENSE_COLUMNS = 1000
 
 
 @dataclass(frozen=True, eq=False)
-class EncodedBlocks(Blocks):
+class EncodedBlocks(BlockMatrix):
     """Rows of a file, encoded for scikit-learn: scaled numbers and one-hot columns, as float64.
 
     source: numbers, then category codes. transformer: the transformer of `feature_pipeline.py`,

@@ -12,11 +12,11 @@ import numpy as np
 from sqlml.dialects.duckdb import DUCKDB
 from sqlml.errors import ConfigError
 from sqlml.host import RowHost
-from sqlml.training.column_statistics import Classes, ColumnStatistics, Names
+from sqlml.training.column_statistics import CategoryNumbers, Classes, ColumnStatistics
 from sqlml.training.options.request import Request
-from sqlml.training.options.splits import Split, list_hash_arguments
+from sqlml.training.options.splits import SplitRule, list_hash_arguments
 from sqlml.training.progress import Progress
-from sqlml.training.row_store import Buffer, RowStore, StoredRows, block_rows
+from sqlml.training.row_store import RowBuffer, RowStore, StoredRows, block_rows
 from sqlml.training.rows.training_columns import TrainingColumn, TrainingColumns, build_label_sql
 from sqlml.types import Array
 
@@ -44,7 +44,7 @@ _FLOAT32_TYPES = ("FLOAT", "BOOLEAN", "TINYINT", "SMALLINT", "UTINYINT", "USMALL
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Side:
+class SplitSide:
     """One side of the split: the rows that a model is fitted to, or the held-out rows.
 
     features: a matrix (n, k), float32 or float64, of numbers and category codes in the order of
@@ -79,9 +79,9 @@ class TrainingRows:
     names: Mapping[str, tuple[str, ...]]
     classes: Classes | None
     statistics: Mapping[str, ColumnStatistics]
-    fitted: Side
-    held_out: Side | None
-    split: Split
+    fitted: SplitSide
+    held_out: SplitSide | None
+    split: SplitRule
     returned_classes: tuple[Any, ...]
     unlabelled: int
     memory_limit: float
@@ -113,28 +113,28 @@ class _Reader:
         categories = [column for column in columns.features if column.role == "category"]
         self.features = (*numbers, *categories)
         self.statistics = {c.name: ColumnStatistics(c.name, c.type) for c in self.features}
-        self.names = {c.name: Names() for c in self.features if c.role == "category"}
+        self.names = {c.name: CategoryNumbers() for c in self.features if c.role == "category"}
         class_column = columns.label if request.task == "classify" else None
         self.classes = None if class_column is None else Classes(class_column.type)
         label_type = np.float64 if self.classes is None else np.int64
-        self.labels = Buffer(label_type) if request.label else None
-        self.weights = Buffer(np.float64) if request.weight else None
-        self.group_encoder = Names() if request.group else None
-        self.group_codes = Buffer(np.int64) if request.group else None
+        self.labels = RowBuffer(label_type) if request.label else None
+        self.weights = RowBuffer(np.float64) if request.weight else None
+        self.group_encoder = CategoryNumbers() if request.group else None
+        self.group_codes = RowBuffer(np.int64) if request.group else None
         split_options = request.label, request.group, request.seed
         self.split_keys = request.split.key_expressions(columns.raw, *split_options)
-        self.hashes = [Buffer(np.uint64) for _ in self.split_keys]
+        self.hashes = [RowBuffer(np.uint64) for _ in self.split_keys]
         self.split_values: list[Any] = []
         self.recoded: dict[int, Array] = {}
         self.unlabelled = 0
         self.matrix: RowStore | None = None
-        self.arrays: dict[str, Buffer] = {}
+        self.arrays: dict[str, RowBuffer] = {}
         if request.trainer.features == "ordinal" or request.reads_blocks:
             self.matrix = self._make_matrix(host.temporary_folder())
         else:
             for column in self.features:
                 dtype = np.int32 if column.role == "category" else np.float64
-                self.arrays[column.name] = Buffer(dtype)
+                self.arrays[column.name] = RowBuffer(dtype)
 
     @property
     def count(self) -> int:
@@ -313,7 +313,7 @@ class _Reader:
                 is_present = ~np.isnan(block)
                 block[is_present] = new_codes[block[is_present].astype(np.int64)]
 
-    def _find_held_out(self) -> tuple[Split, Array | None]:
+    def _find_held_out(self) -> tuple[SplitRule, Array | None]:
         import pyarrow as pa
 
         split = self.request.split.settle(self.count)
@@ -337,10 +337,10 @@ class _Reader:
         values = self.classes.values()
         return tuple(values[code] for code in lone_codes)
 
-    def _build_side(self, mask: Array | None, is_held_out: bool) -> Side:
+    def _build_side(self, mask: Array | None, is_held_out: bool) -> SplitSide:
         """Return the held-out rows, which are removed from memory, or the remaining fitted rows."""
 
-        def select(buffer: Buffer | RowStore) -> Array:
+        def select(buffer: RowBuffer | RowStore) -> Array:
             return buffer.take_out(np.asarray(mask)) if is_held_out else buffer.array()
 
         buffers = (self.labels, self.weights, self.group_codes)
@@ -349,13 +349,13 @@ class _Reader:
         if self.matrix is None:
             features = {name: select(buffer) for name, buffer in self.arrays.items()}
             rows = len(next(iter(features.values())))
-            return Side(features, label, weight, group, rows)
+            return SplitSide(features, label, weight, group, rows)
         if self.matrix.in_memory:
             features = select(self.matrix)
         else:
             selected = mask if is_held_out or mask is None else ~mask
             features = StoredRows(self.matrix, selected, self.recoded)
-        return Side(features, label, weight, group, len(features))
+        return SplitSide(features, label, weight, group, len(features))
 
 
 def check_weights(weights: Array, request: Request) -> Array:

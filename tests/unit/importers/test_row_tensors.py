@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from sqlml.importers.row_tensors import (
-    Rows,
-    Uncovered,
+    RowTensor,
+    Unsupported,
     apply_linear,
     apply_to_columns,
     broadcast_operands,
@@ -23,13 +23,13 @@ N = 5
 DATA = np.random.default_rng(0).normal(size=(N, 2, 3))
 
 
-def cube() -> tuple[Builder, Rows]:
+def cube() -> tuple[Builder, RowTensor]:
     """A tensor (n, 2, 3)."""
     b = Builder()
-    return b, Rows(b.input("x", "float64", 6), (2, 3))
+    return b, RowTensor(b.input("x", "float64", 6), (2, 3))
 
 
-def numbers(b: Builder, x: Rows) -> Array:
+def numbers(b: Builder, x: RowTensor) -> Array:
     """What the tensor is for `DATA`, in the graph's shape."""
     made = reference.run(b.build({"made": x.value}), {"x": DATA.reshape(N, 6)})["made"]
     return made.reshape(-1, *x.inner)
@@ -48,7 +48,7 @@ def test_numpys_own_functions_move_numbers() -> None:
 
 def test_rows_stay_rows() -> None:
     for change in (lambda grid: grid[0], lambda grid: grid.T, lambda grid: np.repeat(grid, 2, 0)):
-        with pytest.raises(Uncovered, match="mixes rows"):
+        with pytest.raises(Unsupported, match="mixes rows"):
             apply_to_columns(*cube(), change)
     with pytest.raises(ValueError, match="numbers per row"):
         apply_to_columns(*cube(), lambda grid: np.broadcast_to(grid, (1, 1 << 20, 2, 3)))
@@ -58,7 +58,7 @@ def test_one_length_of_a_shape_follows_from_the_others() -> None:
     assert fill_shape([3, -1], 6) == (3, 2)
     assert fill_shape([], 1) == ()
     for wanted in ([4, -1], [-1, -1], [5], [0, -1], [-2, -3]):
-        with pytest.raises(Uncovered):
+        with pytest.raises(Unsupported):
             fill_shape(wanted, 6)
 
 
@@ -73,16 +73,18 @@ def test_operands_are_broadcast_as_numpy_does() -> None:
     for other in (np.float64(2.0), np.arange(3.0), np.arange(2.0)[:, None], np.ones((1, 2, 3))):
         b, x = cube()
         values, inner = broadcast_operands(b, [x, np.asarray(other)])
-        np.testing.assert_array_equal(numbers(b, Rows(b.op("mul", *values), inner)), DATA * other)
+        np.testing.assert_array_equal(
+            numbers(b, RowTensor(b.op("mul", *values), inner)), DATA * other
+        )
     b, x = cube()
     values, inner = broadcast_operands(b, [x, apply_to_columns(b, x, lambda grid: grid[:, :, :1])])
-    made = numbers(b, Rows(b.op("mul", *values), inner))
+    made = numbers(b, RowTensor(b.op("mul", *values), inner))
     np.testing.assert_array_equal(made, DATA * DATA[:, :, :1])
-    with pytest.raises(Uncovered, match="several rows"):
+    with pytest.raises(Unsupported, match="several rows"):
         broadcast_operands(b, [x, np.ones((N, 2, 3))])
-    with pytest.raises(Uncovered, match="different rank"):
+    with pytest.raises(Unsupported, match="different rank"):
         broadcast_operands(b, [x, apply_to_columns(b, x, lambda grid: grid[:, 0])])
-    with pytest.raises(Uncovered, match="none of its inputs has rows"):
+    with pytest.raises(Unsupported, match="none of its inputs has rows"):
         broadcast_operands(b, [np.ones(3)])
 
 
@@ -101,10 +103,10 @@ def test_reductions_over_column_axes(axes: tuple[int, ...], keep: bool) -> None:
 def test_products_are_of_rows_and_one_matrix() -> None:
     b, x = cube()
     weights = np.arange(12.0).reshape(6, 2)
-    flat = Rows(x.value, (6,))
+    flat = RowTensor(x.value, (6,))
     want = DATA.reshape(N, 6) @ weights + 1
     made = numbers(b, apply_linear(b, flat, weights, np.ones(2)))
     np.testing.assert_allclose(made, want, rtol=1e-14, atol=1e-14)
     for tensor, matrix in ((x, weights), (flat, weights[:, 0]), (flat, weights.astype("f4"))):
-        with pytest.raises(Uncovered, match="only the product of|it multiplies"):
+        with pytest.raises(Unsupported, match="only the product of|it multiplies"):
             apply_linear(b, tensor, matrix)

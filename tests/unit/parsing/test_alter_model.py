@@ -18,9 +18,9 @@ from sqlml.parsing.statements import (
     ExportModel,
     ModelName,
     Promotion,
-    Rename,
+    RenameModel,
     ResetOptions,
-    Retrain,
+    RetrainModel,
     SetAlias,
     SetDefault,
     SetOptions,
@@ -84,7 +84,7 @@ def test_the_changes_of_models() -> None:
     assert dict(change.options) == {"device": "cpu", "backend": "torch"}
     assert altered("RESET OPTIONS").change == ResetOptions()
     assert altered("RESET OPTIONS (Device, backend)").change == ResetOptions(("device", "backend"))
-    assert altered('RENAME TO "New name"').change == Rename("New name")
+    assert altered('RENAME TO "New name"').change == RenameModel("New name")
     assert not altered("RENAME TO n").if_exists
     statement = one("alter model if exists m rename to n")
     assert isinstance(statement, AlterModel) and statement.if_exists
@@ -126,7 +126,7 @@ def test_a_version_is_trained_on_a_query() -> None:
     ],
 )
 def test_a_model_is_retrained(rest: str, query: str | None, promotion: Promotion | None) -> None:
-    assert altered(f"RETRAIN{rest}").change == Retrain(query, promotion)
+    assert altered(f"RETRAIN{rest}").change == RetrainModel(query, promotion)
 
 
 @pytest.mark.parametrize(

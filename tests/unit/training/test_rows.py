@@ -10,8 +10,8 @@ import pytest
 
 from sqlml.errors import ConfigError
 from sqlml.training import row_store
-from sqlml.training.column_statistics import Classes, ColumnStatistics, Names
-from sqlml.training.row_store import Buffer, Part, RowStore, StoredRows, sample_rows
+from sqlml.training.column_statistics import CategoryNumbers, Classes, ColumnStatistics
+from sqlml.training.row_store import EstimatorRows, RowBuffer, RowStore, StoredRows, sample_rows
 from sqlml.types import Labels
 
 
@@ -19,7 +19,7 @@ from sqlml.types import Labels
 def test_a_buffer_holds_what_was_appended_and_gives_up_a_part(width: int | None) -> None:
     rng = np.random.default_rng(0)
     parts = [rng.normal(size=n if width is None else (n, width)) for n in (1, 70_000, 0, 5, 90_000)]
-    buffer = Buffer(np.float64, width)
+    buffer = RowBuffer(np.float64, width)
     for part in parts:
         buffer.append(part)
     whole = np.concatenate(parts)
@@ -29,7 +29,7 @@ def test_a_buffer_holds_what_was_appended_and_gives_up_a_part(width: int | None)
 
 
 def test_names_are_numbered_across_batches_and_sorted_in_the_end() -> None:
-    names = Names()
+    names = CategoryNumbers()
     first = names.encode(pa.array(["pro", None, "basic", "pro"]))
     second = names.encode(pa.array(["max", "basic", "pro"]).dictionary_encode())
     place = names.sorted_positions()
@@ -39,7 +39,7 @@ def test_names_are_numbered_across_batches_and_sorted_in_the_end() -> None:
 
 
 def test_names_of_an_empty_batch() -> None:
-    names = Names()
+    names = CategoryNumbers()
     assert names.encode(pa.array([], pa.string())).tolist() == []
     assert names.encode(pa.array([None], pa.string())).tolist() == [-1]
     assert len(names) == 0
@@ -133,7 +133,7 @@ def test_a_store_gives_back_what_it_got_from_memory_or_a_file(
     assert np.array_equal(rows.rows(7, 1400), wanted[7:1400], equal_nan=True)
     assert np.array_equal(rows.first_block, wanted[:1000], equal_nan=True)
     assert rows.rows(9, 9).shape == (0, 2)
-    found = sample_rows(Part(rows, np.arange(len(rows)), None, None), 50)
+    found = sample_rows(EstimatorRows(rows, np.arange(len(rows)), None, None), 50)
     assert found.X.shape == (50, 2) and np.array_equal(found.X[:, 1], wanted[found.y, 1])
 
 

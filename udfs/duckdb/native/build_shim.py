@@ -22,7 +22,7 @@ EXTENSION, PUBLIC_KEY = "sqlml.duckdb_extension", "public_key.txt"
 
 
 @dataclass(frozen=True)
-class Target:
+class Platform:
     """Zig's name for a platform, and the platform's wheel tag."""
 
     zig: str
@@ -31,12 +31,12 @@ class Target:
 
 # The keys are DuckDB's platform names.
 TARGETS = {
-    "linux_amd64": Target("x86_64-linux-gnu.2.17", "manylinux_2_17_x86_64"),
-    "linux_arm64": Target("aarch64-linux-gnu.2.17", "manylinux_2_17_aarch64"),
-    "osx_arm64": Target("aarch64-macos.11.0", "macosx_11_0_arm64"),
-    "osx_amd64": Target("x86_64-macos.11.0", "macosx_11_0_x86_64"),
-    "windows_amd64": Target("x86_64-windows-gnu", "win_amd64"),
-    "windows_arm64": Target("aarch64-windows-gnu", "win_arm64"),
+    "linux_amd64": Platform("x86_64-linux-gnu.2.17", "manylinux_2_17_x86_64"),
+    "linux_arm64": Platform("aarch64-linux-gnu.2.17", "manylinux_2_17_aarch64"),
+    "osx_arm64": Platform("aarch64-macos.11.0", "macosx_11_0_arm64"),
+    "osx_amd64": Platform("x86_64-macos.11.0", "macosx_11_0_x86_64"),
+    "windows_amd64": Platform("x86_64-windows-gnu", "win_amd64"),
+    "windows_arm64": Platform("aarch64-windows-gnu", "win_arm64"),
 }
 
 _SYSTEMS = {"linux": "linux", "darwin": "osx", "win32": "windows"}

@@ -48,14 +48,16 @@ class Unavailable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Installed:
+class InstalledExtension:
     """The path of the installed extension, and the repository that DuckDB loads it from."""
 
     path: Path
     repository: str
 
 
-def ensure_installed(connection: duckdb.DuckDBPyConnection, built: Path = BUILT) -> Installed:
+def ensure_installed(
+    connection: duckdb.DuckDBPyConnection, built: Path = BUILT
+) -> InstalledExtension:
     """Return the installed extension; install it first if its file is missing or damaged.
 
     `built` is the folder with the signed file and its public key. Raises Unavailable if the
@@ -71,7 +73,9 @@ def ensure_installed(connection: duckdb.DuckDBPyConnection, built: Path = BUILT)
     return target
 
 
-def find_install_path(connection: duckdb.DuckDBPyConnection, built: Path = BUILT) -> Installed:
+def find_install_path(
+    connection: duckdb.DuckDBPyConnection, built: Path = BUILT
+) -> InstalledExtension:
     """Return the path and repository that `ensure_installed` uses, or raise Unavailable."""
     if os.environ.get(OFF) == "0":
         raise Unavailable(f"{OFF} is 0")
@@ -86,10 +90,10 @@ def find_install_path(connection: duckdb.DuckDBPyConnection, built: Path = BUILT
     except (duckdb.Error, OSError, RuntimeError) as error:
         problem = "DuckDB does not say where to install them"
         raise Unavailable(f"{problem}: {_extract_first_line(error)}") from None
-    return Installed(folder / repository / EXTENSION, repository)
+    return InstalledExtension(folder / repository / EXTENSION, repository)
 
 
-def check_folder(target: Installed) -> None:
+def check_folder(target: InstalledExtension) -> None:
     """Raise Unavailable unless a file can be written where `target` would be installed."""
     folder = next(parent for parent in target.path.parents if parent.exists())
     try:
@@ -229,7 +233,7 @@ def open_native_connection(
         _release_closed_uses()
 
 
-def _load(connection: duckdb.DuckDBPyConnection, installed: Installed) -> NativeConnection:
+def _load(connection: duckdb.DuckDBPyConnection, installed: InstalledExtension) -> NativeConnection:
     """Load the shim into a database; return the connection that the shim opens, now or earlier."""
     library = ctypes.CDLL(str(installed.path))  # It is loaded once per process for all databases.
     connect_address = c_api.find_function_address("duckdb_connect")

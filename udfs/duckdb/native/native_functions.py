@@ -42,8 +42,8 @@ from sqlml.udfs.make_function import make_engine_function
 
 if TYPE_CHECKING:
     from sqlml.backends.native.jit.argument_kinds import Signature
-    from sqlml.udfs.duckdb.native.plan_bytecode import Plan
-    from sqlml.udfs.metering import Twin
+    from sqlml.udfs.duckdb.native.plan_bytecode import BytecodePlan
+    from sqlml.udfs.metering import FunctionCopy
 
 SEVERAL_NAMES = "the name of a model's function must be the same for all rows"
 _NULL_ROW_MESSAGE = b"a row of packed numbers is NULL; pass NULL per column instead"
@@ -62,7 +62,7 @@ class _Plan:
     is_temporary: bool  # Python scores until the kernels of a better plan are compiled.
 
 
-class State:
+class FunctionState:
     """The integers that DuckDB keeps for a function, and the objects that they refer to.
 
     If a function of packed rows calls this function by name, it is the `caller`. Both functions
@@ -73,7 +73,7 @@ class State:
         self,
         name: str,
         find_function: Find,
-        twin: Twin | None = None,
+        twin: FunctionCopy | None = None,
         row_format: int = layout.COLUMNS_ALONE,
         caller: EngineFunction | None = None,
     ) -> None:
@@ -100,9 +100,9 @@ class State:
 
 
 _batch_counter = np.zeros(1, np.int64)
-_states: list[State] = []
-_states_by_name: dict[str, State] = {}
-_dropped_plans: list[tuple[State, _Plan]] = []  # Threads may still use these.
+_states: list[FunctionState] = []
+_states_by_name: dict[str, FunctionState] = {}
+_dropped_plans: list[tuple[FunctionState, _Plan]] = []  # Threads may still use these.
 LOCK = threading.RLock()
 
 # A forked child must not wait for a thread that it does not have.
@@ -127,10 +127,10 @@ def register(connection: int, function: EngineFunction, find_function: Find) -> 
     return create_native_function(connection, function, state.address, code_address)
 
 
-def get_state(name: str, find_function: Find, twin: Twin | None = None) -> State:
+def get_state(name: str, find_function: Find, twin: FunctionCopy | None = None) -> FunctionState:
     with LOCK:
         if name not in _states_by_name:
-            _states_by_name[name] = State(name, find_function, twin)
+            _states_by_name[name] = FunctionState(name, find_function, twin)
         return _states_by_name[name]
 
 
@@ -181,7 +181,7 @@ def drop_plans(name_prefixes: tuple[str, ...]) -> None:
         _forget_unused_plans()
 
 
-def _drop_plan(state: State) -> None:
+def _drop_plan(state: FunctionState) -> None:
     plan, state.plan = state.plan, None
     if plan is not None and _exchange_plan(state, 0):
         _dropped_plans.append((state, plan))
@@ -200,7 +200,7 @@ def _drop_idle_plans() -> None:
             state.plan = replace(plan, since=batches)
 
 
-def _exchange_plan(state: State, address: int) -> int:
+def _exchange_plan(state: FunctionState, address: int) -> int:
     """Set a function's plan (0: no plan); return how many threads may still use the old one."""
     from sqlml.backends.native.jit.specialise import COUNT, specialise
     from sqlml.udfs.duckdb.native import row_path
@@ -356,8 +356,8 @@ def _make_plan(state_number: int, info: int, rows: int, _: int) -> int:
 
 
 def _build_available_plan(
-    function: BatchFunction, rows: int, old_plan: Plan | None
-) -> tuple[Plan, bool]:
+    function: BatchFunction, rows: int, old_plan: BytecodePlan | None
+) -> tuple[BytecodePlan, bool]:
     """Build a plan; return it and whether it is temporary, while kernels are being compiled."""
     from sqlml.udfs.duckdb.native.plan_bytecode import build_plan, build_python_plan
 
@@ -432,9 +432,9 @@ def park_as_message(error: BaseException) -> bytes:
     return message.encode()
 
 
-_caller_states: dict[str, State] = {}
-_bound_states: dict[tuple[str, str], State] = {}
-_states_by_address: dict[int, State] = {}
+_caller_states: dict[str, FunctionState] = {}
+_bound_states: dict[tuple[str, str], FunctionState] = {}
+_states_by_address: dict[int, FunctionState] = {}
 
 
 def register_named(connection: int, function: EngineFunction, find_function: Find) -> bool:
@@ -448,7 +448,7 @@ def register_named(connection: int, function: EngineFunction, find_function: Fin
     with LOCK:
         state = _caller_states.get(function.name)
         if state is None:
-            state = State(
+            state = FunctionState(
                 function.name, find_function, row_format=layout.CALLS_BY_NAME, caller=function
             )
             _caller_states[function.name] = _states_by_address[state.address] = state
@@ -456,7 +456,7 @@ def register_named(connection: int, function: EngineFunction, find_function: Fin
     return create_native_function(connection, function, state.address, code_address, binder)
 
 
-def _find_bound_state(caller: State, name: str) -> State:
+def _find_bound_state(caller: FunctionState, name: str) -> FunctionState:
     """Return the state of the function `name` for calls by `caller`, a function of packed rows."""
     spec = parse_function_name(name)
     if spec is None or spec.name != name:
@@ -464,7 +464,7 @@ def _find_bound_state(caller: State, name: str) -> State:
     key = caller.name, name
     with LOCK:
         if key not in _bound_states:
-            _bound_states[key] = State(
+            _bound_states[key] = FunctionState(
                 name, caller.find_function, row_format=layout.PACKED_ROWS, caller=caller.caller
             )
         return _bound_states[key]

@@ -34,7 +34,7 @@ from sqlml.backends.native.text.token_kernels import find_word, hash_bytes
 from sqlml.ir.program import Program
 from sqlml.ir.utf8_column import CODEC, TextColumn, pack_words
 from sqlml.types import Array
-from sqlml.udfs.batch_function import BatchFunction, Lookup
+from sqlml.udfs.batch_function import BatchFunction, CategoryEncoder
 from sqlml.udfs.duckdb.native.memory_layout import (
     HEAD,
     INLINE_BYTES,
@@ -52,7 +52,7 @@ _EMPTY = _U((1 << 64) - 1)
 _MIX, _MIX_2 = _U(0x9E3779B97F4A7C15), _U(0xC2B2AE3D27D4EB4F)
 
 
-def make_code_calls(lookup: Lookup, width: int) -> Iterator[Call]:
+def make_code_calls(lookup: CategoryEncoder, width: int) -> Iterator[Call]:
     """Yield the calls that write the codes of a block's strings to its matrix (n, width)."""
     program, dtype = lookup.compiled.program, np.dtype(lookup.dtype)
     for column, output in zip(lookup.looked_up_columns, lookup.outputs, strict=True):
@@ -97,7 +97,7 @@ def _find_keys(program: Program, output: str) -> tuple[str, list[str]]:
     return str(program.nodes[i].attrs["name"]), list(keys)
 
 
-def _compute_codes(lookup: Lookup, output: str, name: str, keys: list[str]) -> Array:
+def _compute_codes(lookup: CategoryEncoder, output: str, name: str, keys: list[str]) -> Array:
     """Return the codes of the keys, followed by those of an unknown string and of NULL."""
     # A string that is longer than all keys is unknown.
     longest = max(map(len, keys), default=0)
@@ -224,7 +224,7 @@ _BYTES = {"INTEGER": 4, "DOUBLE": 8}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Plan:
+class BytecodePlan:
     """A plan for a matrix of `width` columns, with everything that its integers `words` point to.
 
     `small_calls` and `large_calls`, for small and large batches, are built when such a batch first
@@ -250,7 +250,9 @@ def explain_obstacle(function: BatchFunction) -> str | None:
     return None if _find_filler(function) is not None else "some of the model's steps run in Python"
 
 
-def build_plan(function: BatchFunction, rows: int, old_plan: Plan | None = None) -> Plan:
+def build_plan(
+    function: BatchFunction, rows: int, old_plan: BytecodePlan | None = None
+) -> BytecodePlan:
     """Build a plan with calls for batches of `rows` rows; keep the calls of `old_plan`, if given.
 
     The plan has no calls if Python scores the batches. Raises NotReady if a kernel is still being
@@ -261,10 +263,12 @@ def build_plan(function: BatchFunction, rows: int, old_plan: Plan | None = None)
     return build_python_plan(function) if plan is None else plan
 
 
-def build_python_plan(function: BatchFunction) -> Plan:
+def build_python_plan(function: BatchFunction) -> BytecodePlan:
     """Build a plan that has no calls, which makes Python score the batches."""
     packed, texts = function.packed, (TEXT_BYTES,) * function.texts
-    return Plan(_encode_plan(function, range(packed), packed, (0, 0, 0, 0, 0, 0), texts), packed)
+    return BytecodePlan(
+        _encode_plan(function, range(packed), packed, (0, 0, 0, 0, 0, 0), texts), packed
+    )
 
 
 def _count_model_texts(function: BatchFunction) -> int:
@@ -283,15 +287,15 @@ def _find_filler(function: BatchFunction) -> Any:
 
 
 def _build_plan_of_calls(
-    function: BatchFunction, filler: Any, rows: int, old_plan: Plan | None
-) -> Plan | None:
+    function: BatchFunction, filler: Any, rows: int, old_plan: BytecodePlan | None
+) -> BytecodePlan | None:
     """Build a plan with calls; return None if one of the kernels depends on numba's runtime."""
     lookup, width = function.lookup, function.width
     # A batch of at least `turn` rows is large.
     turn = min(int(np.ceil(filler.turn())) if hasattr(filler, "turn") else 0, VECTOR_ROWS + 1)
     if old_plan is None:
         lookups = () if lookup is None else tuple(make_code_calls(lookup, width))
-        old_plan = Plan(np.empty(0, np.int64), width, lookups)
+        old_plan = BytecodePlan(np.empty(0, np.int64), width, lookups)
     small_calls, large_calls = old_plan.small_calls, old_plan.large_calls
     if rows < turn:
         small_calls = small_calls or _make_kernel_calls(function, filler, old_plan.lookups, 1)
@@ -315,7 +319,7 @@ def _build_plan_of_calls(
     matrix_columns = range(function.packed) if lookup is None else lookup.packed_columns or (-1,)
     sizes = tuple(max(pair) for pair in pairs)
     words = _encode_plan(function, matrix_columns, width, (turn, *call_tables, max_words), sizes)
-    return Plan(words, width, old_plan.lookups, small_calls, large_calls, (tables, filler))
+    return BytecodePlan(words, width, old_plan.lookups, small_calls, large_calls, (tables, filler))
 
 
 def _encode_plan(

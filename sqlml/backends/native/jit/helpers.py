@@ -1,8 +1,8 @@
 """Mark functions that kernels call; numba sees them only when a kernel has to be compiled.
 
 numba's own decorators import it, which takes longer than loading a kernel from disk. Here a
-decorated function is a `Deferred`, which `resolve_helpers` replaces with the result of numba's
-decorator.
+decorated function is a `DeferredFunction`, which `resolve_helpers` replaces with the result of
+numba's decorator.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 _LOCK = threading.RLock()
 
 
-class Deferred:
+class DeferredFunction:
     """A function, and the numba decorator that makes it callable from kernels."""
 
     def __init__(self, function: Any, decorate: Callable[[Any], Any]) -> None:
@@ -38,9 +38,11 @@ class Deferred:
 
 
 def resolve_helpers(function: Any) -> Any:
-    """Return `function` with each `Deferred` that it names replaced by the function numba made."""
+    """Return `function`, in which numba has compiled each `DeferredFunction` that it names."""
     values = {name: function.__globals__.get(name) for name in _collect_names(function.__code__)}
-    decorated = {n: value.resolve() for n, value in values.items() if isinstance(value, Deferred)}
+    decorated = {
+        n: value.resolve() for n, value in values.items() if isinstance(value, DeferredFunction)
+    }
     namespace = {**function.__globals__, **decorated}
     details = (function.__name__, function.__defaults__, function.__closure__)
     resolved = FunctionType(function.__code__, namespace, *details)
@@ -72,7 +74,7 @@ def _describe_globals(function: Any, describe: Callable[[Any], str]) -> list[str
     descriptions, namespace = [], _unwrap(function).__globals__
     for name in sorted(_collect_names(_unwrap(function).__code__)):
         value = namespace.get(name)
-        if isinstance(value, Deferred):
+        if isinstance(value, DeferredFunction):
             descriptions.append(f"{name}={describe(value)}")
         elif isinstance(value, (bool, int, float, str, np.generic)):
             descriptions.append(f"{name}={value!r}")
@@ -80,7 +82,7 @@ def _describe_globals(function: Any, describe: Callable[[Any], str]) -> list[str
 
 
 def _unwrap(function: Any) -> Any:
-    return function.function if isinstance(function, Deferred) else function
+    return function.function if isinstance(function, DeferredFunction) else function
 
 
 def _collect_names(code: CodeType) -> set[str]:
@@ -90,22 +92,22 @@ def _collect_names(code: CodeType) -> set[str]:
 
 def inlined_helper(function: Callable[..., Any]) -> Any:
     """Mark a function that only kernels call; numba inlines it into their machine code."""
-    return Deferred(function, _njit(inline="always"))
+    return DeferredFunction(function, _njit(inline="always"))
 
 
 def compiled_helper(function: Callable[..., Any]) -> Any:
     """Mark a function that kernels call; it is compiled separately, so only LLVM may inline it."""
-    return Deferred(function, _njit(error_model="numpy"))
+    return DeferredFunction(function, _njit(error_model="numpy"))
 
 
 def intrinsic(function: Callable[..., Any]) -> Any:
     """Mark a function that writes LLVM IR, as `numba.extending.intrinsic` does."""
-    return Deferred(function, _intrinsic(prefer_literal=False))
+    return DeferredFunction(function, _intrinsic(prefer_literal=False))
 
 
 def literal_intrinsic(function: Callable[..., Any]) -> Any:
     """Mark an `intrinsic` that gets the values of constant arguments."""
-    return Deferred(function, _intrinsic(prefer_literal=True))
+    return DeferredFunction(function, _intrinsic(prefer_literal=True))
 
 
 def _njit(**options: Any) -> Callable[[Any], Any]:

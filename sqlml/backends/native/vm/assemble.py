@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from sqlml.backends.native.vm.assembler import Assembler, Code, OneHot, TooLargeError
+from sqlml.backends.native.vm.assembler import Assembler, OneHot, TooLargeError, VmCode
 from sqlml.backends.native.vm.register_machine import LISTED
 from sqlml.ir.program import Node, Program
 from sqlml.types import Array
@@ -58,7 +58,7 @@ class _UnsupportedError(Exception):
     """The VM has no instructions for a node."""
 
 
-def assemble(program: Program, output: str, single: bool = False) -> Code | None:
+def assemble(program: Program, output: str, single: bool = False) -> VmCode | None:
     """Return the bytecode that computes `output`; None if the VM cannot compute it.
 
     The Program's only input must be a float matrix. If `single`, operators may round to float32,

@@ -42,7 +42,7 @@ class TooLargeError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Code:
+class VmCode:
     """The arguments of the VM; see `register_machine._run`."""
 
     code: Array
@@ -153,7 +153,7 @@ class Assembler:
             raise TooLargeError
         return register
 
-    def finish(self, inputs: Sequence[int], results: Sequence[int], is_integer: bool) -> Code:
+    def finish(self, inputs: Sequence[int], results: Sequence[int], is_integer: bool) -> VmCode:
         """Return code that reads the columns `inputs` of rows and returns registers `results`."""
         results = list(map(self.resolve, results))
         lists = list(self._lists)
@@ -182,7 +182,7 @@ class Assembler:
         values = [float(key) for key in self._constants]
         block_rows = int(np.clip(fitting_rows, FEWEST_ROWS, MOST_ROWS))
         shape = (constant_count, register_count, block_rows, len(results), is_integer)
-        return Code(
+        return VmCode(
             np.array(rows, np.int64).reshape(-1, FIELDS),
             np.array(columns, np.int64),
             np.concatenate([np.array(values), *self._numbers]).astype(np.float64),

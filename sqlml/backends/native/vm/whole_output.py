@@ -12,7 +12,7 @@ import numpy as np
 from sqlml.backends.native.kernel_calls import Call, Rows
 from sqlml.backends.native.rows.column_kernels import LineKernel, call_convert, find_line_kernel
 from sqlml.backends.native.vm.assemble import assemble, find_upper_bound
-from sqlml.backends.native.vm.assembler import Code
+from sqlml.backends.native.vm.assembler import VmCode
 from sqlml.backends.native.vm.register_machine import compile_machine
 from sqlml.ir.program import Node, Program, freeze
 from sqlml.types import Array, numpy_dtype
@@ -30,7 +30,7 @@ class Fused:
     processes blocks of up to `rows` rows.
     """
 
-    def __init__(self, node: Node, code: Code, dtype: np.dtype[Any], below: int | None) -> None:
+    def __init__(self, node: Node, code: VmCode, dtype: np.dtype[Any], below: int | None) -> None:
         self.node = node
         self.name: str = str(node.attrs["name"])
         self.input: np.dtype[Any] = numpy_dtype(node.type.dtype)

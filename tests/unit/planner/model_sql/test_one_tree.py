@@ -15,7 +15,7 @@ from sqlml.ir import reference
 from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
 from sqlml.passes.one_tree import MAX_TESTS, OneTree, build_one_tree
-from sqlml.planner.binding.column_types import Bound
+from sqlml.planner.binding.column_types import BoundInput
 from sqlml.planner.model_sql.tree_expression import build_tree_sql
 from sqlml.types import DType
 from tests.support.random_trees import WIDTH, Recipe, grow
@@ -63,7 +63,7 @@ def program(seed: int, width: DType) -> Program:
 
 def by_sql(one: OneTree, x: Any, packed: str, types: list[str]) -> tuple[Any, Any]:
     """The results and which rows they are right for."""
-    columns = [Bound(f"c{k}", kind) for k, kind in enumerate(types)]
+    columns = [BoundInput(f"c{k}", kind) for k, kind in enumerate(types)]
 
     def leaf(value: Any) -> str:
         return f"[{', '.join(number_literal(float(v)) for v in value)}]"

@@ -8,7 +8,7 @@ from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
 from sqlml.passes import MODEL_PASSES
 from sqlml.planner.plan.plan import SELECTION_PASSES, find_dropping_passes
-from sqlml.planner.program.function_spec import Part
+from sqlml.planner.program.function_spec import ResultPart
 from sqlml.planner.program.prepare_program import prepare_parts
 
 
@@ -26,17 +26,21 @@ def two_outputs() -> Program:
 def test_other_outputs_passes_and_weights_of_nothing() -> None:
     program = two_outputs()
     by_selection = {"c": "other outputs", "b": SELECTION_PASSES}
-    assert dict(find_dropping_passes(program, (Part("label"),))) == by_selection
+    assert dict(find_dropping_passes(program, (ResultPart("label"),))) == by_selection
     by_step = {"a": "other outputs", "b": "other outputs", "d": "push_selection"}
-    assert dict(find_dropping_passes(program, (Part("score"),))) == by_step
-    both = find_dropping_passes(program, (Part("label"), Part("score")))
+    assert dict(find_dropping_passes(program, (ResultPart("score"),))) == by_step
+    both = find_dropping_passes(program, (ResultPart("label"), ResultPart("score")))
     assert dict(both) == {"b": SELECTION_PASSES}
 
 
 def test_what_is_dropped_is_what_is_not_read() -> None:
     program = two_outputs()
     passes = {apply.__name__ for apply in MODEL_PASSES} | {SELECTION_PASSES, "other outputs"}
-    for parts in ((Part("label"),), (Part("score"),), (Part("label", 0), Part("score"))):
+    for parts in (
+        (ResultPart("label"),),
+        (ResultPart("score"),),
+        (ResultPart("label", 0), ResultPart("score")),
+    ):
         read = set(prepare_parts(program, parts).program.inputs)
         why = find_dropping_passes(program, parts)
         assert set(why) == set(program.inputs) - read

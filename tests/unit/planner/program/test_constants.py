@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sqlml.planner.program.function_spec import (
     CONSTANTS_PATTERN,
     FunctionSpec,
-    Part,
+    ResultPart,
     parse_constants,
     parse_function_name,
     spell_constants,
@@ -31,7 +31,7 @@ def test_a_name_tells_the_values_to_the_bit(constants: tuple, again: bool) -> No
             assert math.copysign(1, value) == math.copysign(1, back)
     spec = FunctionSpec(
         "0" * 24,
-        (Part("label"), Part("proba", 1)),
+        (ResultPart("label"), ResultPart("proba", 1)),
         "f64",
         "native",
         "traverse",
@@ -43,6 +43,6 @@ def test_a_name_tells_the_values_to_the_bit(constants: tuple, again: bool) -> No
 
 
 def test_names_without_constants_are_as_before() -> None:
-    spec = FunctionSpec("a" * 24, (Part("label"),), "f32", "native", "traverse", "cpu")
+    spec = FunctionSpec("a" * 24, (ResultPart("label"),), "f32", "native", "traverse", "cpu")
     assert spec.name == f"sqlml_{'a' * 24}_label_f32_native_traverse_cpu"
     assert parse_function_name(spec.name) == spec

@@ -8,20 +8,20 @@ import pytest
 
 from sqlml.dialects.type_names import struct_fields
 from sqlml.planner.binding.probe_queries import Column
-from sqlml.planner.program.function_spec import FunctionSpec, Part, parse_function_name
+from sqlml.planner.program.function_spec import FunctionSpec, ResultPart, parse_function_name
 
 
 @pytest.mark.parametrize("again", [False, True])
 @pytest.mark.parametrize(
     "parts",
     [
-        [Part("label")],
-        [Part("proba")],
-        [Part("proba", 12)],
-        [Part("label"), Part("proba", 0), Part("score")],
+        [ResultPart("label")],
+        [ResultPart("proba")],
+        [ResultPart("proba", 12)],
+        [ResultPart("label"), ResultPart("proba", 0), ResultPart("score")],
     ],
 )
-def test_a_name_is_read_back(parts: list[Part], again: bool) -> None:
+def test_a_name_is_read_back(parts: list[ResultPart], again: bool) -> None:
     digest = "0123456789abcdef01234567"
     spec = FunctionSpec(digest, tuple(parts), "f32", "torch", "gemm", "cuda", again)
     assert parse_function_name(spec.name) == spec

@@ -24,7 +24,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 import sqlml
-from sqlml.bounded_cache import Recent
+from sqlml.bounded_cache import RecentCache
 from sqlml.dialects import DUCKDB
 from sqlml.dialects.duckdb import DuckDB
 from sqlml.errors import ConfigError
@@ -170,7 +170,7 @@ def context(con: sqlml.Session, monkeypatch: pytest.MonkeyPatch) -> Context:
     """
     monkeypatch.setattr(call_draft, "MIN_SECONDS", 0.0)
     monkeypatch.setattr(shared_calls, "MAX_UNSORTED_MODELS", 1)
-    monkeypatch.setattr(function_spec, "_admitted", Recent())
+    monkeypatch.setattr(function_spec, "_admitted", RecentCache())
     seen: list[Context] = []
 
     def noted(sql: str, parameters: Any, context: Context) -> Plan | None:

@@ -11,12 +11,12 @@ import pytest
 from xgboost import XGBClassifier
 
 from sqlml.training.fitting.fit_boosters import _build_matrix
-from sqlml.training.row_store import Blocks, Part
+from sqlml.training.row_store import BlockMatrix, EstimatorRows
 from sqlml.types import Array
 
 
 @dataclass
-class InterruptedBlocks(Blocks):
+class InterruptedBlocks(BlockMatrix):
     """Two blocks of rows; a Ctrl-C arrives before the second one."""
 
     signals: int
@@ -43,7 +43,7 @@ class InterruptedBlocks(Blocks):
 def test_an_interrupt_while_native_code_reads_rows_is_raised() -> None:
     y = np.arange(200) % 2
     before = signal.getsignal(signal.SIGINT)
-    part = Part(InterruptedBlocks(1), y, None, None)
+    part = EstimatorRows(InterruptedBlocks(1), y, None, None)
     with pytest.raises(KeyboardInterrupt):
         _build_matrix(part, None, XGBClassifier(), None)
     assert signal.getsignal(signal.SIGINT) is before

@@ -18,7 +18,7 @@ from sqlml.training.options.estimator_parameters import (
     list_parameter_names,
 )
 from sqlml.training.options.request import Request, parse_request
-from sqlml.training.options.splits import Split
+from sqlml.training.options.splits import SplitRule
 
 KEPT = ("positive_class", "backend")
 BOOSTED = {"model_type": "boosted_tree_classifier", "label": "y"}
@@ -68,7 +68,7 @@ def test_bigquerys_names_mean_the_same(library: str, depth: str, rounds: str) ->
     )
     assert request.parameters[depth] == 3 and request.parameters["learning_rate"] == 0.2
     assert request.parameters[rounds] == 50
-    assert request.label == "y" and request.split == Split("seq", 0.1, "d")
+    assert request.label == "y" and request.split == SplitRule("seq", 0.1, "d")
     assert request.class_weights == "balanced" and request.early_stopping_rounds is None
 
 
@@ -266,8 +266,8 @@ def test_an_option_that_does_not_fit_is_named(options: dict[str, Any], says: str
 
 
 def test_a_model_without_a_label_holds_out_no_rows_unless_asked_to() -> None:
-    assert parse_options(model_type="kmeans").split == Split("none")
-    assert parse_options(model_type="kmeans", eval_fraction=0.1).split == Split("auto", 0.1)
+    assert parse_options(model_type="kmeans").split == SplitRule("none")
+    assert parse_options(model_type="kmeans", eval_fraction=0.1).split == SplitRule("auto", 0.1)
 
 
 @pytest.mark.parametrize("model_type", MODEL_TYPES)

@@ -12,29 +12,31 @@ import pytest
 
 from sqlml.errors import ConfigError
 from sqlml.training.options import splits
-from sqlml.training.options.splits import BITS, Split
+from sqlml.training.options.splits import BITS, SplitRule
 
 
 @pytest.mark.parametrize(
     ("split", "rows", "settled"),
     [
-        (Split(), 499, Split("none")),
-        (Split(), 500, Split("random", 0.2)),
-        (Split(), 50_000, Split("random", 0.2)),
-        (Split(), 200_000, Split("random", 0.05)),
-        (Split("auto", 0.5), 10, Split("random", 0.5)),
-        (Split("random"), 10, Split("random", 0.2)),
-        (Split("seq", None, "d"), 10, Split("seq", 0.2, "d")),
-        (Split("custom", None, "e"), 10, Split("custom", None, "e")),
-        (Split("none"), 10, Split("none")),
+        (SplitRule(), 499, SplitRule("none")),
+        (SplitRule(), 500, SplitRule("random", 0.2)),
+        (SplitRule(), 50_000, SplitRule("random", 0.2)),
+        (SplitRule(), 200_000, SplitRule("random", 0.05)),
+        (SplitRule("auto", 0.5), 10, SplitRule("random", 0.5)),
+        (SplitRule("random"), 10, SplitRule("random", 0.2)),
+        (SplitRule("seq", None, "d"), 10, SplitRule("seq", 0.2, "d")),
+        (SplitRule("custom", None, "e"), 10, SplitRule("custom", None, "e")),
+        (SplitRule("none"), 10, SplitRule("none")),
     ],
 )
-def test_a_split_is_settled_by_the_number_of_rows(split: Split, rows: int, settled: Split) -> None:
+def test_a_split_is_settled_by_the_number_of_rows(
+    split: SplitRule, rows: int, settled: SplitRule
+) -> None:
     assert split.settle(rows) == settled
 
 
 def test_seq_holds_out_the_greatest_values_and_trains_on_ties() -> None:
-    split = Split("seq", 0.4, "d")
+    split = SplitRule("seq", 0.4, "d")
     assert split.find_held_out([pa.array([5, 1, 4, 2, 3])]).tolist() == [
         True,
         False,
@@ -58,7 +60,7 @@ def test_seq_holds_out_the_greatest_values_and_trains_on_ties() -> None:
 
 
 def test_null_comes_last_and_is_held_out() -> None:
-    split = Split("seq", 0.5, "d")
+    split = SplitRule("seq", 0.5, "d")
     assert split.find_held_out([pa.array([None, 1, 2, None])]).tolist() == [
         True,
         False,
@@ -74,11 +76,11 @@ def test_null_comes_last_and_is_held_out() -> None:
 
 
 def test_nothing_is_held_out_of_a_fraction_of_nothing() -> None:
-    assert not Split("seq", 0.0, "d").find_held_out([pa.array([1, 2])]).any()
+    assert not SplitRule("seq", 0.0, "d").find_held_out([pa.array([1, 2])]).any()
 
 
 def test_custom_takes_a_boolean() -> None:
-    split = Split("custom", None, "e")
+    split = SplitRule("custom", None, "e")
     assert split.find_held_out([pa.array([True, False, None])]).tolist() == [True, False, True]
     with pytest.raises(ConfigError, match="'e' must be a BOOLEAN"):
         split.find_held_out([pa.array([1, 0])])
@@ -86,7 +88,7 @@ def test_custom_takes_a_boolean() -> None:
 
 def test_random_compares_places_with_the_share() -> None:
     places = np.arange(10) * 2**BITS // 10
-    assert Split("random", 0.3).find_held_out([places]).tolist() == [True] * 3 + [False] * 7
+    assert SplitRule("random", 0.3).find_held_out([places]).tolist() == [True] * 3 + [False] * 7
 
 
 def test_the_share_of_equal_rows_is_held_out_evenly_among_their_labels() -> None:
@@ -94,7 +96,7 @@ def test_the_share_of_equal_rows_is_held_out_evenly_among_their_labels() -> None
     for row in (0, 2**33, 2**64 - 1):
         rows = np.full(1000, row, np.uint64)
         for share in (0.01, 0.2, 0.5, 0.9):
-            mask = Split("random", share).find_held_out([rows, labels])
+            mask = SplitRule("random", share).find_held_out([rows, labels])
             assert abs(mask.sum() - 1000 * share) <= 3
             assert all(abs(mask[labels == k].sum() - 250 * share) <= 3 for k in range(4))
 
@@ -105,7 +107,7 @@ def test_the_order_of_rows_does_not_matter_nor_how_many_are_sorted_at_a_time(
     draw = np.random.default_rng(0)
     rows = draw.choice(draw.integers(0, 2**64, 300, np.uint64), 20_000)
     labels = draw.integers(0, 3, 20_000).astype(np.uint64)
-    split = Split("random", 0.2)
+    split = SplitRule("random", 0.2)
     mask = split.find_held_out([rows, labels])
     monkeypatch.setattr(splits, "_PORTION_ROWS", 500)
     assert (split.find_held_out([rows, labels]) == mask).all()
@@ -121,13 +123,13 @@ def test_the_order_of_rows_does_not_matter_nor_how_many_are_sorted_at_a_time(
 @pytest.mark.parametrize(
     "split",
     [
-        Split("random", 0.3),
-        Split("seq", 0.3, "a"),
-        Split("seq", 0.9, "n"),
-        Split("custom", None, "c"),
+        SplitRule("random", 0.3),
+        SplitRule("seq", 0.3, "a"),
+        SplitRule("seq", 0.9, "n"),
+        SplitRule("custom", None, "c"),
     ],
 )
-def test_the_engine_holds_out_the_same_rows(split: Split) -> None:
+def test_the_engine_holds_out_the_same_rows(split: SplitRule) -> None:
     with duckdb.connect() as con:
         con.execute("CREATE MACRO hash(x) AS 1; CREATE MACRO row_number() AS 1")
         con.execute(

@@ -19,7 +19,7 @@ from xgboost import XGBClassifier
 
 import sqlml
 from sqlml.errors import MissingValueError
-from sqlml.planner.program.function_spec import FunctionSpec, Part
+from sqlml.planner.program.function_spec import FunctionSpec, ResultPart
 from sqlml.udfs.batch_function import BatchFunction, claim_error
 from sqlml.udfs.duckdb.native import native_functions
 from sqlml.udfs.duckdb.native.build_shim import build_shim, this_platform
@@ -45,7 +45,7 @@ def functions_of(model: Any) -> list[tuple[str, BatchFunction, tuple[str, ...], 
     made = []
     for layout, kind in (("f32", "FLOAT"), ("f64", "DOUBLE")):
         for output in program.outputs:
-            parts = (Part(output),)  # type: ignore[arg-type]
+            parts = (ResultPart(output),)  # type: ignore[arg-type]
             spec = FunctionSpec(
                 program.hash, parts, layout, "native", "traverse", "cpu", by_column=True
             )  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ from sqlml.backends.native import NativeBackend
 from sqlml.backends.native.kernel_calls import KernelCalls
 from sqlml.ir.builder import Builder
 from sqlml.types import Array
-from sqlml.udfs.batch_function import Lookup
+from sqlml.udfs.batch_function import CategoryEncoder
 from sqlml.udfs.duckdb.native.memory_layout import INLINE_BYTES, NULL_LENGTH
 from sqlml.udfs.duckdb.native.plan_bytecode import copy_to_text_column, make_code_calls
 from tests.unit.backends.native.test_kernel_calls import followed
@@ -53,7 +53,7 @@ def test_the_codes_are_those_of_the_look_up(seed: int, dtype: str) -> None:
     plain = b.op("encode", b.input("d", "string"), categories=names, missing=0)
     changed = b.op("encode", filled, categories=names, missing=-1)
     program = b.build({"changed": changed, "plain": plain})
-    lookup = Lookup(
+    lookup = CategoryEncoder(
         NativeBackend().compile(program), 0, ("c", "d"), ("changed", "plain"), (1,), (2, 0), dtype
     )
     column = np.array(texts, object).reshape(-1, 1)
