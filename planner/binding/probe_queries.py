@@ -175,9 +175,9 @@ def _iterate_probes(
         table_sql = _build_from(block, text_of)
         excluded = f"(SELECT * FROM {table_sql}) AS excluded"
         lateral = f"LATERAL (SELECT {select} FROM {table_sql}) sqlml_probe"
-        yield _add_all_ctes(f"SELECT sqlml_probe.* FROM {excluded}, {lateral}", block, text_of), 0
+        yield add_all_ctes(f"SELECT sqlml_probe.* FROM {excluded}, {lateral}", block, text_of), 0
         # DuckDB 1.5 needs this query for `excluded.*`.
-        yield _add_all_ctes(f"SELECT {select} FROM {table_sql}, {excluded}", block, text_of), 0
+        yield add_all_ctes(f"SELECT {select} FROM {table_sql}, {excluded}", block, text_of), 0
     variants = _list_select_variants(select, block, text_of)
     for select_list, skip, tail in variants[1:]:
         yield _build_query(select_list, block, text_of, tail), skip
@@ -221,7 +221,7 @@ def _iterate_lateral_queries(
         if parent.sources:
             sources_sql = _build_from(parent, text_of)
             query = f"SELECT sqlml_probe.* FROM {sources_sql}, LATERAL ({query}) sqlml_probe"
-        yield _add_all_ctes(query, parent, text_of), parent
+        yield add_all_ctes(query, parent, text_of), parent
         query, parent = _add_own_ctes(query, parent, text_of), parent.parent
 
 
@@ -272,7 +272,7 @@ def _build_query(
     query += tail
     if block.window is not None:
         query += f" WINDOW {text_of(block.window)}"
-    add_ctes = _add_all_ctes if with_outer_ctes else _add_own_ctes
+    add_ctes = add_all_ctes if with_outer_ctes else _add_own_ctes
     return add_ctes(query, block, text_of)
 
 
@@ -329,7 +329,7 @@ def _find_words(sql: str) -> set[str]:
     return set(_WORD.findall(fold(sql)))
 
 
-def _add_all_ctes(query: str, block: Block, text_of: TextOf) -> str:
+def add_all_ctes(query: str, block: Block, text_of: TextOf) -> str:
     """Return the query with the WITH clauses of the block and of all enclosing blocks."""
     query = _add_own_ctes(query, block, text_of)
     parent = block.parent

@@ -223,8 +223,10 @@ def _describe_sql_part(call: PlannedCall) -> str:
 
 def _describe_rows(call: PlannedCall) -> str:
     rows = call.rows
-    is_assumed = rows.estimate is None
-    source = "assumed, since the engine estimates none" if is_assumed else "estimated by the engine"
+    source = "estimated by the engine"
+    if rows.estimate is None:
+        reason = "the engine estimates none" if rows.was_asked else "the statement is long"
+        source = f"assumed, since {reason}"
     text = f"{rows.count:,} {source}"
     if rows.chosen_by and rows.rounded != rows.count:
         text += f", taken as {rows.rounded:,}"

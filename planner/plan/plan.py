@@ -231,16 +231,35 @@ class Plan:
         return draw_plan(self)
 
 
+_MAX_ESTIMATED_TEXT = 50_000
+"""Characters of the queries whose rows the engine estimates, for which it plans each of them."""
+
+
 def estimate_rows(plan: Plan, estimate: EstimateRows) -> Plan:
-    """Return `plan` with the row counts that the engine estimates, and the times for these rows."""
-    return replace(plan, calls=tuple(_estimate_call_rows(call, estimate) for call in plan.calls))
+    """Return `plan` with the row counts that the engine estimates, and the times for these rows.
+
+    In a long statement, the last calls keep the default row count.
+    """
+    length = 0
+
+    def estimate_and_count(query: str) -> int | None:
+        nonlocal length
+        length += len(query)
+        return estimate(query)
+
+    calls = []
+    for call in plan.calls:
+        if not call.rows.was_asked and length < _MAX_ESTIMATED_TEXT:
+            call = replace(call, rows=call.rows.ask_engine(estimate_and_count))
+        calls.append(_estimate_times(call))
+    return replace(plan, calls=tuple(calls))
 
 
-def _estimate_call_rows(call: PlannedCall, estimate: EstimateRows) -> PlannedCall:
-    rows = call.rows if call.rows.was_asked else call.rows.ask_engine(estimate)
-    if call.source is None or rows.chosen_by:
-        return replace(call, rows=rows)
-    source, spec = call.source, call.spec
+def _estimate_times(call: PlannedCall) -> PlannedCall:
+    """Return a call with the estimated times for its rows."""
+    rows, source, spec = call.rows, call.source, call.spec
+    if source is None or rows.chosen_by:
+        return call
     prepared = prepare_parts(source, spec.parts, spec.layout, spec.constants, spec.max_categories)
     choice = estimate_choice(prepared.split.core, call.choice, rows.count, spec.by_column)
-    return replace(call, rows=rows, choice=choice)
+    return replace(call, choice=choice)

@@ -152,8 +152,12 @@ class Draft:
     @cached_property
     def probe_edits(self) -> Edits:
         """Edits for probes: calls and parameters become NULLs of their types."""
-        nulls = {call.span: text for call, text in self.nulls.items()}
-        return Edits(self.text, nulls, self.parameters.stand_ins)
+        return Edits(self.text, *self.probe_layers)
+
+    @property
+    def probe_layers(self) -> tuple[Mapping[Span, str], Mapping[Span, str]]:
+        """The layers of `probe_edits`: those of calls, and those of parameters."""
+        return {call.span: sql for call, sql in self.nulls.items()}, self.parameters.stand_ins
 
     @cached_property
     def has_parameters_in_calls(self) -> bool:

@@ -17,6 +17,7 @@ from sqlml.planner.plan.plan_call import CallInFrom, plan_call
 from sqlml.planner.plan.plan_named import plan_named_call
 from sqlml.planner.program.prepare_program import SharedParts
 from sqlml.planner.rewrites.draft import Draft
+from sqlml.planner.rewrites.short_probes import ShortProbes
 from sqlml.planner.rewrites.table_form import check_new_column
 from sqlml.planner.rewrites.widened_from import WidenedSource
 from sqlml.planner.syntax.outline import CALLS, ModelCall, name_unnamed_items, sort_inner_first
@@ -50,13 +51,15 @@ class _CallPlanner:
             call_probes=self._probes,
             widened_sources=self._widened_sources,
         )
-        self._edits = self.draft.collect_edits()
+        self._edits, self._short_probes = self.draft.collect_edits(), ShortProbes(self.draft)
         self._nesting_calls = _find_nesting_calls(draft.targets)
 
     def plan(self, call: ModelCall) -> None:
         """Plan a call, and add its SQL, its probe and its columns in FROM to the draft."""
         draft = self.draft
-        scope = replace(make_scope(draft, call), text=self._edits.apply)
+        local_nulls = dict.fromkeys(call.local_names, "NULL")
+        probed = partial(self._short_probes.build, extra=local_nulls)
+        scope = replace(make_scope(draft, call), text=self._edits.apply, probed=probed)
         call_in_from = _plan_call(draft, call, scope)
         if call_in_from is None:
             return
@@ -97,7 +100,7 @@ def _plan_call(draft: Draft, call: ModelCall, scope: Scope) -> CallInFrom | None
     if draft.expanded is not None and draft.expanded.is_generated(call.span.start):
         check_new_column(draft, call, find_other_columns(call, (), scope))
     target, shared = draft.targets[call], draft.find_shared(call)
-    row_estimate = make_row_estimate(call, _find_estimate_scope(draft, scope))
+    row_estimate = make_row_estimate(call, _find_estimate_scope(draft, call))
     site = CallSite(call, scope, draft.context, row_estimate)
     try:
         models = draft.models_of_rows.get(call)
@@ -145,12 +148,13 @@ def make_scope(draft: Draft, call: ModelCall) -> Scope:
     )
 
 
-def _find_estimate_scope(draft: Draft, scope: Scope) -> Scope:
+def _find_estimate_scope(draft: Draft, call: ModelCall) -> Scope:
     """Return the scope in which to estimate the number of rows for a call.
 
     The number may decide how the call is written. All calls in the output of a query that groups
     must be written alike, so they share the scope of that query.
     """
+    scope = make_scope(draft, call)
     block = scope.block
     if block is None or block.output not in draft.outline.comparing_outputs:
         return scope
