@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from sqlml.parsing.places import Span
-from sqlml.parsing.tokens import tokenize
 from sqlml.planner.binding.probe_queries import ProbeError, add_all_ctes
 from sqlml.planner.rewrites.draft import Draft
 from sqlml.planner.syntax.outline import PATCHES, Block, Edits
+from sqlml.planner.syntax.read_outline import find_enclosing_brackets
 
 _FEW_QUERIES = 8  # The probes of fewer queries are short, and a stand-in takes two questions.
 _MAX_NESTING = 20  # A stand-in that needs more other stand-ins first keeps its query.
@@ -78,17 +78,8 @@ def _is_recursive(block: Block | None) -> bool:
 
 def _find_queries(draft: Draft) -> dict[Span, Block]:
     """Map each query in brackets that calls a model to a block in it; {} for few queries."""
-    blocks = {call.block for call in draft.targets if call.block is not None}
+    blocks = {call.block.span: call.block for call in draft.targets if call.block is not None}
     if len(blocks) < _FEW_QUERIES:
         return {}
-    tokens = tokenize(draft.text, draft.dialect.name)
-    openings = sorted(i for i in tokens.closing if tokens[i].text == "(")
-    starts = [tokens[i].end for i in openings]
-    queries: dict[Span, Block] = {}
-    for block in blocks:
-        for i in reversed(openings[: bisect_right(starts, block.span.start)]):
-            query = Span(tokens[i].end, tokens[tokens.closing[i]].start)
-            if query.contains(block.span):
-                queries[query] = block
-                break
-    return queries
+    queries = find_enclosing_brackets(draft.text, draft.dialect.name, blocks)
+    return {query: blocks[block_span] for block_span, query in queries.items()}

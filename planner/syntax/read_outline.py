@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 
@@ -142,3 +142,24 @@ def _read_outline(sql: str, dialect: str) -> Outline:
         widenable_sources,
         frozenset(walker.comparing_outputs),
     )
+
+
+def find_enclosing_brackets(sql: str, dialect: str, spans: Iterable[Span]) -> dict[Span, Span]:
+    """Map each span of `sql` to the text in the innermost brackets around it, if there are any."""
+    tokens = tokenize(sql, dialect)
+    contents = [
+        Span(tokens[opening].end, tokens[closing].start)
+        for opening, closing in tokens.closing.items()
+        if tokens[opening].text == "("
+    ]
+    enclosing: dict[Span, Span] = {}
+    open_contents: list[Span] = []
+    places = [*((content, False) for content in contents), *((inner, True) for inner in spans)]
+    for place, is_inner in sorted(places, key=lambda p: (p[0].start, -p[0].end, p[1])):
+        while open_contents and open_contents[-1].end < place.end:
+            open_contents.pop()
+        if not is_inner:
+            open_contents.append(place)
+        elif open_contents:
+            enclosing[place] = open_contents[-1]
+    return enclosing

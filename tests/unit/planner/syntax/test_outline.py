@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from sqlml.errors import BindError, ParseError
+from sqlml.parsing.places import Span
 from sqlml.planner.syntax.arguments import has_model_calls
 from sqlml.planner.syntax.outline import Literal, ModelCall, ModelColumn, Outline, Parameter
-from sqlml.planner.syntax.read_outline import read_outline
+from sqlml.planner.syntax.read_outline import find_enclosing_brackets, read_outline
 
 
 def outline(sql: str, dialect: str = "duckdb") -> Outline:
@@ -271,3 +272,11 @@ def test_where_the_engine_accepts_no_volatile_function(sql: str, steady: bool) -
 )
 def test_items_whose_names_are_used_take_no_volatile_function(sql: str, volatile: bool) -> None:
     assert all(item.accepts_volatile for item in outline(sql).calls[0].items) == volatile
+
+
+def test_brackets_around_spans() -> None:
+    sql = "SELECT f((a)), (b + (c)) FROM (SELECT d) ORDER BY e"
+    spans = {name: Span(sql.index(name, 7), sql.index(name, 7) + 1) for name in "abcd"}
+    around = find_enclosing_brackets(sql, "duckdb", [*spans.values(), Span(31, 39)])
+    texts = {sql[s.start : s.end]: sql[b.start : b.end] for s, b in around.items()}
+    assert texts == {"a": "a", "b": "b + (c)", "c": "c", "d": "SELECT d", "SELECT d": "SELECT d"}
