@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
-from sqlml.errors import SqlmlError, StatementError
+from sqlml.errors import BindError, SqlmlError, StatementError
 from sqlml.planner.binding.bind import find_other_columns
 from sqlml.planner.binding.context import make_row_estimate
 from sqlml.planner.binding.probe_queries import Scope
@@ -20,6 +20,7 @@ from sqlml.planner.rewrites.draft import Draft
 from sqlml.planner.rewrites.short_probes import ShortProbes
 from sqlml.planner.rewrites.table_form import check_new_column
 from sqlml.planner.rewrites.widened_from import WidenedSource
+from sqlml.planner.syntax.arguments import find_literals
 from sqlml.planner.syntax.outline import CALLS, ModelCall, name_unnamed_items, sort_inner_first
 
 
@@ -66,6 +67,7 @@ class _CallPlanner:
         call_sql = call_in_from.planned.sql + draft.targets[call].key
         if call in draft.negated_calls:
             call_sql = draft.dialect.negated(call_sql)
+        _reject_literal_keys(draft, call, call_sql)
         self._planned_calls[call], self._call_sql[call] = call_in_from.planned, call_sql
         has_calls = call in self._nesting_calls
         self._probes[call] = _build_probe_sql(draft, call, call_in_from, call_sql, has_calls)
@@ -88,6 +90,22 @@ class _CallPlanner:
         self._widened_sources[source] = widened_source
         for layer, edits in widened_source.build_edits(draft.filters_first).items():
             self._edits.add(edits, layer)
+
+
+def _reject_literal_keys(draft: Draft, call: ModelCall, call_sql: str) -> None:
+    """Raise BindError if grouping sets replace a literal in the SQL of a call by NULL."""
+    if call.block is None or not call.block.literal_keys:
+        return
+    literals = find_literals(call_sql, draft.dialect.name)
+    for span in call.block.literal_keys:
+        key_sql = draft.text[span.start : span.end]
+        if find_literals(key_sql, draft.dialect.name) & literals:
+            raise BindError(
+                f"{key_sql} is a key of grouping sets, and the engine would also replace it in the "
+                f"SQL of this call: select {key_sql} in a subquery, and group by its column",
+                draft.text,
+                call.span.start,
+            )
 
 
 def _find_nesting_calls(calls: Iterable[ModelCall]) -> frozenset[ModelCall]:

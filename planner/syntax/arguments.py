@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -537,3 +538,21 @@ class ArgumentReader:
                     return [] if closing is None else tokens.split_commas(index + 2, closing)
                 return [(index + 1, end)]
         return []
+
+
+def find_literals(sql: str, dialect: str) -> frozenset[str]:
+    """Return the literals in `sql`, in which equal numbers are spelled alike.
+
+    >>> sorted(find_literals("CASE WHEN a > 1.50 THEN 'b' END", "duckdb"))
+    ["'b'", '1.5']
+    """
+    literals = set[str]()
+    for token in tokenize(sql, dialect):
+        if token.kind == "string":
+            literals.add(f"'{token.text}'")
+        elif token.kind == "number":
+            with suppress(ValueError):
+                literals.add(repr(float(token.text)))
+        elif token.upper in ("TRUE", "FALSE"):
+            literals.add(token.upper)
+    return frozenset(literals)

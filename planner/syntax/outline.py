@@ -85,6 +85,8 @@ class Block:
         merge_condition: the condition of a MERGE whose target rows may match no source row.
         output: `Surroundings.output` of the calls in the block's output.
         is_half_join: the last join is a SEMI or ANTI JOIN, whose condition sees both sides.
+        literal_keys: the literals that are keys of ROLLUP, CUBE or GROUPING SETS. DuckDB replaces
+            equal literals everywhere in the SELECT list, even in SQL that sqlml wrote.
     """
 
     span: Span
@@ -107,6 +109,7 @@ class Block:
     merge_condition: Span | None = None
     output: Span | None = None
     is_half_join: bool = False
+    literal_keys: tuple[Span, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -23,6 +23,7 @@ from sqlml.planner.syntax.outline_walk import (
     read_item,
     require_span,
 )
+from sqlml.types import fold
 
 _RESULT_CLAUSES = ("order", "limit", "offset")
 """Clauses that see the result of the set operation or PIVOT before them."""
@@ -87,7 +88,21 @@ def _fill_block(walker: Walker, node: exp.Expr, context: WalkContext, block: Blo
         filters=() if where is None else list_independent_filters(where.this),
         names=frozenset(name for n in items if (name := find_item_name(n))),
         output=context.output or block.span,
+        literal_keys=() if group is None else _find_literal_keys(group, items),
     )
+
+
+def _find_literal_keys(group: exp.Expr, items: Sequence[exp.Expr]) -> tuple[Span, ...]:
+    """Return the literals that are keys of ROLLUP, CUBE or GROUPING SETS (`Block.literal_keys`)."""
+    sets = group.find_all(exp.Rollup, exp.Cube, exp.GroupingSets)
+    keys = [key for one in sets for key in one.find_all(exp.Column, exp.Literal)]
+    literals: list[exp.Expr] = [n for n in keys if isinstance(n, exp.Literal) and n.is_string]
+    names = {fold(key.name) for key in keys if key not in literals}
+    for position, item in enumerate(items, start=1):
+        is_key = find_item_name(item) in names or str(position) in names
+        if is_key and isinstance(item.unalias(), exp.Literal | exp.Neg | exp.Boolean):
+            literals.append(item.unalias())
+    return tuple(map(require_span, literals))
 
 
 def _walk_source(walker: Walker, node: exp.Expr, context: WalkContext, query: exp.Expr) -> None:

@@ -34,14 +34,6 @@ def _gap(item: str, reason: str, text: str, twin: str, form: str, error: str) ->
 
 GAPS = (
     _gap(
-        "new",
-        "a constant that is a key of GROUPING SETS is taken for a category of the model",
-        "SELECT 'red' AS k, predict('words', max(s), 0.5) AS p FROM t1 GROUP BY GROUPING SETS ((k), ())",
-        "SELECT 'red' AS k, words_predict(max(s), 0.5) AS p FROM t1 GROUP BY GROUPING SETS ((k), ())",
-        r"GROUPING SETS|ROLLUP|CUBE",
-        r"Map keys can not be NULL",
-    ),
-    _gap(
         "DuckDB",
         "2.0.1 takes one row of a SEMI JOIN's right side before it filters this side",
         "SELECT u.id FROM t2 u SEMI JOIN t1 v ON 0 = u.a AND predict('tree', v.*) IN ('low') LEFT JOIN t1 w USING (id) WHERE coalesce(w.b, u.b) > -10",
