@@ -357,10 +357,20 @@ def test_a_query_that_fails_late_raises_the_engines_error() -> None:
 
 
 @pytest.mark.nightly
-def test_texts_of_gigabytes_are_refused() -> None:
-    query = "SELECT repeat('x', 60000 + (i % 3)::INT) AS a, i % 2 AS y FROM range(60000) t(i)"
+@pytest.mark.parametrize(
+    "rows",
+    [
+        "AS SELECT repeat('x', 60000 + (i % 3)::INT) AS a, i % 2 AS y FROM range(60000) t(i)",
+        "TRANSFORM (repeat('x', 60000 + a) AS a, y) "
+        "AS SELECT (i % 3)::INT AS a, i % 2 AS y FROM range(60000) t(i)",
+    ],
+    ids=["query", "TRANSFORM"],
+)
+def test_texts_of_gigabytes_are_refused(rows: str) -> None:
+    transform, _, query = rows.rpartition("AS SELECT")
+    options = "OPTIONS (model_type = 'logistic_reg', label = 'y')"
     with sqlml.connect() as con, pytest.raises(errors.ConfigError, match="shorten them"):
-        con.train("m", "logistic_reg", query, label="y")
+        con.execute(f"CREATE MODEL m {transform} {options} AS SELECT {query}")
 
 
 @pytest.mark.parametrize(

@@ -137,8 +137,8 @@ class DuckDBHost:
             message = str(error)
             if "Arrow Appender" in message:
                 raise ConfigError(
-                    f"the texts of {rows:,} rows exceed 2 GiB: shorten them in the query, for "
-                    "example with left(text, 1000)"
+                    f"the texts of a batch, of at most {rows:,} rows, exceed 2 GiB: shorten them, "
+                    "for example with left(text, 1000)"
                 ) from None
             name = message.partition(" Error: ")[0].title().replace(" ", "")
             raise getattr(duckdb, f"{name}Exception", duckdb.Error)(message) from None

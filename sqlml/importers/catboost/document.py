@@ -114,7 +114,9 @@ def _convert_document(document: Any, is_file: bool) -> CatBoostModel:
     for info_value in model_info.values():
         _check_nesting(info_value)
     classes, class_of = _read_classes(model_info.get("class_params"), bias.size)
-    loss = model_info.get("params", {}).get("loss_function", {}).get("type", "")
+    loss = model_info.get("params", {}).get("loss_function", "")
+    if isinstance(loss, Mapping):
+        loss = loss.get("type", "")
     if not isinstance(loss, str):
         raise ArtifactError("the CatBoost model's loss function has no name")
     return CatBoostModel(

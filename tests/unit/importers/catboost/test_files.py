@@ -66,14 +66,16 @@ def test_a_file_is_scored_without_the_library(x: Any, y: Any, tmp_path: Path) ->
     np.testing.assert_array_equal(np.load(tmp_path / "got.npy"), raw)
 
 
-@pytest.mark.parametrize("of_params", [True, False], ids=["no loss", "no parameters"])
+@pytest.mark.parametrize("lacks", ["loss", "name of the loss", "parameters"])
 def test_a_file_that_does_not_say_its_loss_gives_raw_values(
-    x: Any, y: Any, tmp_path: Path, of_params: bool
+    x: Any, y: Any, tmp_path: Path, lacks: str
 ) -> None:
     model = cb.CatBoostRegressor(**SMALL).fit(x, y)
     document = json.loads(saved(model))
-    if of_params:
+    if lacks == "loss":
         del document["model_info"]["params"]["loss_function"]
+    elif lacks == "name of the loss":
+        document["model_info"]["params"]["loss_function"] = ""
     else:
         del document["model_info"]
     (tmp_path / "m.json").write_text(json.dumps(document))
