@@ -9,6 +9,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 import torch
 from torch import nn
 
+import sqlml
 from sqlml.backends import base
 from sqlml.errors import (
     ArtifactError,
@@ -29,6 +31,7 @@ from sqlml.errors import (
 from sqlml.importers.registry import import_model
 from sqlml.ir import store
 from sqlml.ir.builder import Builder
+from sqlml.ir.program import freeze
 from sqlml.ir.torch_archive import read_exported
 from sqlml.passes.lower import lower
 from tests.support import oracles
@@ -148,6 +151,33 @@ def test_an_archive_calls_nothing_but_operators_of_tensors(plain: bytes, target:
     forged = store.loads(store.dumps(b.build({"label": value})))
     with pytest.raises(SqlmlError):
         base.load_backend("torch").compile(forged).run({"x": np.ones((2, 4))})
+
+
+def test_a_forged_catalog_row_calls_nothing_but_operators_of_tensors(tmp_path: Path) -> None:
+    def forge(document: Any) -> None:
+        nodes = document["graph_module"]["graph"]["nodes"]
+        nodes[0]["target"] = "torch.ops.aten.from_file.default"
+
+    database = str(tmp_path / "models.duckdb")
+    with sqlml.connect(database) as con:
+        con.create_model("m", Apply(OPAQUE["topk"]).double(), inputs=NAMES)
+        (content,) = con.execute("SELECT content FROM sqlml.catalog_programs").fetchone()
+        program = store.loads(content)
+        nodes = []
+        for node in program.nodes:
+            if node.op == "torch_module":
+                archive_bytes = node.attrs["archive"].tobytes()
+                edited_bytes = edited(archive_bytes, lambda entries: graph(entries, forge))
+                attrs = {**node.attrs, "archive": np.frombuffer(edited_bytes, np.uint8)}
+                node = replace(node, attrs=freeze(attrs))
+            nodes.append(node)
+        forged = replace(program, nodes=tuple(nodes))
+        assert forged != program
+        row = [forged.hash, store.dumps(forged)]
+        con.execute("UPDATE sqlml.catalog_programs SET hash = ?, content = ?", row)
+        con.execute("UPDATE sqlml.catalog_versions SET program = ?", [forged.hash])
+    with sqlml.connect(database) as con, pytest.raises(SqlmlError, match="from_file"):
+        con.execute("SELECT predict('m', 1, 2, 3, 4)").fetchall()
 
 
 def test_a_graph_that_makes_a_name_twice_is_refused(plain: bytes) -> None:
