@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from types import MappingProxyType
 from typing import Any, Literal, get_args
@@ -150,10 +150,24 @@ def feature_kind(dtype: DType) -> Kind:
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """A named input of a model."""
+    """A named input of a model.
+
+    `is_boolean` marks a number whose column is declared BOOLEAN. Catalogs and files store the kind
+    of such a feature as "boolean".
+    """
 
     name: str
     kind: Kind
+    is_boolean: bool = field(default=False, compare=False, repr=False)
+
+    @classmethod
+    def from_stored_kind(cls, name: str, stored_kind: Any) -> Feature:
+        is_boolean = stored_kind == "boolean"
+        return cls(name, "number" if is_boolean else stored_kind, is_boolean)
+
+    @property
+    def stored_kind(self) -> str:
+        return "boolean" if self.is_boolean else self.kind
 
 
 def features_behind_blanks(

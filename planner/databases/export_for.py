@@ -12,7 +12,7 @@ The prediction is NULL for a row that the model rejects, because of a NULL or an
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, Literal
@@ -44,13 +44,12 @@ def export_for(
     name: str,
     target: OtherDatabase,
     options: Mapping[str, Any] | None = None,
-    booleans: Collection[str] = (),
 ) -> str:
     """Build the SQL statements that compute a model's predictions in the database `target`.
 
-    `name` is the model's name, and `booleans` are the names of columns that are known to be
-    BOOLEAN. Raises BackendError if the database's SQL cannot express the model. Raises ConfigError
-    if the form of the export is unknown, or if it needs a table or does not allow one.
+    `name` is the model's name. Raises BackendError if the database's SQL cannot express the model.
+    Raises ConfigError if the form of the export is unknown, or if it needs a table or does not
+    allow one.
     """
     database, options = find_database(target.dialect), options or {}
     form = target.form or ("function" if target.table is None else "select")
@@ -59,7 +58,7 @@ def export_for(
     if unknown_categories.find_known_categories(options, program):
         program = unknown_categories.accept_unknown_as_missing(program)
     predictions = list_predictions(program, options)
-    model = ExportedModel(database, program, tuple(features), options, frozenset(booleans))
+    model = ExportedModel(database, program, tuple(features), options)
     if form == "function":
         if target.table is not None or target.columns is not None:
             raise ConfigError("FORM function takes no TABLE and no COLUMNS")
@@ -249,11 +248,10 @@ class ExportedModel:
     program: Program
     features: tuple[Feature, ...]
     options: Mapping[str, Any]
-    booleans: frozenset[str] = frozenset()  # The names of BOOLEAN columns.
 
     def find_column_kind(self, feature: Feature) -> str:
         """Return the feature's kind, or "boolean" if its column needs `Database.boolean_sql`."""
-        is_boolean = feature.name in self.booleans and self.database.boolean_sql is not None
+        is_boolean = feature.is_boolean and self.database.boolean_sql is not None
         return "boolean" if is_boolean and feature.kind == "number" else feature.kind
 
 

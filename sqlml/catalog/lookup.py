@@ -335,7 +335,7 @@ def _read_features(
 ) -> tuple[tuple[Feature, ...], frozenset[str]]:
     row_name = f"the catalog row of model {name!r}"
     try:
-        features = tuple(Feature(str(f["name"]), f["kind"]) for f in stored)
+        features = tuple(Feature.from_stored_kind(str(f["name"]), f["kind"]) for f in stored)
         used_names = frozenset(str(f["name"]) for f in stored if f["used"])
     except (TypeError, KeyError):
         raise ArtifactError(f"{row_name} is damaged (features); create it again") from None

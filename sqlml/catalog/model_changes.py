@@ -140,7 +140,10 @@ class CatalogWriter:
             target.key,
             version,
             program.hash,
-            [{"name": f.name, "kind": f.kind, "used": f.name in used_names} for f in new.features],
+            [
+                {"name": f.name, "kind": f.stored_kind, "used": f.name in used_names}
+                for f in new.features
+            ],
             ", ".join(dict.fromkeys(target_labels.kind for target_labels in labels)) or None,
             classes or None,
             list(program.outputs),

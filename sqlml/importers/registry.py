@@ -152,6 +152,7 @@ def import_model(model: Any, inputs: Inputs | None = None) -> Imported:
     features = tuple(Feature(n, kind_by_input.get(n, "any")) for n in names)
     if isinstance(inputs, Mapping):
         _check_kinds(features, inputs)
+        features = tuple(replace(f, is_boolean=_is_boolean(f, inputs)) for f in features)
     is_named = schema.names is not None or inputs is not None
     has_default_names = not is_named and schema.default_names is not None
     library, gaps = (_describe_libraries(model, keys), _describe_gaps(model, class_key, keys))
@@ -445,6 +446,11 @@ def _check_kinds(features: tuple[Feature, ...], inputs: Mapping[str, str]) -> No
                 f"input {feature.name!r} is declared {declared_type}, but the model reads it as "
                 f"{_KIND_NAMES.get(feature.kind, feature.kind)}"
             )
+
+
+def _is_boolean(feature: Feature, inputs: Mapping[str, str]) -> bool:
+    declared_type = inputs[feature.name].upper().strip()
+    return feature.kind == "number" and declared_type in ("BOOLEAN", "BOOL", "LOGICAL")
 
 
 _KIND_NAMES: Mapping[str, str] = {

@@ -58,7 +58,7 @@ def build_description(
         for purpose, (small_program, facts) in small_models.items()
     }
     return {
-        "features": [[f.name, f.kind] for f in features],
+        "features": [[f.name, f.stored_kind] for f in features],
         "source": source,
         "library": library,
         "options": dict(options),
@@ -89,10 +89,10 @@ def _read_features(program: Program, stored_features: Any) -> tuple[Feature, ...
     if len(stored_features) > MAX_STORED_FEATURES:
         raise ValueError(f"more than {MAX_STORED_FEATURES:,} features")
     for name, kind in stored_features:
-        if not isinstance(name, str) or kind not in get_args(Kind):
+        if not isinstance(name, str) or kind not in (*get_args(Kind), "boolean"):
             raise ValueError(f"a feature {name!r} of kind {kind!r}")
         name.encode()
-        features.append(Feature(name, kind))
+        features.append(Feature.from_stored_kind(name, kind))
     if len({fold(f.name) for f in features}) != len(features):
         raise ValueError("two features have the same name")
     kind_by_name = {f.name: f.kind for f in features}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 from sqlml.catalog.model import Reference
 from sqlml.catalog.small_models import dump_facts
@@ -61,14 +62,9 @@ def _export_for_database(
         )
     facts = models.catalog.training(model)
     columns = () if facts is None else facts.features
-    content = export_for(
-        model.program,
-        model.features,
-        model.name,
-        target,
-        options=model.options,
-        booleans=[str(column["name"]) for column in columns if column["type"] == "BOOLEAN"],
-    )
+    booleans = {str(column["name"]) for column in columns if column["type"] == "BOOLEAN"}
+    features = [replace(f, is_boolean=f.is_boolean or f.name in booleans) for f in model.features]
+    content = export_for(model.program, features, model.name, target, options=model.options)
     models.host.write_file(path, content.encode())
 
 

@@ -196,4 +196,4 @@ def sql_type(program: Program, feature: Feature) -> str:
             for item_type, list_type in ((int, "BIGINT[]"), (int | float, "DOUBLE[]")):
                 if all(isinstance(element, item_type) for element in sought_items):
                     return list_type
-    return _SQL_TYPES[feature.kind]
+    return "BOOLEAN" if feature.is_boolean else _SQL_TYPES[feature.kind]

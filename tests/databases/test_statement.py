@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.compose import make_column_transformer
-from sklearn.linear_model import LinearRegression
+from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OrdinalEncoder
 from sklearn.tree import DecisionTreeClassifier
@@ -204,20 +204,29 @@ def test_names_of_the_queries_themselves_are_refused(con: Any, tmp_path: Path, n
             con.execute(statement)
 
 
-@pytest.mark.parametrize("form", ["select", "view", "function"])
-def test_columns_that_were_boolean_in_training_may_be_boolean(
+@pytest.mark.parametrize("form", ["select", "view", "function", "select of an imported model"])
+def test_columns_that_are_known_to_be_boolean_may_be_boolean(
     con: Any, database: Connection, form: str, tmp_path: Path
 ) -> None:
+    form, _, imported = form.partition(" ")
     if form == "function" and DATABASES[database.name].function_template is None:
         pytest.skip("no functions written in SQL")
     con.execute(
         'CREATE OR REPLACE TABLE flags AS SELECT i % 3 = 0 AS "is new", i % 7 AS n, '
         "i % 3 = 0 OR i % 7 = 1 AS answer FROM range(90) r(i)"
     )
-    con.execute(
-        "CREATE OR REPLACE MODEL flagged OPTIONS (model_type = 'logistic_reg', "
-        "label = 'answer') AS FROM flags"
-    )
+    if imported:
+        frame = con.execute("FROM flags").df()
+        model = LogisticRegression().fit(frame[["is new", "n"]], frame["answer"])
+        types = {"is new": "BOOLEAN", "n": "INTEGER"}
+        con.create_model("flagged", model, inputs=types, or_replace=True)
+        con.execute(f"EXPORT MODEL flagged TO '{tmp_path}/m.sqlml'")
+        con.execute(f"CREATE OR REPLACE MODEL flagged FROM '{tmp_path}/m.sqlml'")
+    else:
+        con.execute(
+            "CREATE OR REPLACE MODEL flagged OPTIONS (model_type = 'logistic_reg', "
+            "label = 'answer') AS FROM flags"
+        )
     want = con.sql("SELECT predict('flagged', *) FROM flags ORDER BY \"is new\", n").fetchall()
     path, table = tmp_path / "m.sql", "" if form == "function" else ", TABLE flags"
     con.execute(f"EXPORT MODEL flagged TO '{path}' (DIALECT {database.name}, FORM {form}{table})")
