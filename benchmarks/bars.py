@@ -171,7 +171,7 @@ BARS: tuple[Bar, ...] = (
     ),
     Bar("share of pipelines that are faster than scikit-learn", 0.95, "pipelines", _pipelines),
     Bar(
-        "share of choices that take at most 1.2 times as long as the fastest kernel",
+        "share of cases in which the chosen kernel takes at most 1.2 times as long as the fastest",
         0.95,
         "choice",
         _picks,

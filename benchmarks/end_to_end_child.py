@@ -8,14 +8,21 @@ from __future__ import annotations
 import json
 import resource
 import sys
+from pathlib import Path
 
 import sqlml
 
 
 def peak() -> int:
-    """Bytes that this process has taken at most (Linux counts in KiB, macOS in bytes)."""
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most if sys.platform == "darwin" else most * 1024
+    """Return the most bytes that this process has taken.
+
+    On Linux, `ru_maxrss` is no answer, since it starts at the peak of the parent process.
+    """
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # macOS counts in bytes.
+    (line,) = [line for line in status.read_text().splitlines() if line.startswith("VmHWM:")]
+    return int(line.split()[1]) * 1024
 
 
 def relation(rows: int, features: int) -> str:

@@ -356,7 +356,7 @@ def choice(results: Results) -> str:
     ]
     head = [
         *("fastest kernel", "combinations", "choice takes at most 1.2 times as long"),
-        "slowest choice / fastest kernel",
+        "worst case: chosen / fastest",
     ]
     return markdown.table(head, lines)
 
@@ -540,10 +540,10 @@ def _planning_words(name: str) -> str:
     return {
         "the rewritten text": "the rewritten query on plain DuckDB",
         "of that what is not the engine's binding": (
-            "the part of it that is not DuckDB's own binding"
+            "the same, without the time in which DuckDB binds the query"
         ),
         "the same questions to the engine, then the rewritten text": (
-            "DuckDB answering the same catalog queries, then the rewritten query"
+            "plain DuckDB running the same catalog queries and then the rewritten query"
         ),
         "10 used of 200 Parquet columns": "a model that uses 10 of 200 Parquet columns",
         "a pipeline with strings": "a pipeline with string columns",
