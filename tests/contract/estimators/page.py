@@ -45,27 +45,45 @@ PAGE = Path(__file__).parents[3] / "docs" / "operators.md"
 
 INTRODUCTION = """# Supported models
 
-This page lists the models that sqlml imports. The native backend, which is the default on a CPU,
-runs all of them. The tests compare each scikit-learn estimator with its library, on every backend
-that the table names. `make docs` generates the page from the importers and these tests.
+This page lists the models that sqlml imports, library by library. The native backend runs all of
+them on the CPU. If your model is not here, see
+[When a model is rejected](register.md#when-a-model-is-rejected).
 
-* *Outputs* are what you can ask a model for in SQL: `predict` returns `label`, `predict_proba`
-  returns `proba`, `predict_score` returns `score` or `samples`, and `transform` returns
-  `transform`. Parameters may matter: an `SVC` has `proba` only if it was fitted with
-  `probability=True`.
-* *Tensor backends* are the other backends that run the model, with the strategies that can
-  evaluate its trees. Choose them with the [options](sql-options.md#options-of-a-model) `backend`
-  and `strategy`. Value checks, strings and sparse rows stay on the CPU.
+| output | what returns it in SQL |
+|---|---|
+| `label` | `predict` |
+| `proba` | `predict_proba` |
+| `score` (decision function or margin), `samples` (log-likelihood) | `predict_score` |
+| `transform` | `transform` |
 
-If your model is not here, see [When a model is rejected](register.md#when-a-model-is-rejected).
+Some outputs depend on parameters: an `SVC` has `proba` only if it was fitted with
+`probability=True`.
+
+*Tensor backends* are the other backends that can run a model, torch and onnxruntime; `both` stands
+for the two. Tests compare the predictions on each of them with the library's. Choose a backend with
+the [option](sql-options.md#options-of-a-model) `backend`. Checks of values, and steps that read
+strings or sparse rows, run on the CPU with every backend.
+
+Behind the backend of a model with trees are the strategies that can evaluate them, which the option
+`strategy` chooses. The first three are the Hummingbird paper's:
+
+| strategy | how it evaluates trees |
+|---|---|
+| `gemm` | as three matrix products |
+| `tt` | tree traversal: all rows go down one level of all trees at a time |
+| `ptt` | perfect tree traversal: as `tt`, in trees that are padded to complete binary trees |
+| `traverse` | with the operator of the backend for whole ensembles |
+| `fused` | with one GPU kernel for all trees (torch only) |
 """
 
 CONTAINERS = """
 ### Estimators that contain others
 
-sqlml imports these estimators as long as it imports the estimators in them. Their outputs and
-tensor backends depend on what they contain.
+sqlml imports these estimators if it can import every estimator in them. Their outputs and tensor
+backends depend on what they contain.
 """
+
+BOTH = "torch; onnxruntime"
 
 
 def classes_in(model: Any) -> Iterator[str]:
@@ -121,8 +139,9 @@ def render() -> str:
             *_graphs(),
             *_other_libraries(),
             "\n## Files\n",
-            f"`FORMAT` is one of {_format_names(sorted((*READERS, FOLDER_FORMAT)))}. The default, "
-            "`FORMAT AUTO`, recognizes a file by its contents.",
+            "In `CREATE MODEL ... FROM`, `FORMAT` is one of "
+            f"{_format_names(sorted((*READERS, FOLDER_FORMAT)))}. The default, `FORMAT AUTO`, "
+            "recognizes a file by its contents.",
             "",
         ]
     )
@@ -137,6 +156,7 @@ def _estimator_rows(estimators: Iterable[tuple[str, str]]) -> Iterator[str]:
         programs = [Fitted.of(case).imported.program for case in examples[path]]
         outputs = [o for o in OUTPUTS if any(o in program.outputs for program in programs)]
         backends = "; ".join(tensor_backends(programs[0])) or "none"
+        backends = "both" if backends == BOTH else backends
         yield f"| {name} | {', '.join(outputs)} | {backends} |"
 
 
@@ -160,23 +180,28 @@ def _boosters() -> Iterator[str]:
             xgboost_objectives,
             "with the boosters gbtree, dart and gblinear",
         ),
-        ("LightGBM", lightgbm.IMPORTERS, lightgbm_objectives, "with categories and linear trees"),
+        (
+            "LightGBM",
+            lightgbm.IMPORTERS,
+            lightgbm_objectives,
+            "including categories and linear trees",
+        ),
         (
             "CatBoost",
             catboost.IMPORTERS,
             catboost_losses,
-            "with categories and their CTR statistics",
+            "including categories and their CTR statistics",
         ),
     ):
         yield f"\n## {title}\n"
-        yield f"Classes: {_format_names(_class_names(classes))}, with {features}.\n"
+        yield f"Classes: {_format_names(_class_names(classes))}, {features}.\n"
         yield f"Objectives: {_format_names(sorted(objectives))}."
 
 
 def _graphs() -> Iterator[str]:
     yield f"\n## ONNX: {len(onnx_operators)} operators\n"
     yield f"{_format_names(sorted(onnx_operators))}.\n"
-    yield "A graph with any other operator runs as a whole in onnxruntime, if onnxruntime has it."
+    yield "A graph with any other operator runs as a whole in onnxruntime, if that supports it."
     operators = sorted({name.split(".")[1] for name in torch_operators})
     yield f"\n## torch: {len(operators)} operators of exported programs\n"
     yield f"{_format_names(operators)}.\n"
@@ -191,8 +216,8 @@ def _other_libraries() -> Iterator[str]:
         ("skorch", f"{_format_names(_class_names(nets))}, with any torch module."),
         (
             "imbalanced-learn",
-            f"{_format_names(_class_names(imblearn.COMPOSITES))}. A pipeline may contain samplers; "
-            "they change only the rows of a training, so sqlml leaves them out.",
+            f"{_format_names(_class_names(imblearn.COMPOSITES))}. A pipeline may contain samplers. "
+            "They only resample the training rows, so sqlml leaves them out.",
         ),
         (
             "category_encoders",
@@ -203,9 +228,10 @@ def _other_libraries() -> Iterator[str]:
             "statsmodels",
             "Results of `OLS`, `WLS`, `GLS`, `GLSAR`, `Logit`, `Probit`, `Poisson`, and of `GLM` "
             f"with the links {_format_names(statsmodels.LINKS)}. They may be fitted on arrays, "
-            "frames or formulas, with categories, any contrasts, interactions, arithmetic, "
-            "functions of numpy, `center` and `standardize`. `label` is the result of `predict`, "
-            "and `score` the linear predictor.",
+            "on data frames, or with formulas. A formula may contain categories with any "
+            "contrasts, interactions, arithmetic, numpy functions, `center` and `standardize`. "
+            "`predict` returns the result of the model's own `predict`, and `predict_score` the "
+            "linear predictor.",
         ),
         (
             "pyspark.ml",
