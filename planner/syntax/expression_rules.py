@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from sqlglot import exp
 
-from sqlml.parsing.places import ModelName, Span, hull, is_written, span
+from sqlml.parsing.places import ModelName, Span, is_in_text, merge_spans, span
 from sqlml.planner.syntax.arguments import FUNCTIONS
 from sqlml.planner.syntax.outline import Comparison, Surroundings
 from sqlml.planner.syntax.outline_walk import (
@@ -85,7 +85,7 @@ def _walk_table(walker: Walker, node: exp.Expr, context: WalkContext) -> None:
 def _read_dotted_form(
     walker: Walker, schema: exp.Expr, function: exp.Anonymous, context: WalkContext
 ) -> None:
-    form_span = hull([schema, function])
+    form_span = merge_spans([schema, function])
     if form_span is not None and fold(schema.name) == "ml" and fold(function.name) in FORMS:
         _read_form(walker, function, form_span, context)
 
@@ -162,7 +162,7 @@ They parse `a > 0 = b > 1` differently, for example, since they rank these opera
 
 def _is_condition(node: exp.Expr) -> bool:
     parent = node.parent
-    is_synthetic = isinstance(parent, exp.Paren) and not is_written(parent)
+    is_synthetic = isinstance(parent, exp.Paren) and not is_in_text(parent)
     return isinstance(parent, _CONDITION_PARENTS) and not is_synthetic
 
 

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from sqlglot import exp
 from sqlglot.optimizer.scope import Scope
 
-from sqlml.parsing.places import Span, is_written, span
+from sqlml.parsing.places import Span, is_in_text, span
 from sqlml.planner.syntax.joins import is_left_join, is_unnest, span_without_alias
 from sqlml.planner.syntax.outline import splice
 from sqlml.planner.syntax.outline_walk import list_spans
@@ -452,7 +452,7 @@ def _is_supported(scope: Scope) -> bool:
     """Return whether a subquery contains no nested query and all its outer columns have spans."""
     outer_columns = scope.external_columns
     has_queries = any(inner_scope is not scope for inner_scope in scope.traverse())
-    return not has_queries and all(is_written(column) and span(column) for column in outer_columns)
+    return not has_queries and all(is_in_text(column) and span(column) for column in outer_columns)
 
 
 def _make_subquery(sql: str, query: exp.Subquery, scope: Scope) -> _CorrelatedSubquery | None:

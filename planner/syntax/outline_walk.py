@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from sqlglot import exp
 
-from sqlml.parsing.places import Span, hull, span
+from sqlml.parsing.places import Span, merge_spans, span
 from sqlml.parsing.tokens import Tokens
 from sqlml.planner.syntax.arguments import FUNCTIONS, ArgumentReader
 from sqlml.planner.syntax.outline import Block, Comparison, Cte, Item, ModelCall, Surroundings
@@ -119,7 +119,7 @@ def list_spans(*nodes: exp.Expr | None) -> tuple[Span, ...]:
 
 def find_covering_spans(nodes: Iterable[exp.Expr]) -> tuple[Span, ...]:
     """Return the span that covers the adjacent `nodes`, in a 1-tuple; () without nodes."""
-    covering_span = hull(nodes)
+    covering_span = merge_spans(nodes)
     return () if covering_span is None else (covering_span,)
 
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from sqlglot import exp
 
-from sqlml.parsing.places import PipedQuery, Span, hull, is_written, span
+from sqlml.parsing.places import PipedQuery, Span, is_in_text, merge_spans, span
 from sqlml.planner.syntax.outline import Block, Cte
 from sqlml.planner.syntax.outline_walk import (
     CLAUSES,
@@ -65,7 +65,7 @@ def _walk_select(walker: Walker, node: exp.Expr, context: WalkContext) -> None:
     items = iter(block.items)
     for key, child in iterate_children(node):
         clause = CLAUSES.get(key, "")
-        if key == "expressions" and is_written(child):
+        if key == "expressions" and is_in_text(child):
             item = next(items)
             walker.walk(child, replace(output_context, clause=clause, items=(item, *context.items)))
         elif key in ("from_", "joins", "laterals"):
@@ -77,11 +77,11 @@ def _walk_select(walker: Walker, node: exp.Expr, context: WalkContext) -> None:
 
 def _fill_block(walker: Walker, node: exp.Expr, context: WalkContext, block: Block) -> Block:
     where, group = node.args.get("where"), node.args.get("group")
-    items = [n for n in node.expressions if is_written(n)]
+    items = [n for n in node.expressions if is_in_text(n)]
     return replace(
         block,
         sources=find_covering_spans(list_sources(node)) or context.outer_sources,
-        window=hull(node.args.get("windows") or ()),
+        window=merge_spans(node.args.get("windows") or ()),
         items=tuple(read_item(walker, n, block.span) for n in items),
         where=None if where is None else span(where.this),
         group=None if group is None else span(group),
@@ -151,7 +151,7 @@ def _walk_set_operation(walker: Walker, node: exp.Expr, context: WalkContext) ->
     last_operand_span = require_span(node.expression)
     if any(node.args.get(key) for key in _RESULT_CLAUSES):
         # sqlglot's span of the last operand includes ORDER BY, LIMIT and OFFSET.
-        last_operand_span = hull(node.expression.iter_expressions()) or last_operand_span
+        last_operand_span = merge_spans(node.expression.iter_expressions()) or last_operand_span
     output = context.output or block.span
     result_spans = (Span(require_span(node.this).start, last_operand_span.end),)
     result_block = replace(block, sources=result_spans, is_chain=True, output=output)
@@ -215,7 +215,7 @@ def _walk_pipe(walker: Walker, node: exp.Expr, context: WalkContext) -> None:
     ctes = tuple(Cte(d.alias, require_span(d)) for d in definitions)
     walker.walk(first_query, context)
     has_only_from = _is_only_from(first_query)
-    span_after_with = hull(n for key, n in iterate_children(first_query) if key != "with_")
+    span_after_with = merge_spans(n for key, n in iterate_children(first_query) if key != "with_")
     result_span = require_span(first_query)
     if ctes and span_after_with is not None:
         result_span = Span(span_after_with.start, result_span.end)
@@ -224,7 +224,7 @@ def _walk_pipe(walker: Walker, node: exp.Expr, context: WalkContext) -> None:
         keyword, step_span = step.this, require_span(step)
         if keyword == "JOIN":
             joins.append(step_span)
-        items = [n for n in step.expressions if is_written(n)]
+        items = [n for n in step.expressions if is_in_text(n)]
         defines_items = keyword in ("SELECT", "EXTEND")
         block = Block(
             step_span,
@@ -262,7 +262,7 @@ _FROM_STEPS = frozenset({"EXTEND", "JOIN", "SET"})
 def _is_only_from(node: exp.Expr) -> bool:
     """Return whether a query consists only of a FROM clause."""
     return isinstance(node, exp.Select) and all(
-        key in ("from_", "joins", "laterals", "with_") or not is_written(child)
+        key in ("from_", "joins", "laterals", "with_") or not is_in_text(child)
         for key, child in iterate_children(node)
     )
 

@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from sqlml.errors import ParseError
 from sqlml.parsing.parse import parse_trees
-from sqlml.parsing.places import Span, find_outermost, is_written, overlaps, span
+from sqlml.parsing.places import Span, find_outermost, is_in_text, overlaps, span
 from sqlml.parsing.tokens import run_deeply, tokenize
 from sqlml.planner.syntax import change_rules, expression_rules, query_rules
 from sqlml.planner.syntax.arguments import ArgumentReader, read_parameters
@@ -39,7 +39,7 @@ def _find_widenable_source(
         return None
     source = from_.this
     source_span, alias = span(source), _find_source_name(source)
-    select_items = [node for node in select.expressions if is_written(node)]
+    select_items = [node for node in select.expressions if is_in_text(node)]
     if source_span is None or alias is None or not select_items:
         return None
     alias_span = span(alias)

@@ -19,7 +19,7 @@ from sqlglot.optimizer.scope import Scope, build_scope, traverse_scope
 
 from sqlml.errors import ParseError
 from sqlml.parsing.parse import parse_trees
-from sqlml.parsing.places import Span, hull, is_written, span
+from sqlml.parsing.places import Span, is_in_text, merge_spans, span
 from sqlml.parsing.tokens import run_deeply
 from sqlml.types import fold
 
@@ -117,7 +117,7 @@ def resolve_query(
 
 def _is_using_column(node: exp.Coalesce) -> bool:
     """Return whether a node is the COALESCE into which `qualify` turns a column of USING."""
-    if is_written(node) or SPAN_KEY in node.meta or not isinstance(node.this, exp.Column):
+    if is_in_text(node) or SPAN_KEY in node.meta or not isinstance(node.this, exp.Column):
         return False
     return all(isinstance(c, exp.Column) and c.name == node.this.name for c in node.expressions)
 
@@ -168,7 +168,7 @@ def _find_tables(tree: exp.Expr) -> list[exp.Table]:
 
 def table_name_span(table: exp.Table) -> Span | None:
     """Return the span of a table, file or table function without its alias."""
-    return Span(*table.meta[SPAN_KEY]) if SPAN_KEY in table.meta else hull(table.parts)
+    return Span(*table.meta[SPAN_KEY]) if SPAN_KEY in table.meta else merge_spans(table.parts)
 
 
 def _rename_table(table: exp.Table, name: str, name_span: Span) -> None:

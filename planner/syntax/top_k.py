@@ -24,7 +24,7 @@ from sqlglot.optimizer.scope import Scope
 
 from sqlml.dialects import DUCKDB
 from sqlml.parsing.parse import parse_trees
-from sqlml.parsing.places import Span, is_written, span
+from sqlml.parsing.places import Span, is_in_text, span
 from sqlml.planner.syntax.joins import find_functions, is_left_join, span_without_alias
 from sqlml.planner.syntax.lineage import FeatureSource, Lineage, ReturnTypeOf, Sources, find_join
 from sqlml.planner.syntax.outline_walk import iterate_children, split_conjunction
@@ -265,7 +265,7 @@ functions are assumed to be repeatable too.
 def _build_item_sql(sql: str, node: exp.Expr) -> str | None:
     """Return an expression as written in `sql`; a column from a star is qualified instead."""
     item_span = span(node)
-    if is_written(node) and item_span is not None:
+    if is_in_text(node) and item_span is not None:
         return f"({sql[item_span.start : item_span.end]})"
     return _qualify_column(node)
 

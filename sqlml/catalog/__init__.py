@@ -1,9 +1,9 @@
-"""The model catalog: versions of models in ordinary tables of a database's own schema `sqlml`.
+"""The model catalog: versions of models in ordinary tables of the schema `sqlml` of a database.
 
 In: a `Reference` ("churn", "churn/3", "db.churn@live") and a connection. Out: a `Model` with its
 Program, features, options and training facts. Changes go through `ModelChanges` and
 `VersionChanges`, each in the user's transaction. A database may come from a stranger, so
-`catalog_connection.py` refuses altered tables, and every stored text is checked as it is read.
+`catalog_connection.py` rejects altered tables, and every stored text is checked when it is read.
 
 Read first:
     tables.py: the stored format, also described in docs/format.md.

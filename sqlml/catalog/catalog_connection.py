@@ -23,8 +23,8 @@ from sqlml.interruption import interruption_after
 from sqlml.types import fold, is_unicode
 
 IS_DUCKDB_2 = hasattr(duckdb.DuckDBPyConnection, "complete")
-"""True on DuckDB 2.0, which streams results, supports triggers, and can reopen a file whose log has
-a type in a schema of that log. This is the only switch between 1.5 and 2.0."""
+"""True on DuckDB 2.0, which streams results, supports triggers, and can reopen a file whose log
+contains a type in a new schema. This is the only switch between 1.5 and 2.0."""
 
 
 class Connection:
@@ -34,7 +34,7 @@ class Connection:
         self.native = native
 
     def read(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Run a query in the user's transaction, which an error does not abort; return its rows."""
+        """Return the rows of a query; an error does not abort the user's transaction."""
         _check_unicode(params)
         try:
             relation = self.native.sql(sql, params=list(params))
@@ -43,7 +43,7 @@ class Connection:
         return relation.fetchall()
 
     def write(self, sql: str, params: Sequence[Any] = ()) -> None:
-        """Run a statement in the user's transaction; a damaged catalog raises CatalogError."""
+        """Run a statement in the user's transaction; raise CatalogError if a table is damaged."""
         _check_unicode(params)
         try:
             self.native.execute(sql, list(params)).fetchall()
@@ -54,27 +54,27 @@ class Connection:
         except duckdb.ConstraintException as error:
             raise damaged_catalog_error(error) from None
         except duckdb.InvalidInputException as error:
-            read_only = _READ_ONLY.search(str(error))
-            if read_only is not None:
-                raise read_only_error(read_only[1]) from None
+            match = _READ_ONLY.search(str(error))
+            if match is not None:
+                raise read_only_error(match[1]) from None
             raise
 
     def schema(self, database: str | None) -> str:
         """Return the qualified and quoted name of the schema with a database's catalog.
 
-        The unqualified name `sqlml` would be ambiguous if a database had the same name.
+        The bare name `sqlml` would be ambiguous if a database had this name.
         """
         if database is None:
             ((database,),) = self.read("SELECT system.main.current_database()")
         return f"{DUCKDB.quote_name(str(database))}.{DUCKDB.quote_name('sqlml')}"
 
     def list_tables(self, schema: str) -> frozenset[str]:
-        """Return the names of the catalog tables in a schema, after checking their definitions."""
+        """Check the definitions of the catalog tables in a schema, and return their names."""
         database = schema.removesuffix('."sqlml"').removeprefix('"').removesuffix('"')
         return check_tables(self.read, database.replace('""', '"'), IS_DUCKDB_2)
 
     def find_type(self, name: str) -> str | None:
-        """Return the definition of the type with this qualified, quoted name; None if missing."""
+        """Return the definition of the type with a qualified, quoted name, or None if missing."""
         if not is_unicode(name):
             return None
         try:
@@ -83,10 +83,10 @@ class Connection:
             return None
 
     def list_parameters(self, function: str, name: str) -> list[str] | None:
-        """Return the parameter list of each overload of a macro; None if no function has this name.
+        """Return the parameter list of each overload of a macro, or None if no function exists.
 
-        `function` is the qualified name to call, and `name` its last part. If the function is not a
-        macro, the result is []. The lists are read from the engine's error for a wrong call, since
+        `function` is the qualified name, and `name` is its last part. If the function is not a
+        macro, return []. The lists are read from the engine's error for a wrong call, because
         duckdb_functions() would render all functions, and a valid call could run the macro's body.
         """
         try:
@@ -100,16 +100,16 @@ class Connection:
         return []
 
     def has_catalog(self, schema: str) -> bool:
-        """Return whether a schema contains a model catalog, and check the tables of the catalog."""
+        """Check the catalog tables in a schema, and return whether the catalog exists."""
         return "catalog_models" in self.list_tables(schema)
 
     def run_atomically(self, function: Callable[[], None], is_open: bool | None = None) -> None:
         """Run `function` entirely or not at all.
 
-        If the user's transaction is open, `function` runs in it, otherwise in a new transaction,
-        which is retried after a conflict. `is_open` says whether one is open; None checks that. A
-        Ctrl-C is raised after `function` ends. If another transaction changes the same models,
-        ConflictError is raised.
+        If the user's transaction is open, `function` runs in this transaction. Otherwise, it runs
+        in a new transaction, which is retried after a conflict. `is_open` says whether the user's
+        transaction is open, or is None if that is unknown. A Ctrl-C is raised after the end of
+        `function`. If another transaction changes the same models, ConflictError is raised.
         """
         if self.in_transaction() if is_open is None else is_open:
             try:
@@ -130,7 +130,7 @@ class Connection:
                 time.sleep(0.01 * attempt)
 
     def in_transaction(self) -> bool:
-        """Return whether a transaction is open: then two queries have the same transaction id."""
+        # Two queries have the same transaction id only if a transaction is open.
         query = "SELECT system.main.txid_current()"
         return self.read(query) == self.read(query)
 
@@ -141,7 +141,6 @@ class Connection:
 
 
 def _check_unicode(value: Any) -> None:
-    """Raise ConfigError if a string in `value` is not valid Unicode, which no engine can store."""
     if isinstance(value, str):
         if not is_unicode(value):
             raise ConfigError(f"{value!r} is not valid Unicode, so no database can store it")
@@ -169,34 +168,34 @@ def _run_in_own_transaction(
 
 
 def _convert_conflict(error: duckdb.Error, advice: str) -> Exception:
-    """Return a ConflictError with `advice` if `error` is a write conflict, otherwise `error`.
-
-    The engine's own message would name tables of the catalog, which users do not know.
-    """
     if "conflict" not in str(error).lower():
         return error
+    # The engine's message would name tables of the catalog, which users do not know.
     return ConflictError(f"another transaction changes the same models; {advice}")
 
 
 def check_tables(read: Read, database: str, has_triggers: bool) -> frozenset[str]:
     """Check the catalog tables in the schema `sqlml` of a database, and return their names.
 
-    A database may come from a stranger. In place of a catalog table it may contain a view, or a
+    A database may come from a stranger. Instead of a catalog table, it may contain a view, or a
     table with defaults, checks, generated columns, expression indexes or triggers, whose SQL the
     engine would run. If a table is not defined exactly as in `tables.py`, CatalogError is raised.
     """
-    condition, parameters = _IN_DATABASE, [database]
+    condition = _IN_DATABASE
+    parameters = [database]
     if not read(f"SELECT 1 FROM system.main.duckdb_schemas() {condition}", parameters):
         return frozenset()  # This check is 10 times faster than a query on the tables.
     query = f"SELECT table_name, sql, index_count FROM system.main.duckdb_tables() {condition}"
     if has_triggers:
-        triggers = "SELECT table_name, trigger_name, -1 FROM system.main.duckdb_triggers()"
-        query, parameters = f"{query} UNION ALL {triggers} {condition}", [database, database]
+        triggers_sql = "SELECT table_name, trigger_name, -1 FROM system.main.duckdb_triggers()"
+        query = f"{query} UNION ALL {triggers_sql} {condition}"
+        parameters = [database, database]
     tables = set()
-    for stored_name, definition_sql, index_count in read(query, parameters):
-        name, definition_sql = fold(str(stored_name)), str(definition_sql)
+    for stored_name, stored_sql, index_count in read(query, parameters):
+        name = fold(str(stored_name))
         if name not in OUR_TABLES:
             continue
+        definition_sql = str(stored_sql)
         if index_count < 0:
             raise _altered_table_error(database, name, f"has the trigger {definition_sql!r}")
         columns = definition_sql[definition_sql.find("(") :].removesuffix(";")
@@ -229,17 +228,17 @@ _IN_DATABASE = (
 
 
 def _normalize_definition(columns: str) -> str:
-    """Normalize the columns and types of a table definition, so that definitions can be compared.
+    """Normalize the columns and types of a table definition for comparison.
 
-    Keys and NOT NULL, which only reject rows, are left out. The engine quotes keywords and names
-    that are not identifiers; only the names of catalog columns lose their quotes.
+    Keys and NOT NULL are left out, because they only reject rows. The engine quotes keywords and
+    names that are not identifiers. Only the names of catalog columns lose their quotes.
 
     >>> _normalize_definition('("key" VARCHAR PRIMARY KEY, version INTEGER NOT NULL)')
     '(key varchar,version integer)'
     >>> _normalize_definition('("key" VARCHAR, "primary key" INTEGER)')
     '(key varchar,"primary key" integer)'
     """
-    unquoted = _QUOTED_NAME.sub(lambda q: q[1] if q[1] in _OWN_NAMES else q[0], fold(columns))
+    unquoted = _QUOTED_NAME.sub(lambda m: m[1] if m[1] in _OWN_NAMES else m[0], fold(columns))
     normalized = " ".join(unquoted.split())
     if '"' not in normalized:
         normalized = _KEY_CLAUSE.sub("", normalized).replace(" not null", "")
@@ -258,7 +257,7 @@ _EXPECTED_DEFINITIONS = {
     name: _normalize_definition(columns)
     for name, columns in _TABLE_DEFINITION.findall(_ALL_STATEMENTS)
 }
-"""Table -> its normalized columns and types."""
+"""Maps each catalog table to its normalized columns and types."""
 
 OUR_TABLES = frozenset(_EXPECTED_DEFINITIONS)
 
@@ -273,7 +272,7 @@ def read_only_error(name: str) -> CatalogError:
 
 
 def is_catalog_table_missing(error: duckdb.Error, texts: Sequence[str] = ()) -> bool:
-    """Return whether a catalog table is missing that `texts`, the user's SQL, do not mention."""
+    """Return whether a catalog table is missing that the user's SQL `texts` do not mention."""
     match = re.search(r"Table with name (\w+) does not exist", str(error))
     if match is None or fold(match[1]) not in OUR_TABLES:
         return False
@@ -292,37 +291,36 @@ def strip_excerpt(error: Exception) -> str:
 
 
 # A stamp tells whether a model has changed. Each model has a type, an ENUM with one random value,
-# which is replaced with every change. The engine reads it without reading a row. A type runs no
-# code, whoever made it, so stamps are read before the catalog's tables are checked. Of two
-# transactions that change one model, the second one fails; changes of different models do not
-# conflict.
+# which is replaced with every change. The engine reads the type without reading a row. A type never
+# runs code, so stamps are read before the catalog's tables are checked. If two transactions change
+# the same model, the second one fails. Changes of different models do not conflict.
 #
 # If a process is killed and the log of its file contains types, DuckDB 1.5 cannot reopen the file
-# (1.5.6: "Failure while replaying WAL file ...: Schema with name sqlml does not exist!"). So sqlml
-# uses no stamps there: it compares the rows of models instead (`Catalog.stamp`), and a change of a
-# model updates its row, so that two transactions also conflict.
+# (1.5.6: "Failure while replaying WAL file ...: Schema with name sqlml does not exist!"). On 1.5,
+# sqlml therefore compares the rows of models instead (`Catalog.stamp`). A change of a model updates
+# its row, so that two transactions also conflict.
 _STAMP_PREFIX = "stamp_"
 
 
 def read_stamp(connection: Connection, schema: str, key: str) -> str | None:
-    """Return the stamp of the model `key`; None if it has no stamp, as on DuckDB 1.5."""
-    return connection.find_type(_stamp_type(schema, key)) if IS_DUCKDB_2 else None
+    """Return the stamp of the model `key`, or None if it has no stamp, as on DuckDB 1.5."""
+    return connection.find_type(_name_stamp_type(schema, key)) if IS_DUCKDB_2 else None
 
 
 def read_stamps(connection: Connection, database: str | None) -> dict[str, str]:
-    """Return the stamps of all models in a database, by key; on DuckDB 1.5, return {}.
+    """Return the stamps of all models in a database, keyed by model; on DuckDB 1.5, return {}.
 
     This is five times as fast as calling `read_stamp` for each model.
     """
     if not IS_DUCKDB_2:
         return {}
-    database_filter, parameters = f"{fold_in_sql('database_name')} = {fold_in_sql('?')}", [database]
+    database_filter = f"{fold_in_sql('database_name')} = {fold_in_sql('?')}"
     if database is None:
-        database_filter, parameters = "database_name = system.main.current_database()", []
+        database_filter = "database_name = system.main.current_database()"
     rows = connection.read(
         f"SELECT type_name, {builtin('array_extract')}(labels, 1) FROM system.main.duckdb_types() "
         f"WHERE schema_name = 'sqlml' AND {database_filter} AND system.main.len(labels) = 1",
-        parameters,
+        [] if database is None else [database],
     )
     return {
         name.removeprefix(_STAMP_PREFIX): f"ENUM('{stamp}')"
@@ -333,7 +331,7 @@ def read_stamps(connection: Connection, database: str | None) -> dict[str, str]:
 
 def write_stamp(connection: Connection, schema: str, key: str) -> None:
     if IS_DUCKDB_2:
-        definition = f"{_stamp_type(schema, key)} AS ENUM ('{uuid4().hex}')"
+        definition = f"{_name_stamp_type(schema, key)} AS ENUM ('{uuid4().hex}')"
         connection.write(f"CREATE OR REPLACE TYPE {definition}")
         return
     for _ in range(2):  # Flip a bit twice, since an update without a change never conflicts.
@@ -358,8 +356,8 @@ def find_unstamped_models(connection: Connection, schema: str) -> list[str]:
 
 def drop_stamp(connection: Connection, schema: str, key: str) -> None:
     if IS_DUCKDB_2:
-        connection.write(f"DROP TYPE IF EXISTS {_stamp_type(schema, key)}")
+        connection.write(f"DROP TYPE IF EXISTS {_name_stamp_type(schema, key)}")
 
 
-def _stamp_type(schema: str, key: str) -> str:
+def _name_stamp_type(schema: str, key: str) -> str:
     return f"{schema}.{DUCKDB.quote_name(_STAMP_PREFIX + key)}"

@@ -20,8 +20,8 @@ from sqlml.catalog.model import (
     Reference,
     TrainingFacts,
     parse_reference,
+    read_training_facts,
     read_transform,
-    training_facts_from_json,
 )
 from sqlml.catalog.small_models import KINDS, SmallModel, load_small_model
 from sqlml.catalog.stored_programs import Programs
@@ -43,13 +43,12 @@ class Catalog:
         self.programs = programs
 
     def in_transaction(self) -> bool:
-        """Return whether a transaction is open, which hides the changes of other connections."""
         return self._connection.in_transaction()
 
     def get(self, reference: Reference) -> Model:
         """Load the model that a reference names, and check its Program.
 
-        If the model, version or alias is unknown, UnknownModelError is raised; if the stored data
+        If the model, version or alias is unknown, UnknownModelError is raised. If the stored data
         are damaged, ArtifactError is raised.
         """
         previous_message = ""
@@ -64,18 +63,18 @@ class Catalog:
                 previous_message = error.message
 
     def load_available(self, references: Iterable[Reference]) -> Iterator[tuple[Reference, Model]]:
-        """Yield each reference with its model, and skip references whose model cannot be loaded."""
+        """Yield each reference with its model; skip references whose model cannot be loaded."""
         schemas: dict[str | None, str] = {}
         for reference in references:
             try:
                 if reference.database not in schemas:
-                    schemas[reference.database] = self.existing_schema(reference)
+                    schemas[reference.database] = self.require_schema(reference)
                 yield reference, self._load_model(reference, schemas[reference.database])
             except SqlmlError:
                 continue
 
     def _load_model(self, reference: Reference, schema: str | None = None) -> Model:
-        schema = schema or self.existing_schema(reference)
+        schema = schema or self.require_schema(reference)
         columns = (
             "m.name, v.version, v.program, v.features, v.source, v.library, v.path, v.format, "
             "v.sha256, v.options, v.verification, coalesce(v.comment, m.comment), v.created_at"
@@ -107,7 +106,7 @@ class Catalog:
         return self.programs.get(digest, self._connection.schema(database))
 
     def small_models(self, model: Model) -> dict[str, SmallModel]:
-        """Return the small models of `model` by kind; if one is damaged, raise ArtifactError."""
+        """Return the small models of `model` keyed by kind; raise ArtifactError if damaged."""
         schema = self._connection.schema(model.database)
         small_models = {}
         for version, kind, digest, facts in self._read_small_models(schema, fold(model.name)):
@@ -123,16 +122,16 @@ class Catalog:
     def _read_small_models(self, schema: str, key: str) -> list[Row]:
         if SMALL_MODELS not in self._connection.list_tables(schema):
             return []
-        table = f"{schema}.{SMALL_MODELS} WHERE key = ? ORDER BY version, kind"
-        return self._connection.read(f"SELECT version, kind, program, facts FROM {table}", [key])
+        query = f"SELECT version, kind, program, facts FROM {schema}.{SMALL_MODELS} WHERE key = ?"
+        return self._connection.read(f"{query} ORDER BY version, kind", [key])
 
     def training(self, model: Model) -> TrainingFacts | None:
-        """Return the training facts of `model`; None if sqlml did not train it."""
+        """Return the training facts of `model`, or None if sqlml did not train the model."""
         facts_json = self._read_version_value(model, TRAININGS, "facts")
-        return None if facts_json is None else training_facts_from_json(facts_json, model.name)
+        return None if facts_json is None else read_training_facts(facts_json, model.name)
 
     def estimator(self, model: Model) -> bytes | None:
-        """Return the pickled estimator of a trained `model`; None if it was not stored."""
+        """Return the pickled estimator of a trained `model`, or None if no pickle was stored."""
         pickled = self._read_version_value(model, ESTIMATORS, "pickled")
         return pickled if isinstance(pickled, bytes) else None
 
@@ -144,21 +143,22 @@ class Catalog:
         rows = self._connection.read(query, [fold(model.name), model.version])
         return rows[0][0] if rows else None
 
-    def stored_bytes(self, model: Model) -> int:
-        return self.programs.stored_bytes(model.program.hash, self._checked_schema(model.database))
+    def measure_stored_size(self, model: Model) -> int:
+        schema = self._check_schema(model.database)
+        return self.programs.measure_stored_size(model.program.hash, schema)
 
     def version(self, reference: Reference) -> int:
         """Return the number of the existing version that a reference names."""
-        schema = self.existing_schema(reference)
+        schema = self.require_schema(reference)
         rows = self._read_version("v.version", reference, schema)
         if not rows:
             raise self.missing_version_error(reference, schema)
         return int(rows[0][0])
 
     def stamp(self, reference: Reference) -> tuple[Any, ...] | None:
-        """Return the current stamp of the model that a reference names; None if it is unknown.
+        """Return the current stamp of the model that a reference names, or None if unknown.
 
-        Equal stamps mean that Program, columns, options and small models are the same.
+        If the stamp is equal, the Program, columns, options and small models are unchanged.
         """
         database = reference.database
         schema = self._connection.schema(database) if database else '"sqlml"'
@@ -166,7 +166,7 @@ class Catalog:
         if stamp is not None:
             return (stamp,)
         try:  # The stamp may be missing if an older sqlml wrote the model, or if it was dropped.
-            schema = self._checked_schema(database)
+            schema = self._check_schema(database)
             columns = "m.name, v.version, v.program, v.features, v.options, v.created_at"
             rows = self._read_version(columns, reference, schema)
             return (*rows[0], *self._read_small_models(schema, reference.key)) if rows else None
@@ -176,17 +176,17 @@ class Catalog:
     def stamps(self, references: Collection[Reference]) -> dict[Reference, tuple[Any, ...] | None]:
         """Map each reference to its model's stamp, or to None if the model is unknown.
 
-        References to databases that are not attached are omitted.
+        References to unattached databases are omitted.
         """
         stamps: dict[Reference, tuple[Any, ...] | None] = {}
         for database in {reference.database for reference in references}:
             if database is not None and not self._connection.has_database(database):
                 continue
-            in_database = [reference for reference in references if reference.database == database]
-            is_large = len(in_database) >= 64  # Then two queries over the catalog are faster.
+            local_references = [other for other in references if other.database == database]
+            is_large = len(local_references) >= 64  # Two queries over the catalog are then faster.
             existing_keys = set(map(fold, self.names(database))) if is_large else None
             known_stamps = read_stamps(self._connection, database) if is_large else {}
-            for reference in in_database:
+            for reference in local_references:
                 if existing_keys is not None and reference.key not in existing_keys:
                     stamps[reference] = None
                 elif reference.key in known_stamps:
@@ -202,21 +202,21 @@ class Catalog:
         return dict(self._read_model_rows("tag, value", "catalog_tags", reference))
 
     def comment(self, reference: Reference) -> str | None:
-        """Return the comment on a model, not on its versions; None if it has no comment."""
+        """Return the comment on a model instead of its versions, or None without a comment."""
         rows = self._read_model_rows("comment", "catalog_models", reference)
         return rows[0][0] if rows else None
 
     def default_version(self, reference: Reference) -> int | None:
-        """Return the number of a model's default version; None if the model does not exist."""
+        """Return the number of a model's default version, or None if the model is unknown."""
         rows = self._read_model_rows("default_version", "catalog_models", reference)
         return int(rows[0][0]) if rows else None
 
     def _read_model_rows(self, columns: str, table: str, reference: Reference) -> list[Row]:
-        schema = self._checked_schema(reference.database)
+        schema = self._check_schema(reference.database)
         query = f"SELECT {columns} FROM {schema}.{table} WHERE key = ? ORDER BY ALL"
         return self._connection.read(query, [reference.key])
 
-    def _checked_schema(self, database: str | None) -> str:
+    def _check_schema(self, database: str | None) -> str:
         schema = self._connection.schema(database)
         self._connection.list_tables(schema)
         return schema
@@ -229,7 +229,6 @@ class Catalog:
         return [row[0] for row in rows]
 
     def schema_exists(self, database: str | None = None) -> bool:
-        """Return whether any model was ever registered in the database."""
         return self._connection.has_catalog(self._connection.schema(database))
 
     def check_database(self, database: str | None) -> None:
@@ -239,13 +238,12 @@ class Catalog:
 
     def models_query(self, database: str | None = None) -> str:
         """Return the query behind the view `models`, which fails if a database is named sqlml."""
-        return MODELS.format(schema=self._checked_schema(database))
+        return MODELS.format(schema=self._check_schema(database))
 
     def versions_query(self, database: str | None = None) -> str:
-        return VERSIONS.format(schema=self._checked_schema(database))
+        return VERSIONS.format(schema=self._check_schema(database))
 
     def _read_version(self, columns: str, reference: Reference, schema: str) -> list[Row]:
-        """Read SQL `columns` of model `m` and its version `v`; [] if the version does not exist."""
         parameters: list[Any] = [reference.key]
         alias = None if reference.alias is None else fold(reference.alias)
         if alias in ("first", "last"):
@@ -266,8 +264,8 @@ class Catalog:
             parameters,
         )
 
-    def existing_schema(self, reference: Reference) -> str:
-        """Return the catalog schema for a reference; if it is missing, raise UnknownModelError."""
+    def require_schema(self, reference: Reference) -> str:
+        """Return the catalog schema of a reference; raise UnknownModelError if it is missing."""
         schema = self._connection.schema(reference.database)
         if self._connection.has_catalog(schema):
             return schema
@@ -358,7 +356,6 @@ def _read_json(text: Any, name: str, field: str) -> Mapping[str, Any]:
 
 
 def _describe_missing_database(database: str) -> str:
-    """Return a message that a database is not attached, with a hint for users of BigQuery."""
     return (
         f"unknown database {database!r}; ATTACH it, or name the model without it: models belong to "
         "a database, not to a schema"
@@ -373,7 +370,7 @@ _parse_cached = lru_cache(maxsize=256)(parse_reference)
 
 
 class ModelCache:
-    """A cache of models by references such as 'churn', reloaded when their stamps change."""
+    """A cache of models, keyed by references such as 'churn', that are reloaded after changes."""
 
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
@@ -381,7 +378,8 @@ class ModelCache:
 
     def model(self, name: str) -> Model:
         """Return the current model for a reference such as 'churn/2'; see `Catalog.get`."""
-        stamp, cached = self.stamp(name), self._cache.get(name)
+        stamp = self.stamp(name)
+        cached = self._cache.get(name)
         if stamp is not None and cached is not None and cached[0] == stamp:
             return cached[1]
         delays = iter(_RETRY_DELAYS)
@@ -393,7 +391,7 @@ class ModelCache:
                 self._cache.take(lambda key: key == name)
                 if deadline is None:
                     deadline = time.monotonic() + (0.0 if cached is None else RECREATION_TIMEOUT)
-                # The user's transaction does not see other connections' changes.
+                # The user's transaction does not see the changes of other connections.
                 if time.monotonic() >= deadline or self.catalog.in_transaction():
                     raise
                 stamp = None
@@ -407,8 +405,8 @@ class ModelCache:
     def load_all(self, names: Iterable[str]) -> Mapping[str, object]:
         """Load the models with these `names` into the cache, and return their stamps.
 
-        The result maps each name to a stamp, or to None if the model does not exist. Names that are
-        not references, or whose database is not attached, are omitted.
+        The result maps each name to a stamp, or to None if the model does not exist. Invalid names,
+        and names of models in unattached databases, are omitted.
         """
         references = {}
         for name in names:
@@ -420,7 +418,7 @@ class ModelCache:
         outdated = {
             references[name]: name
             for name, stamp in stamps_by_name.items()
-            if stamp is not None and ((found := cached[name]) is None or found[0] != stamp)
+            if stamp is not None and ((entry := cached[name]) is None or entry[0] != stamp)
         }
         for reference, model in self.catalog.load_available(outdated):
             name = outdated[reference]
@@ -431,9 +429,9 @@ class ModelCache:
         return self.catalog.training(model)
 
     def stamp(self, name: str) -> object:
-        """Return a value that changes whenever the model `name` changes; None if it is unknown."""
+        """Return a value that changes with each change of the model, or None if it is unknown."""
         return self.catalog.stamp(_parse_cached(name))
 
-    def forget(self) -> None:
-        """Drop all cached models, because this session has changed a model."""
+    def clear(self) -> None:
+        """Drop all cached models after a change by this session."""
         self._cache = RecentCache()

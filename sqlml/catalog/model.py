@@ -20,14 +20,14 @@ from sqlml.types import Feature, features_behind_blanks, fold
 class TrainingFacts:
     """The definition of a version that sqlml trained, and the measurements of its training.
 
-    model_type: the model type, or the estimator's class if Python passed an estimator. query: the
-    training query, with the values of its parameters. options: the options of the statement, with
-    the names that sqlml uses. split: the method, fraction and column of the held-out rows. metrics:
-    metric -> value on the held-out rows, or on the training rows if no rows were held out. loss:
-    the library's name for the losses in `rounds`. rounds: iteration, loss, eval_loss and seconds of
-    each round. features: the statistics of each training column. trials: number, parameters (JSON),
-    objective, status and seconds of each trial, and whether the model uses its parameters.
-    pipeline: the repr of the fitted object.
+    model_type: the model type, or the class of an estimator from Python. query: the training query,
+    with the values of its parameters. options: the options of the statement, under sqlml's names.
+    split: the method, fraction and column of the held-out rows. metrics: the metrics on the
+    held-out rows, or on the training rows if no rows were held out. loss: the library's name for
+    the losses in `rounds`. rounds: iteration, loss, eval_loss and seconds of each round. features:
+    the statistics of each training column. trials: number, parameters (JSON), objective, status and
+    seconds of each trial, and whether the model uses its parameters. pipeline: the repr of the
+    fitted object.
     """
 
     model_type: str
@@ -51,14 +51,14 @@ class TrainingFacts:
 
     @property
     def label(self) -> str | None:
-        """Return the label column, which a statement may write as a one-element list."""
+        """The label column, which a statement may write as a one-element list."""
         label = self.options.get("label")
         if isinstance(label, list | tuple) and len(label) == 1:
             (label,) = label
         return label if isinstance(label, str) else None
 
 
-def training_facts_from_json(text: Any, name: str) -> TrainingFacts:
+def read_training_facts(text: Any, name: str) -> TrainingFacts:
     """Read the stored training facts of the model `name`; raise ArtifactError if damaged."""
     try:
         facts = read_fields(TrainingFacts, json.loads(text))
@@ -101,7 +101,7 @@ class Transform:
     """SQL expressions that compute features from columns, for TRANSFORM (...) or dates and strings.
 
     `columns` are the columns that the model reads, in the order of the training query. A feature
-    without an expression is itself a column.
+    without an expression is a column.
     """
 
     columns: tuple[str, ...]
@@ -127,18 +127,18 @@ class Transform:
     def build_feature_sql(
         self, names: Iterable[str], quote: Callable[[str], str]
     ) -> dict[str, str]:
-        """Map each of the feature `names` to its SQL over the columns, quoted with `quote`."""
+        """Map each of the feature `names` to SQL over the columns, quoted with `quote`."""
         columns = {name: quote(name) for name in self.columns}
         return {n: self.sql(n, columns) if n in self.expressions else quote(n) for n in names}
 
     def summary(self) -> str:
-        """Return a phrase that names the computed features, to end a sentence about the model."""
-        count = len(self.expressions)
+        """Return a phrase about the computed features, for a sentence about the model."""
+        num_features = len(self.expressions)
         names = [n if len(n) <= 40 else f"{n[:37]}..." for n in list(self.expressions)[:3]]
-        more = f" and {count - 3:,} more" if count > 3 else ""
-        features = "feature" if count == 1 else "features"
+        more = f" and {num_features - 3:,} more" if num_features > 3 else ""
+        noun = "feature" if num_features == 1 else "features"
         return (
-            f"computes the {features} {', '.join(names)}{more} from columns when it scores, for a "
+            f"computes the {noun} {', '.join(names)}{more} from columns when it scores, for a "
             "TRANSFORM or for dates, texts or nested values"
         )
 
@@ -175,7 +175,7 @@ def _require_strings(*values: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The class of the fitted object, its package and version, and the file it was read from."""
+    """The class of the fitted object, its package and version, and the source file."""
 
     source: str
     library: str
@@ -185,7 +185,7 @@ class Origin:
 
     @property
     def may_replace_blanks(self) -> bool:
-        """Return whether feature names may contain _ in place of blanks, as in LightGBM."""
+        """Whether feature names may contain _ instead of blanks, as in LightGBM."""
         return "lightgbm" in self.library
 
 
@@ -193,11 +193,11 @@ class Origin:
 class NewVersion:
     """The content of a version, before it has a number.
 
-    features: the columns of the training table, in order; those of kind "any" are not inputs of the
-    Program. used_features: the names of the features that the outputs depend on. verification: the
-    result of the comparison with the source library. small_models, training, estimator: unset if
-    the version is read from the catalog, since `Catalog` reads them on request. transform: computes
-    features from columns; None if all features are columns.
+    features: the columns of the training table, in order. Columns of kind "any" are not inputs of
+    the Program. used_features: the names of the features that the outputs depend on. verification:
+    the result of the comparison with the source library. small_models, training, estimator: unset
+    in a version from the catalog, because `Catalog` reads them on request. transform: computes
+    features from columns, or None if all features are columns.
     """
 
     program: Program
@@ -214,19 +214,19 @@ class NewVersion:
 
     @property
     def columns(self) -> tuple[Feature, ...]:
-        """Return the columns that a model call passes, in order."""
+        """The columns that a model call passes, in order."""
         return self.features if self.transform is None else self.transform.inputs(self.features)
 
     @property
     def used_columns(self) -> list[str]:
-        """Return the names of the columns that the outputs depend on."""
+        """The names of the columns that the outputs depend on."""
         names = self.used_features
         if self.transform is not None:
             names = self.transform.find_columns(names)
         return [column.name for column in self.columns if column.name in names]
 
     def map_renamed_columns(self, columns: Collection[str]) -> dict[str, str]:
-        """Map each of `columns` whose name LightGBM has changed to the name of its feature."""
+        """Map the `columns` that LightGBM has renamed to the names of the features."""
         may_be_renamed = self.origin.may_replace_blanks
         features = features_behind_blanks(self.columns, columns) if may_be_renamed else {}
         return {column: feature.name for column, feature in features.items()}
@@ -243,7 +243,7 @@ class Model(NewVersion):
 
     @property
     def label(self) -> str:
-        """Return the name and version in the form that EXPLAIN and errors show."""
+        """The name and version, as EXPLAIN and errors show them."""
         return f"{self.name} (version {self.version})"
 
 
@@ -268,7 +268,7 @@ class Reference:
 
     @property
     def key(self) -> str:
-        """Return the folded name of the model, which is its key in the catalog's tables."""
+        """The case-folded name of the model, which is the key in the catalog's tables."""
         return fold(self.name)
 
     @property
@@ -277,7 +277,7 @@ class Reference:
 
 
 def is_name(name: str) -> bool:
-    """Return whether `name`, which may be read from a forged catalog, is a valid model name.
+    """Return whether `name`, which may come from a forged catalog, is a valid model name.
 
     >>> is_name("churn"), is_name(""), is_name("churn@champion")
     (True, False, False)

@@ -15,21 +15,21 @@ from sqlml.catalog.catalog_connection import Connection, drop_stamp, read_only_e
 from sqlml.catalog.lookup import Catalog
 from sqlml.catalog.model import MAX_VERSION, RESERVED_ALIASES, Model, NewVersion, Reference, is_name
 from sqlml.catalog.scoring_macros import Macros, ModelCall
-from sqlml.catalog.small_models import KINDS, SmallModel, dump_facts, kind_of
+from sqlml.catalog.small_models import KINDS, SmallModel, dump_facts, find_kind
 from sqlml.catalog.tables import ESTIMATORS, SMALL_MODELS, TRAININGS
 from sqlml.dialects.duckdb import fold_in_sql
 from sqlml.errors import CatalogError, ConflictError, ModelExistsError
 from sqlml.types import class_text, fold
 
 Calls = Sequence[ModelCall]
-"""The calls by which macros, on connections without sqlml, compute a model's default version."""
+"""The calls with which macros compute a model's default version for clients without sqlml."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChangedModel:
-    """A model that a transaction changes, and the qualified and quoted `schema` of its catalog.
+    """A model that a transaction changes, and the qualified and quoted `schema` of the catalog.
 
-    If `is_shared` is set, the user opened the transaction, and macros are rebuilt after it ends.
+    If `is_shared` is set, the user opened the transaction, and macros are rebuilt after its end.
     """
 
     reference: Reference
@@ -45,8 +45,8 @@ class ChangedModel:
 class CatalogWriter:
     """The base class of catalog changes, which writes rows, stamps and macros in transactions.
 
-    `calls_of` returns the model calls that macros make to compute a version. After each change,
-    `report` is called with the model's reference and its new calls, or () if they are unchanged.
+    `calls_of` returns the model calls with which macros compute a version. After each change,
+    `report` is called with the model's reference and its new calls, or () for unchanged calls.
     """
 
     connection: Connection
@@ -60,20 +60,21 @@ class CatalogWriter:
     ) -> None:
         """Check the catalog tables, run `function` entirely or not at all, and report the change.
 
-        `function` returns the new calls of the model; None if they do not change.
+        `function` returns the new calls of the model, or None for unchanged calls.
         """
         target = ChangedModel(reference, schema, self.connection.in_transaction())
         calls: list[ModelCall] = []
 
         def check_tables_and_work() -> None:
-            self.connection.list_tables(schema)  # The transaction keeps others from altering them.
+            # During the transaction, no other connection can alter the checked tables.
+            self.connection.list_tables(schema)
             calls[:] = function(target) or ()
 
         self.connection.run_atomically(check_tables_and_work, target.is_shared)
         self.report(reference, calls)
 
     def report_existing(self, reference: Reference) -> None:
-        """Report a model that exists already, since another session may have created it."""
+        """Report an existing model, which another session may have created."""
         self.report(reference, self.calls_of(self.catalog.get(reference)))
 
     def check_writable(self, reference: Reference) -> None:
@@ -89,7 +90,7 @@ class CatalogWriter:
             raise read_only_error(str(databases[0][1]))
 
     def write(self, target: ChangedModel, sql: str, *parameters: Any) -> None:
-        """Run a statement, in which `{schema}` is replaced by the schema of the catalog."""
+        """Run a statement in which `{schema}` stands for the schema of the catalog."""
         self.connection.write(sql.replace("{schema}", target.schema), parameters)
 
     def create_tables(self, target: ChangedModel) -> None:
@@ -98,7 +99,7 @@ class CatalogWriter:
             self.write(target, statement)
         if fold(target.schema) == '"sqlml"."sqlml"':
             return  # The engine cannot bind such views.
-        # A file may later be attached under another name, so its views use the bare schema name.
+        # The file may be attached under another name later, so views use the bare schema name.
         is_bare = target.reference.database is None and not self.connection.has_database("sqlml")
         view_schema = '"sqlml"' if is_bare else target.schema
         for name, query in tables.VIEWS.items():
@@ -106,10 +107,9 @@ class CatalogWriter:
             self.connection.write(f"CREATE VIEW IF NOT EXISTS {view}")
 
     def find_model(self, target: ChangedModel) -> tuple[int, int] | None:
-        """Return the numbers of the default and last versions; None if the model does not exist."""
-        source = f"{target.schema}.catalog_models WHERE key = ?"
-        query = f"SELECT default_version, last_version FROM {source}"
-        rows = self.connection.read(query, [target.key])
+        """Return the numbers of the default and last versions, or None for an unknown model."""
+        query = f"SELECT default_version, last_version FROM {target.schema}.catalog_models"
+        rows = self.connection.read(f"{query} WHERE key = ?", [target.key])
         return (int(rows[0][0]), int(rows[0][1])) if rows else None
 
     def require_model(self, target: ChangedModel) -> tuple[int, int]:
@@ -127,7 +127,8 @@ class CatalogWriter:
 
     def insert_version(self, target: ChangedModel, version: int, new: NewVersion) -> None:
         """Store a version of the model, with its Program and training facts."""
-        program, origin, labels = new.program, new.origin, new.program.labels
+        program, origin, used_names = new.program, new.origin, new.used_features
+        labels = program.labels
         self.catalog.programs.put(program, target.schema)
         target_prefixes = [""] if len(labels) == 1 else [f"t{t}=" for t in range(len(labels))]
         classes = [
@@ -135,7 +136,6 @@ class CatalogWriter:
             for prefix, target_labels in zip(target_prefixes, labels, strict=True)
             for value in target_labels.values
         ]
-        used_names = new.used_features
         row = [
             target.key,
             version,
@@ -149,8 +149,8 @@ class CatalogWriter:
             list(program.outputs),
             program.nbytes,
             *(origin.source, origin.library, origin.path, origin.format, origin.sha256),
-            as_json(new.options),
-            None if new.verification is None else as_json(new.verification),
+            dump_json(new.options),
+            None if new.verification is None else dump_json(new.verification),
             new.comment,
             now(),
         ]
@@ -168,20 +168,20 @@ class CatalogWriter:
                 sql = f"INSERT INTO {{schema}}.{table} VALUES (?, ?, ?, ?)"
                 self.write(target, sql, target.key, version, value, now())
 
-    def insert_small_model(self, target: ChangedModel, version: int, small: SmallModel) -> None:
-        self.catalog.programs.put(small.small, target.schema)
+    def insert_small_model(self, target: ChangedModel, version: int, model: SmallModel) -> None:
+        self.catalog.programs.put(model.small, target.schema)
         sql = f"INSERT OR REPLACE INTO {{schema}}.{SMALL_MODELS} VALUES (?, ?, ?, ?, ?, ?)"
-        row = target.key, version, kind_of(small), small.small.hash, dump_facts(small.facts), now()
-        self.write(target, sql, *row)
+        content = (find_kind(model), model.small.hash, dump_facts(model.facts))
+        self.write(target, sql, target.key, version, *content, now())
 
     def set_column(self, target: ChangedModel, column: str, value: str | None) -> int:
-        """Set a column in the row of the version that `target` names; return the version number."""
+        """Set a column of the version that `target` names, and return the version number."""
         version = self.catalog.version(target.reference)
         sql = f"UPDATE {{schema}}.catalog_versions SET {column} = ? WHERE key = ? AND version = ?"
         self.write(target, sql, value, target.key, version)
         return version
 
-    def delete_training(self, target: ChangedModel, version: int | None = None) -> None:
+    def delete_training_records(self, target: ChangedModel, version: int | None = None) -> None:
         condition = "key = ? AND version = coalesce(?, version)"
         for table in {TRAININGS, ESTIMATORS} & self.connection.list_tables(target.schema):
             sql = f"DELETE FROM {{schema}}.{table} WHERE {condition}"
@@ -190,7 +190,7 @@ class CatalogWriter:
     def delete_small_models(
         self, target: ChangedModel, version: int | None = None, kind: str | None = None
     ) -> list[str]:
-        """Delete small models, by default of all versions and kinds; return the Program hashes."""
+        """Delete small models, by default of all versions and kinds; return the hashes."""
         if SMALL_MODELS not in self.connection.list_tables(target.schema):
             return []
         source_sql = (
@@ -221,7 +221,7 @@ P = ParamSpec("P")
 def changes_model(
     function: Callable[Concatenate[W, ChangedModel, P], Calls | None],
 ) -> Callable[Concatenate[W, Reference, P], None]:
-    """Run the decorated method, which changes a model, in one transaction, and stamp the model."""
+    """Run the decorated change of a model in one transaction, and write a new stamp."""
 
     @wraps(function)
     def change(self: W, reference: Reference, /, *args: P.args, **kwargs: P.kwargs) -> None:
@@ -230,7 +230,7 @@ def changes_model(
             write_stamp(self.connection, target.schema, target.key)
             return calls
 
-        self.run_atomically(reference, self.catalog.existing_schema(reference), apply_and_stamp)
+        self.run_atomically(reference, self.catalog.require_schema(reference), apply_and_stamp)
 
     return change
 
@@ -247,7 +247,7 @@ class ModelChanges(CatalogWriter):
         or_replace: bool = False,
         if_not_exists: bool = False,
     ) -> None:
-        """Register a model; with `or_replace`, add a version to it that becomes the default."""
+        """Register a model, or add a new default version to an existing model (`or_replace`)."""
         _check_name(reference.name)
         self.catalog.check_database(reference.database)
         calls = self.calls_of(new)
@@ -280,7 +280,7 @@ class ModelChanges(CatalogWriter):
         self.run_atomically(reference, self.connection.schema(reference.database), create_model)
 
     def drop(self, reference: Reference, if_exists: bool = False) -> None:
-        """Remove a model with all its versions, and the Programs that no other version uses."""
+        """Remove a model with all versions, and the Programs that no other version uses."""
 
         def drop_model(target: ChangedModel) -> None:
             if if_exists and self.find_model(target) is None:
@@ -291,7 +291,7 @@ class ModelChanges(CatalogWriter):
             for table in ("aliases", "tags", "versions", "models"):
                 query = f"DELETE FROM {{schema}}.catalog_{table} WHERE key = ?"
                 self.write(target, query, target.key)
-            self.delete_training(target)
+            self.delete_training_records(target)
             unneeded = [*self.delete_small_models(target), *(str(digest) for (digest,) in programs)]
             self.catalog.programs.collect(unneeded, target.schema)
             self.update_macros(target, ())
@@ -300,7 +300,7 @@ class ModelChanges(CatalogWriter):
         if if_exists and not self.catalog.schema_exists(reference.database):
             self.report(reference, ())
         else:
-            self.run_atomically(reference, self.catalog.existing_schema(reference), drop_model)
+            self.run_atomically(reference, self.catalog.require_schema(reference), drop_model)
 
     def rename(self, reference: Reference, name: str) -> None:
         """Rename a model, with its versions, aliases and tags."""
@@ -368,7 +368,7 @@ class VersionChanges(CatalogWriter):
 
     @changes_model
     def add(self, target: ChangedModel, new: NewVersion, number: int | None = None) -> None:
-        """Add a version that is not the default; `number` defaults to the next free number."""
+        """Add a version without making it the default; `number` defaults to the next number."""
         _, last_version = self.require_model(target)
         version = last_version + 1 if number is None else number
         if version <= last_version:
@@ -401,7 +401,7 @@ class VersionChanges(CatalogWriter):
         version_key = [target.key, version]
         ((digest,),) = self.connection.read(f"SELECT program {source_sql}", version_key)
         self.connection.write(f"DELETE {source_sql}", version_key)
-        self.delete_training(target, version)
+        self.delete_training_records(target, version)
         unneeded = [str(digest), *self.delete_small_models(target, version)]
         self.catalog.programs.collect(unneeded, target.schema)
 
@@ -441,7 +441,7 @@ class VersionChanges(CatalogWriter):
             existing = self.connection.read(
                 f"SELECT program FROM {target.schema}.{SMALL_MODELS} "
                 "WHERE key = ? AND version = ? AND kind = ?",
-                [target.key, model.version, kind_of(small_model)],
+                [target.key, model.version, find_kind(small_model)],
             )
             self.insert_small_model(target, model.version, small_model)
             unneeded = [str(digest) for (digest,) in existing if digest != small_model.small.hash]
@@ -451,7 +451,7 @@ class VersionChanges(CatalogWriter):
 
     @changes_model
     def drop_small_model(self, target: ChangedModel, kind: str) -> None:
-        """Remove the small model of this kind from the version that `target` names."""
+        """Remove the small model of a kind from the version that `target` names."""
         version = self.catalog.version(target.reference)
         unneeded = self.delete_small_models(target, version, kind)
         if not unneeded:
@@ -463,9 +463,9 @@ class VersionChanges(CatalogWriter):
     def set_options(
         self, target: ChangedModel, change: Callable[[Model], Mapping[str, Any]]
     ) -> Calls | None:
-        """Set a version's options to `change(model)`; `model` is read in the same transaction."""
+        """Set a version's options to `change(model)`, in the transaction that reads the model."""
         options = change(self.catalog.get(target.reference))
-        version = self.set_column(target, "options", as_json(options))
+        version = self.set_column(target, "options", dump_json(options))
         is_default = version == self.catalog.default_version(target.reference)
         return self.update_default_macros(target) if is_default else None
 
@@ -482,7 +482,7 @@ def require_existing(kind: str, name: str, reference: Reference, existing: Colle
         raise CatalogError(f"model {reference.name!r} has no {kind} {name!r}{others}")
 
 
-def as_json(value: Mapping[str, Any]) -> str:
+def dump_json(value: Mapping[str, Any]) -> str:
     return json.dumps(dict(value), sort_keys=True)
 
 

@@ -1,8 +1,8 @@
 """Expressions over a row that are stored with a model, for TRANSFORM (...) and derived features.
 
-The engine's own parser reads them (`json_serialize_sql`) and prints them with the full name of each
-function, and with a placeholder for each column. So a stored expression means the same in every
-database, and can be checked when it is read back: a database may come from a stranger.
+The engine's parser reads the expressions (`json_serialize_sql`). They are printed with the full
+name of each function, and with a placeholder for each column, so that they mean the same in every
+database. Stored expressions are checked when they are read, because a database may be forged.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ Read = Callable[[str, Sequence[Any]], Sequence[tuple[Any, ...]]]
 """A function that returns the rows of a query with parameters."""
 
 ReplaceCall = Callable[[str, Sequence[str], Sequence[str]], str | None]
-"""Replaces a call of a function that is not the engine's. It takes the function's name, its
-arguments in stored form, and the columns behind their placeholders; it returns SQL, or None."""
+"""A function that returns SQL to replace a call, or None. Its arguments are the name of the called
+function, the call's arguments in stored form, and the columns behind their placeholders."""
 
 _RESERVED_PREFIX = "sqlml_"
 _COLUMN_PREFIX, _FRAGMENT_PREFIX = f"{_RESERVED_PREFIX}raw_", f"{_RESERVED_PREFIX}piece_"
@@ -35,8 +35,8 @@ _FRAGMENT_PATTERN = re.compile(rf"\b{_FRAGMENT_PREFIX}(\d+)\b")
 class RowExpression:
     """A SQL expression over the `columns` of a row, as it is stored with a model.
 
-    In `sql`, the placeholder `sqlml_raw_0` stands for the first column. `type` is the result type,
-    either a numeric type of the engine or VARCHAR.
+    In `sql`, the placeholder `sqlml_raw_0` stands for the first column. The result type `type` is a
+    numeric type of the engine or VARCHAR.
     """
 
     sql: str
@@ -44,7 +44,7 @@ class RowExpression:
     type: str
 
     def to_typed_sql(self, columns: Mapping[str, str]) -> str:
-        """Return the SQL with each column replaced by its SQL in `columns`, cast to `type`.
+        """Return the SQL, cast to `type`, with each column replaced by its SQL in `columns`.
 
         >>> RowExpression("abs(sqlml_raw_0)", ("a",), "DOUBLE").to_typed_sql({"a": "t.a"})
         'CAST(abs(t.a) AS DOUBLE)'
@@ -58,10 +58,10 @@ class RowExpression:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """An item of TRANSFORM (...) or of a SELECT list, which the engine has parsed to a tree.
+    """An item of TRANSFORM (...) or of a SELECT list, parsed to a tree by the engine.
 
-    `name` is the alias or column name of the item, or "", and `text` is its SQL. `star` is set for
-    `*`, and `excluded` contains the folded names in the EXCLUDE clause.
+    `name` is the alias or column name of the item, or "". `text` is the item's SQL. `star` is set
+    for `*`, and `excluded` contains the case-folded names in the EXCLUDE clause.
     """
 
     name: str
@@ -72,20 +72,20 @@ class Item:
 
     @property
     def column(self) -> str | None:
-        """Return the column name if the item is a plain column, otherwise None."""
+        """The column name if the item is a plain column, or None."""
         names = self.tree.get("column_names", ())
         return str(names[0]) if self.tree["class"] == "COLUMN_REF" and len(names) == 1 else None
 
 
 def parse_items(read: Read, texts: Sequence[str]) -> list[Item]:
-    """Parse a list of expressions; if a text is not an expression, raise ParseError."""
+    """Parse a list of expressions, or raise ParseError if a text is not an expression."""
     items = []
     for text in texts:
         tree = _parse_expression(read, text)
         if tree["class"] == "STAR":
             if tree.get("columns") or tree.get("replace_list") or tree.get("rename_list"):
                 raise ParseError(f"TRANSFORM takes * and * EXCLUDE (...), not {text}")
-            columns = tree.get("exclude_list") or ()  # Newer versions have mappings, not names.
+            columns = tree.get("exclude_list") or ()  # Newer engines return mappings.
             excluded = [fold(str(c["column"] if isinstance(c, Mapping) else c)) for c in columns]
             items.append(Item("", tree, text, True, frozenset(excluded)))
             continue
@@ -97,17 +97,17 @@ def parse_items(read: Read, texts: Sequence[str]) -> list[Item]:
 def to_stored_sql(
     read: Read, item: Item, columns: Sequence[str], replace_call: ReplaceCall | None = None
 ) -> tuple[str, tuple[str, ...]]:
-    """Return the SQL of an expression in its stored form, and the columns that it reads.
+    """Return the stored form of an expression as SQL, and the columns that the expression reads.
 
-    If the expression uses anything besides the engine's functions, `columns`, and the calls that
-    `replace_call` replaces, ParseError is raised.
+    An expression may use the engine's functions, `columns`, and calls that `replace_call` replaces.
+    If it uses anything else, ParseError is raised.
     """
     printer = _Printer(read, {fold(name): name for name in columns}, replace_call)
     return printer.print(item.tree), tuple(printer.read_columns)
 
 
 def rewrite_stored(read: Read, expression: RowExpression) -> RowExpression:
-    """Check a stored expression by rewriting it; if it is invalid, raise ArtifactError."""
+    """Check and rewrite a stored expression, or raise ArtifactError if it is invalid."""
     try:
         if not (NUMBERS.fullmatch(expression.type) or expression.type == "VARCHAR"):
             raise ParseError(f"its type is {expression.type}")
@@ -157,7 +157,7 @@ def _parse_expression(read: Read, text: str) -> Mapping[str, Any]:
 _CLAUSES = ("where_clause", "group_expressions", "having", "sample", "qualify", "modifiers")
 
 LambdaNames = Mapping[str, str]
-"""The folded name of a lambda's parameter -> its stored name, which no column has."""
+"""Maps the case-folded names of lambda parameters to stored names, which no column has."""
 
 _PLAIN_CLASSES = frozenset("CONSTANT COMPARISON CONJUNCTION CASE CAST BETWEEN COLLATE".split())
 """Classes of expressions that call no function by name. A CAST names a TYPE."""
@@ -185,7 +185,7 @@ _CLASS_NAMES: Mapping[str, str] = {
 
 
 class _Printer:
-    """A printer of trees as stored SQL; `read_columns` lists the columns read, by placeholder."""
+    """A printer of trees as stored SQL; `read_columns` lists the columns behind placeholders."""
 
     def __init__(
         self, read: Read, columns: Mapping[str, str], replace_call: ReplaceCall | None
@@ -197,7 +197,7 @@ class _Printer:
         self.read_columns: list[str] = []
 
     def print(self, tree: Mapping[str, Any], names: LambdaNames | None = None) -> str:
-        """Print an expression, or a subexpression inside a lambda, in its stored form."""
+        """Print an expression, or a subexpression inside a lambda, in the stored form."""
         node = self._rewrite_node(tree.get("expression", tree), names or {})
         ((template,),) = self._read(f"SELECT {builtin('json_serialize_sql')}('SELECT 1')", [])
         statement = json.loads(template)
@@ -208,39 +208,36 @@ class _Printer:
         return _FRAGMENT_PATTERN.sub(lambda match: self._fragments[int(match[1])], printed)
 
     def _rewrite_node(self, tree: Mapping[str, Any], names: LambdaNames) -> dict[str, Any]:
-        """Return the tree with full function names and with placeholders for columns.
-
-        `names` are the parameters of the enclosing lambdas.
-        """
-        cls = tree["class"]
-        if cls == "COLUMN_REF":
+        """Use full function names and placeholders; `names` are enclosing lambdas' parameters."""
+        node_class = tree["class"]
+        if node_class == "COLUMN_REF":
             return self._rewrite_column(tree, names)
-        if cls == "FUNCTION":
+        if node_class == "FUNCTION":
             return self._rewrite_call(tree, names)
-        if cls == "LAMBDA":
+        if node_class == "LAMBDA":
             parameters = enumerate(_list_lambda_parameters(tree["lhs"]), len(names))
             all_names = {**names, **{name: f"{_RESERVED_PREFIX}p{n}" for n, name in parameters}}
-            lhs = _rename_parameters(tree["lhs"], all_names)
+            lhs = _rename_lambda_parameters(tree["lhs"], all_names)
             return {**tree, "lhs": lhs, "expr": self._rewrite_node(tree["expr"], all_names)}
-        if cls == "WINDOW":
+        if node_class == "WINDOW":
             replacement = self._replace_special_call(tree, names)
             if replacement is not None:
                 return replacement
-        if cls == "OPERATOR" and tree["type"] in _OPERATOR_FUNCTIONS:
+        if node_class == "OPERATOR" and tree["type"] in _OPERATOR_FUNCTIONS:
             arguments = [self.print(child, names) for child in tree["children"]]
             function = builtin(_OPERATOR_FUNCTIONS[tree["type"]])
             return self._make_fragment_node(f"{function}({', '.join(arguments)})")
-        if cls == "CONSTANT" and not is_storable_text(json.dumps(tree)):
+        if node_class == "CONSTANT" and not is_storable_text(json.dumps(tree)):
             raise ParseError(f"a string in TRANSFORM cannot contain {_RESERVED_PREFIX}")
-        if cls in _PLAIN_CLASSES or (cls == "OPERATOR" and tree["type"] in _OPERATORS):
+        is_operator = node_class == "OPERATOR" and tree["type"] in _OPERATORS
+        if node_class in _PLAIN_CLASSES or is_operator:
             return {key: self._rewrite_value(value, names) for key, value in tree.items()}
-        description = _CLASS_NAMES.get(cls, str(tree["type"]).lower().replace("_", " "))
+        description = _CLASS_NAMES.get(node_class, str(tree["type"]).lower().replace("_", " "))
         raise ParseError(
             f"TRANSFORM takes expressions over one row, not {description}: compute it in the query"
         )
 
     def _rewrite_value(self, value: Any, names: LambdaNames) -> Any:
-        """Rewrite the expressions inside a value of a tree; type names stay as they are."""
         if isinstance(value, list):
             return [self._rewrite_value(element, names) for element in value]
         if not isinstance(value, Mapping):
@@ -254,7 +251,7 @@ class _Printer:
     def _rewrite_column(self, tree: Mapping[str, Any], names: LambdaNames) -> dict[str, Any]:
         path = [str(name) for name in tree["column_names"]]
         if len(path) == 1 and fold(path[0]) in names:
-            return _rename_parameters(tree, names)
+            return _rename_lambda_parameters(tree, names)
         name = self._columns.get(fold(path[0]))
         if len(path) > 1 or name is None:
             column_list = ", ".join(list(self._columns.values())[:30])
@@ -279,7 +276,8 @@ class _Printer:
             or tree.get("distinct")
             or tree.get("filter")
             or is_ordered(tree)
-            or (name == "age" and len(list_arguments(tree)) < 2)  # It reads the current date.
+            # With one argument, `age` depends on the current date.
+            or (name == "age" and len(list_arguments(tree)) < 2)
         )
         if is_unsupported or not _is_scalar(self._read, name):
             raise ParseError(
@@ -287,8 +285,8 @@ class _Printer:
                 "whose result depends on nothing but the row; compute it in the query"
             )
         rewritten = {key: self._rewrite_value(value, names) for key, value in tree.items()}
-        system_name = {"function_name": name, "catalog": "system", "schema": "main"}
-        rewritten |= {**system_name, "is_operator": False}
+        rewritten |= {"function_name": name, "catalog": "system", "schema": "main"}
+        rewritten["is_operator"] = False
         if "qualified_name" in rewritten:
             rewritten["qualified_name"] = {"path": ["system", "main", name]}
         return rewritten
@@ -296,7 +294,7 @@ class _Printer:
     def _replace_special_call(
         self, tree: Mapping[str, Any], names: LambdaNames
     ) -> dict[str, Any] | None:
-        """Return a node with the SQL that replaces an `ml_` call; None for any other call."""
+        """Return a node with the SQL that replaces an `ml_` call, or None for any other call."""
         name = find_function_name(tree)
         if self._replace_call is None or name is None or not name.startswith("ml_") or names:
             return None
@@ -307,7 +305,6 @@ class _Printer:
         return None if replacement is None else self._make_fragment_node(replacement)
 
     def _make_fragment_node(self, sql: str) -> dict[str, Any]:
-        """Return a tree node that is printed as `sql`."""
         self._fragments.append(f"({sql})")
         name = f"{_FRAGMENT_PREFIX}{len(self._fragments) - 1}"
         column = {"class": "COLUMN_REF", "type": "COLUMN_REF", "alias": "", "query_location": 0}
@@ -322,15 +319,14 @@ def _list_lambda_parameters(tree: Mapping[str, Any]) -> list[str]:
     return [_list_lambda_parameters(a.get("expression", a))[0] for a in arguments]
 
 
-def _rename_parameters(tree: Mapping[str, Any], names: LambdaNames) -> dict[str, Any]:
-    """Rename a lambda's parameters; `tree` is its parameter list, or a single parameter."""
+def _rename_lambda_parameters(tree: Mapping[str, Any], names: LambdaNames) -> dict[str, Any]:
     column_names = tree.get("column_names")
     if column_names:
         return {**tree, "column_names": [names[fold(str(column_names[0]))]]}
     key = "arguments" if "arguments" in tree else "children"
     arguments = []
     for argument in tree[key]:
-        renamed = _rename_parameters(argument.get("expression", argument), names)
+        renamed = _rename_lambda_parameters(argument.get("expression", argument), names)
         is_wrapped = "expression" in argument
         arguments.append({**argument, "expression": renamed} if is_wrapped else renamed)
     return {**tree, key: arguments}
@@ -340,18 +336,17 @@ _UNSAFE_FUNCTIONS = frozenset(
     "current_setting getenv getvariable nextval currval current_query error sleep_ms "
     "current_localtime current_localtimestamp version".split()
 )
-"""Functions that depend on more than the row, or have side effects, some of them unknown to the
-engine."""
+"""Functions that depend on more than the row, or have side effects that the engine may not know."""
 
 _SCALAR_FUNCTIONS: dict[str, bool] = {}
-"""Cached results of `_is_scalar`; a process has one engine."""
+"""Cached results of `_is_scalar`, which are the same for all connections of a process."""
 
 
 def _is_scalar(read: Read, name: str) -> bool:
     """Return whether `name` is an engine function whose result depends only on its arguments.
 
     Overloads for times with a zone depend on the session's time zone, which DuckDB before 2.0.1
-    does not report. This function accepts them; `training/transform/fitted_rows.py` rejects them.
+    does not report. They are accepted here, and `training/transform/fitted_rows.py` rejects them.
     """
     is_allowed = _SCALAR_FUNCTIONS.get(name)
     if is_allowed is None:
@@ -371,7 +366,6 @@ def _is_scalar(read: Read, name: str) -> bool:
 def _depends_on_time_zone(
     function_type: str, stability: str, parameters: str, return_type: str
 ) -> bool:
-    """Return whether an overload depends on the session's time zone besides its arguments."""
     has_time_zone = re.search("TIME ZONE|TIMESTAMPTZ", f"{parameters} {return_type}") is not None
     return has_time_zone and (function_type, stability) == ("scalar", "CONSISTENT_WITHIN_QUERY")
 
@@ -383,7 +377,7 @@ _MACRO_DEFINITIONS: dict[str, list[tuple[list[str], str]]] = {}
 def _expand_macro(
     read: Read, name: str, arguments: Sequence[Mapping[str, Any]]
 ) -> Mapping[str, Any] | None:
-    """Expand a call of an engine macro, such as nullif; None if `name` is no such macro."""
+    """Expand a call of an engine macro such as nullif, or return None for another function."""
     if name not in _MACRO_DEFINITIONS:
         _MACRO_DEFINITIONS[name] = [
             (list(map(fold, parameters)), str(text))
@@ -416,7 +410,7 @@ def _substitute_arguments(value: Any, arguments: Mapping[str, Mapping[str, Any]]
 
 
 def find_function_name(tree: Mapping[str, Any]) -> str | None:
-    """Return the folded name of the function that `tree` calls; None if `tree` is not a call.
+    """Return the case-folded name of the called function, or None if `tree` is not a call.
 
     BigQuery's `ML.name` is returned as `ml_name`.
     """
@@ -427,7 +421,7 @@ def find_function_name(tree: Mapping[str, Any]) -> str | None:
 
 
 def list_arguments(tree: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """List the arguments of a call; the name of a named argument has the key `sqlml_name`."""
+    """List the arguments of a call. The key `sqlml_name` has the name of a named argument."""
     arguments: list[Mapping[str, Any]] = []
     for argument in tree.get("arguments", tree.get("children")) or ():
         expression = argument.get("expression", argument)
@@ -455,7 +449,6 @@ _ROW_CLAUSES = ("distinct", "filter", "filter_expr", "partitions", "orders", "ar
 
 
 def _has_frame(tree: Mapping[str, Any]) -> bool:
-    """Return whether a window call has a frame or IGNORE NULLS that is not the default."""
     bounds = (tree.get("start"), tree.get("end"))
     has_default_bounds = bounds in ((None, None), ("UNBOUNDED_PRECEDING", "CURRENT_ROW_RANGE"))
     excludes_rows = tree.get("exclude_clause", "NO_OTHER") != "NO_OTHER"

@@ -9,16 +9,16 @@
                          (n BOOLEAN[2], r, m) AS ...
     sqlml.score_<digest>(r, m)           one model's expression, with r's fields as its columns
 
-The engine binds every branch of a CASE, but of a macro's overloads only the one that fits the types
-of the arguments. So the model's name is turned into a type, the length of an array. The overloads
+The engine binds every branch of a CASE, but only the overload of a macro that fits the types of the
+arguments. The model's name is therefore turned into a type, the length of an array. The overloads
 form a tree: above 16 models, a macro chooses by a hexadecimal digit of md5(lower(m)), and its
 overloads call macros that choose by the next digit or by name. A call takes 1.8 ms with 10,000
 models (7.2 s with one flat macro), and a changed model only rebuilds the macros on its path.
 
-A `<digest>` identifies a macro's content, so macros of one name do the same in every database.
-`CASE WHEN m IS NULL` is folded away; it stops the engine from looking up functions while it creates
-the macro, since a copy of the database that is being imported has none of them yet. A bare macro
-that its owner dropped or replaced stays that way.
+A `<digest>` identifies a macro's content, so macros of the same name are equal in all databases.
+`CASE WHEN m IS NULL` is folded away. It stops the engine from looking up functions while it creates
+the macro, because an imported copy of a database does not have these functions yet. If the user has
+dropped or replaced a bare macro, sqlml does not create it again.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ MACRO_KINDS: Mapping[str, Mapping[str, str]] = {
     "predict_score": {"score": ""},
     "transform": {"transform": ""},
 }
-"""Macro -> kind of each overload -> its parameters after the model and the row, as SQL."""
+"""Maps macros to the kinds of their overloads, with the SQL of further parameters for each kind."""
 
 OWN_MACRO_PATTERN = r"sqlml\.choose_[0-9a-f]{24}\("
-"""A pattern, for Python and the engine, that occurs in the definitions of our bare macros."""
+"""A pattern, for Python and the engine, that matches the definitions of sqlml's bare macros."""
 
 _MODEL_PARAMETER, _ROW_PARAMETER = "sqlml_model", "sqlml_row"
-"""Parameters of the macros that users call, by which these are recognized as ours."""
+"""Parameters of the macros that users call. They identify the macros of sqlml."""
 
 _EXTRA_PARAMETERS = {kind: extra for kinds in MACRO_KINDS.values() for kind, extra in kinds.items()}
 
@@ -60,8 +60,8 @@ _MIN_STORAGE_VERSION = (1, 4)
 class ModelCall:
     """The SQL `body` that computes an output of a model for the row `r`.
 
-    `kind` is a key of `MACRO_KINDS`. The body may call the engine function `function`, with the
-    types `arguments` and `result`, and macros `sqlml.<name>`, which `make_helper` made (`helpers`).
+    `kind` is the kind of an overload in `MACRO_KINDS`. The body may call the engine function
+    `function`, with the types `arguments` and `result`, and the macros `helpers` of `make_helper`.
     """
 
     kind: str
@@ -73,8 +73,8 @@ class ModelCall:
 
 
 def make_helper(name: str, definition: str) -> tuple[str, str]:
-    """Return the name of a helper macro, which a digest makes unique, and its definition."""
-    return f"{name}_{digest(definition)}", definition
+    """Return a unique name for a helper macro, and the definition of the macro."""
+    return f"{name}_{hash_content(definition)}", definition
 
 
 class Macros:
@@ -87,10 +87,10 @@ class Macros:
     def update(
         self, schema: str, database: str | None, key: str, calls: Sequence[ModelCall], shared: bool
     ) -> None:
-        """Make the macros compute `calls` for the model `key`; without calls, remove the model.
+        """Make the macros compute `calls` for the model `key`, or remove a model without calls.
 
-        If the transaction is the user's (`shared`), the macros are rebuilt only after it ends,
-        because two transactions that change the same macro conflict.
+        If the user opened the transaction (`shared`), the macros are rebuilt after its end, because
+        two transactions that change the same macro conflict.
         """
         name = self._read_database_name(database)
         if not self._store_calls(schema, name, key, calls):
@@ -105,7 +105,7 @@ class Macros:
         return bool(self._outdated_schemas)
 
     def refresh(self) -> None:
-        """Rebuild the outdated macros if the user's transaction, which delayed them, has ended."""
+        """Rebuild the outdated macros if the user's transaction has ended."""
         if not self._outdated_schemas or self._connection.in_transaction():
             return
         for database, schema in list(self._outdated_schemas.items()):
@@ -175,7 +175,7 @@ class Macros:
         for name, definition in {helper for call in calls for helper in call.helpers}:
             self._connection.write(f"CREATE MACRO IF NOT EXISTS {schema}.{name}{definition}")
         for call in calls:
-            macro = f"score_{digest(call.kind, key, call.body)}"
+            macro = f"score_{hash_content(call.kind, key, call.body)}"
             extra_parameter = ", class" if call.kind == "class" else ""
             self._connection.write(
                 f"CREATE MACRO IF NOT EXISTS {schema}.{macro}(r, m{extra_parameter}) AS "
@@ -188,9 +188,8 @@ class Macros:
         return True
 
     def _supports_typed_macros(self, database: str) -> bool:
-        """Return whether a database stores typed macro parameters and is not named sqlml."""
         if fold(database) == "sqlml":
-            return False
+            return False  # The name of the schema sqlml would be ambiguous.
         rows = self._connection.read(
             "SELECT path IS NULL, tags::VARCHAR FROM system.main.duckdb_databases() "
             "WHERE database_name = ?",
@@ -204,28 +203,30 @@ class Macros:
         return False
 
     def _rebuild_macros(self, schema: str, database: str) -> None:
-        """Check the catalog tables of a database, and rebuild the macros of its changed models.
+        """Rebuild the macros of the changed models in a database.
 
-        Only the subtrees below the first digits of these models are rebuilt; the other macros are
+        Only the subtrees below the first digits of these models are rebuilt. The other macros are
         read from the catalog. Two transactions that rebuild macros conflict.
         """
         self._connection.write(CHOOSERS.format(schema=schema))
-        calls_by_kind = f"{schema}.catalog_calls GROUP BY kind"
-        kinds = self._connection.read(f"SELECT kind, system.main.count(*) FROM {calls_by_kind}")
-        model_counts = {str(kind): int(count) for kind, count in kinds if kind in _EXTRA_PARAMETERS}
+        kind_rows = self._connection.read(
+            f"SELECT kind, system.main.count(*) FROM {schema}.catalog_calls GROUP BY kind"
+        )
+        model_counts = {str(kind): int(n) for kind, n in kind_rows if kind in _EXTRA_PARAMETERS}
         rows = self._connection.read(f"SELECT DISTINCT kind FROM {schema}.catalog_choosers")
         stored_kinds = {str(kind) for (kind,) in rows}
         stale_rows = self._connection.read(f"SELECT key, macro FROM {schema}.catalog_stale")
         if not stale_rows and stored_kinds == set(model_counts):
             return
-        first_digits = sorted({key_digits(str(key))[0] for key, _ in stale_rows})
+        first_digits = sorted({hash_key(str(key))[0] for key, _ in stale_rows})
         unneeded = {str(macro) for _, macro in stale_rows if macro is not None}
         roots = {}
         for kind in sorted({*model_counts, *stored_kinds}):
             stored = self._read_choosers(schema, kind, first_digits) if kind in stored_kinds else []
             count = model_counts.get(kind, 0)
             choosers, replaced = self._rebuild_kind(schema, kind, count, first_digits, stored)
-            roots.update({kind: choosers[-1]} if choosers else {})
+            if choosers:
+                roots[kind] = choosers[-1]
             unneeded |= replaced - {chooser.macro for chooser in choosers}
         main_schema = f"{DUCKDB.quote_name(database)}.main"
         for function, kinds_of_function in MACRO_KINDS.items():
@@ -242,7 +243,7 @@ class Macros:
         rows = self._connection.read(
             f"SELECT prefix, macro, names, by_digit FROM {schema}.catalog_choosers WHERE kind = ? "
             "AND (system.main.length(prefix) <= 1 OR "
-            f"system.main.list_contains(?::VARCHAR[], {_first_character('prefix')}))",
+            f"system.main.list_contains(?::VARCHAR[], {_first_digit_sql('prefix')}))",
             [kind, first_digits],
         )
         extra = _EXTRA_PARAMETERS.get(kind, "")
@@ -259,16 +260,12 @@ class Macros:
         first_digits: Sequence[str],
         stored: Sequence[Chooser],
     ) -> tuple[list[Chooser], set[str]]:
-        """Write the macros that choose among the `count` models of a kind.
-
-        Only the subtrees below `first_digits` are replaced. Return the macros, with the root last,
-        and the names of the macros in `stored` that they replace.
-        """
+        """Write the macros of a kind; return them, root last, and the names of replaced macros."""
         unchanged: dict[str, str] = {}
         are_sound = all(is_own_macro(c.macro) and all(map(is_name, c.names)) for c in stored)
         if count > MAX_OVERLOADS and len(stored) > 1 and are_sound:
             subtrees = [c for c in stored if len(c.prefix) == 1 and c.prefix not in first_digits]
-            unchanged = {subtree.prefix: subtree.call() for subtree in subtrees}
+            unchanged = {subtree.prefix: subtree.build_call() for subtree in subtrees}
         models = self._read_model_macros(schema, kind, first_digits if unchanged else None)
         replaced_macros = {c.prefix: c.macro for c in stored if c.prefix not in unchanged}
         choosers = build_choosers(models, _EXTRA_PARAMETERS.get(kind, ""), existing=unchanged)
@@ -282,7 +279,7 @@ class Macros:
         return choosers, set(replaced_macros.values())
 
     def _may_replace_bare_macro(self, main_schema: str, function: str, is_new: bool) -> bool:
-        """Return whether sqlml made the macro in schema main, or, if `is_new`, its name is free."""
+        """Return whether sqlml made the macro in schema main, or its name is free if `is_new`."""
         parameter_lists = self._connection.list_parameters(f"{main_schema}.{function}", function)
         if parameter_lists is not None:
             return any(_ROW_PARAMETER in parameters for parameters in parameter_lists)
@@ -292,13 +289,11 @@ class Macros:
     def _read_model_macros(
         self, schema: str, kind: str, first_digits: Collection[str] | None = None
     ) -> dict[str, str]:
-        """Map the key of each model with `kind` to its macro, if it is below `first_digits`.
-
-        If `first_digits` is None, return the macros of all models.
-        """
-        query, parameters = f"SELECT key, macro FROM {schema}.catalog_calls WHERE kind = ?", [kind]
+        """Map the keys of the models below `first_digits`, or of all models, to their macros."""
+        query = f"SELECT key, macro FROM {schema}.catalog_calls WHERE kind = ?"
+        parameters = [kind]
         if first_digits is not None:
-            digit = _first_character("system.main.md5(key)")
+            digit = _first_digit_sql("system.main.md5(key)")
             query += f" AND system.main.list_contains(?::VARCHAR[], {digit})"
             parameters.append(list(first_digits))  # type: ignore[arg-type]
         rows = self._connection.read(query, parameters)
@@ -325,10 +320,9 @@ class Macros:
         )
 
     def _write_user_macro(self, schema: str, function: str, roots: Mapping[str, Chooser]) -> None:
-        """Create the macro that users call, with an overload for each of `roots`, or drop it."""
         overloads = [
             f"({_MODEL_PARAMETER}, {_ROW_PARAMETER}{extra}) AS CASE WHEN {_MODEL_PARAMETER} IS "
-            f"NULL THEN NULL ELSE {roots[kind].call(_ROW_PARAMETER, _MODEL_PARAMETER)} END"
+            f"NULL THEN NULL ELSE {roots[kind].build_call(_ROW_PARAMETER, _MODEL_PARAMETER)} END"
             for kind, extra in MACRO_KINDS[function].items()
             if kind in roots
         ]
@@ -350,27 +344,27 @@ class Macros:
             self._connection.write(f"DROP MACRO IF EXISTS {schema}.{name}")
 
 
-def _first_character(text: str) -> str:
+def _first_digit_sql(text: str) -> str:
     return f"system.main.substr({text}, 1, 1)"
 
 
 MAX_OVERLOADS = 16
 """Maximum number of models among which one macro chooses by name."""
 
-_UNKNOWN_MODEL = (
+_NO_MODEL = (
     f"{builtin('struct_extract')}("
     f'{builtin("struct_pack")}("SHOW MODELS tells which there are" := NULL), m)'
 )
-"""The body for digits that no model has: the engine raises an error with the model's name."""
+"""The body for digits without a model. The engine raises an error with the model's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chooser:
-    """A macro that chooses among the models whose `key_digits` begin with `prefix`.
+    """A macro that chooses among the models whose hashed keys begin with `prefix`.
 
-    It has one overload for each of `names`, which are model names, or the next digits if `by_digit`
-    is set. `definition` is the SQL after the name in CREATE MACRO, or "" for an existing macro.
-    `extra` is SQL for parameters after r and m: "" or ", class".
+    The macro has one overload for each of `names`: the names of models, or the next digits if
+    `by_digit` is set. `definition` is the SQL after the name in CREATE MACRO, or "" for an existing
+    macro. `extra` is SQL for parameters after r and m: "" or ", class".
     """
 
     prefix: str
@@ -380,8 +374,8 @@ class Chooser:
     extra: str
     definition: str = ""
 
-    def call(self, row: str = "r", model: str = "m") -> str:
-        """Return SQL that calls this macro; `row` and `model` are SQL for the row and the name."""
+    def build_call(self, row: str = "r", model: str = "m") -> str:
+        """Return SQL that calls the macro; `row` and `model` are SQL for the row and the name."""
         key = model  # `struct_extract` ignores case, like all names of the engine.
         if self.by_digit:
             position = len(self.prefix) + 1
@@ -397,12 +391,12 @@ class Chooser:
 def build_choosers(
     models: Mapping[str, str], extra: str, existing: Mapping[str, str] | None = None
 ) -> list[Chooser]:
-    """Build the tree of macros that choose among `models`, and return them with the root last.
+    """Build the macros of the tree that chooses among `models`, with the root last.
 
     `models` maps keys to macro names. `existing` maps first digits to calls of unchanged subtrees,
     whose models are not in `models`. `extra` is SQL for parameters after r and m: "" or ", class".
     """
-    models_by_digits = [(key_digits(key), key, macro) for key, macro in sorted(models.items())]
+    models_by_digits = [(hash_key(key), key, macro) for key, macro in sorted(models.items())]
     return _build_subtree(models_by_digits, extra, "", existing or {})
 
 
@@ -420,21 +414,21 @@ def _build_subtree(
             models_below = [model for model in models if model[0][len(prefix)] == digit]
             subtree = _build_subtree(models_below, extra, prefix + digit, {})
             choosers += subtree
-            calls[digit] = subtree[-1].call() if subtree else existing.get(digit, _UNKNOWN_MODEL)
+            calls[digit] = subtree[-1].build_call() if subtree else existing.get(digit, _NO_MODEL)
     else:
         calls = {key: f"sqlml.{macro}(r, m{extra})" for _, key, macro in models}
     definition = ", ".join(
         f"(n BOOLEAN[{length}], r, m{extra}) AS CASE WHEN m IS NULL THEN NULL ELSE {call} END"
         for length, call in enumerate(calls.values(), 1)
     )
-    macro = f"choose_{digest(prefix, *calls, definition)}"
+    macro = f"choose_{hash_content(prefix, *calls, definition)}"
     return [*choosers, Chooser(prefix, macro, tuple(calls), by_digit, extra, definition)]
 
 
-def key_digits(key: str) -> str:
-    """Return the hexadecimal digits by which the tree of macros finds the model `key`.
+def hash_key(key: str) -> str:
+    """Return the hexadecimal digits with which the tree of macros finds the model `key`.
 
-    >>> key_digits("churn")[:4]
+    >>> hash_key("churn")[:4]
     '92e5'
     """
     return hashlib.md5(key.encode(), usedforsecurity=False).hexdigest()
@@ -452,6 +446,6 @@ def is_own_macro(macro: object) -> bool:
     return isinstance(macro, str) and _OWN_MACRO_NAME.fullmatch(macro) is not None
 
 
-def digest(*content: str) -> str:
+def hash_content(*content: str) -> str:
     """Return 24 hexadecimal digits that identify the content of a macro."""
     return hashlib.sha256("\0".join(content).encode()).hexdigest()[:24]

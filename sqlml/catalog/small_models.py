@@ -22,9 +22,10 @@ DAMAGE_ERRORS = (TypeError, ValueError, KeyError, AttributeError, RecursionError
 class FeatureGroup:
     """A group of features that are computed together.
 
-    `inside` is set if steps of the model, such as a vectorizer, compute them. `cost` is in
+    `inside` is set if steps of the model, such as a vectorizer, compute the features. `cost` is in
     nanoseconds per row. `importance` is the effect of shuffling the group among rows: the lost
-    accuracy, or the mean squared change of the score. `chosen` is set if the small model reads it.
+    accuracy, or the mean squared change of the score. `chosen` is set if the small model reads the
+    group.
     """
 
     name: str
@@ -40,8 +41,8 @@ class SmallModelFacts:
     """The measurements of a small model's training.
 
     exact_ns, expected_ns: the time of a query in ns per row without and with the small model.
-    unique_keys: columns that are unique in every table that a query joins on them, although the
-    engine does not know it; the columns of a composite key are separated by commas.
+    unique_keys: undeclared unique keys of the tables that a query joins. The columns of a composite
+    key are separated by commas.
     """
 
     query: str
@@ -54,7 +55,7 @@ class SmallModelFacts:
 
     @property
     def keys(self) -> tuple[frozenset[str], ...]:
-        """Return the folded columns of each of `unique_keys`."""
+        """The case-folded columns of each of `unique_keys`."""
         return tuple(frozenset(fold(c.strip()) for c in key.split(",")) for key in self.unique_keys)
 
     @property
@@ -67,9 +68,9 @@ class CascadeFacts(SmallModelFacts):
     """The measurements of a cascade.
 
     label: the column of the true labels. accuracy_loss: the allowed loss of accuracy. threshold:
-    the small model decides a row if its confidence exceeds this value. confident: the share of rows
-    that it decides. accuracy: the full model's accuracy on the held-out rows. loss, most_loss: the
-    measured loss of accuracy, and its upper bound at 97.5% confidence.
+    the confidence above which the small model decides a row. confident: the share of rows that the
+    small model decides. accuracy: the full model's accuracy on the held-out rows. loss: the
+    measured loss of accuracy. most_loss: the upper bound of the loss at 97.5% confidence.
     """
 
     label: str
@@ -85,13 +86,13 @@ class CascadeFacts(SmallModelFacts):
 class FilterFacts(SmallModelFacts):
     """The measurements of a top-K filter.
 
-    output, column: the model output, and its column, by which queries order. chosen: the class of
-    that column as SQL; empty for a number. k: the maximum number of rows that a query may request,
+    output, column: the model output and its column by which queries order. chosen: the class of
+    this column as SQL, or "" for a number. k: the maximum number of rows that a query may request,
     including its OFFSET. precision: the share of the full model's best k rows that a query must
     return. ratio: the full model ranks the small model's best `ratio` * k rows. rows: the number of
-    rows in the tested tables. trials, failures: the numbers of tested queries, and of those that
-    were less precise than required. low, high: the 95% confidence interval of the share of queries
-    that are precise enough.
+    rows in a tested table. trials: the number of tested queries. failures: the number of queries
+    with too little precision. low, high: the 95% confidence interval of the share of queries with
+    sufficient precision.
     """
 
     output: str
@@ -127,11 +128,11 @@ class TopKFilter:
     facts: FilterFacts
 
     def fits(self, program: Program) -> bool:
-        facts, small_program = self.facts, self.small
-        if facts.output not in program.outputs or "score" not in small_program.outputs:
+        facts = self.facts
+        if facts.output not in program.outputs or "score" not in self.small.outputs:
             return False
         width = program.output_type(facts.output).width
-        return _reads_inputs_of(small_program, program) and 0 <= facts.column < width
+        return _reads_inputs_of(self.small, program) and 0 <= facts.column < width
 
 
 SmallModel = Cascade | TopKFilter
@@ -140,10 +141,10 @@ KINDS: Mapping[str, tuple[type[Any], type[Any], str]] = {
     "cascade": (Cascade, CascadeFacts, "CASCADE"),
     "top_k": (TopKFilter, FilterFacts, "TOP_K FILTER"),
 }
-"""Kind -> its class, the class of its facts, and its name in statements."""
+"""Maps a kind to its class, the class of its facts, and its name in statements."""
 
 
-def kind_of(small_model: SmallModel) -> str:
+def find_kind(small_model: SmallModel) -> str:
     return next(kind for kind, (class_, _, _) in KINDS.items() if isinstance(small_model, class_))
 
 
@@ -161,10 +162,10 @@ def load_small_model(
 ) -> Any:
     """Build the cascade or top-K filter (`kind`) of the model `name` from `small_program`.
 
-    `text` contains its facts in the form of `dump_facts`, and `program` is the full model. If the
-    facts are damaged or do not fit the full model, ArtifactError is raised.
+    `text` is the result of `dump_facts`, and `program` is the full model. If the facts are damaged
+    or do not fit the full model, ArtifactError is raised.
     """
-    class_, facts_class, statement_words = KINDS[kind]
+    model_class, facts_class, statement_words = KINDS[kind]
     advice = f"ALTER MODEL ... DROP {statement_words} removes it"
     try:
         stored = json.loads(text)
@@ -172,7 +173,7 @@ def load_small_model(
         facts = read_fields(facts_class, {**stored, "groups": groups})
         if facts.expected_ns <= 0:
             raise ValueError(f"expected_ns cannot be {facts.expected_ns!r}")
-        small_model = class_(small_program, facts)
+        small_model = model_class(small_program, facts)
     except DAMAGE_ERRORS as error:
         message = f"the {statement_words.lower()} of model {name!r} is damaged ({error}); {advice}"
         raise ArtifactError(message) from None
@@ -182,13 +183,13 @@ def load_small_model(
     return small_model
 
 
-def read_fields(class_: type[Dataclass], stored: Mapping[str, Any]) -> Dataclass:
+def read_fields(dataclass_type: type[Dataclass], stored: Mapping[str, Any]) -> Dataclass:
     """Create a dataclass from a stored mapping of its fields; lists become tuples.
 
     If a field is missing, has the wrong type or is not finite, one of `DAMAGE_ERRORS` is raised.
     """
     values: dict[str, Any] = {}
-    for field in fields(class_):  # type: ignore[arg-type]
+    for field in fields(dataclass_type):  # type: ignore[arg-type]
         has_default = field.default is not MISSING
         value = stored.get(field.name, field.default) if has_default else stored[field.name]
         if isinstance(value, list):
@@ -206,7 +207,7 @@ def read_fields(class_: type[Dataclass], stored: Mapping[str, Any]) -> Dataclass
             if not math.isfinite(value):
                 raise ValueError(f"{field.name} cannot be {value!r}")
         values[field.name] = value
-    return class_(**values)
+    return dataclass_type(**values)
 
 
 _NUMBER = float | int
@@ -224,4 +225,4 @@ _FIELD_TYPES: dict[str, tuple[Any, Any]] = {
     "tuple[Mapping[str, Any], ...]": (tuple, dict),
     "tuple[FeatureGroup, ...]": (tuple, FeatureGroup),
 }
-"""The annotation of a field -> the types of its value, and the types of the value's items."""
+"""Maps the annotation of a field to the types of its value, and the types of the value's items."""

@@ -1,4 +1,4 @@
-"""Stored Programs, by content hash. Equal Programs are stored once."""
+"""Stored Programs, keyed by content hash. Equal Programs are stored once."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from sqlml.ir.program import Program
 from sqlml.limits import FORMAT_VERSION
 
 Loaded = RecentCache[str, Program]
-"""Recently used Programs, by hash or by the prefix they were requested with.
+"""Recently used Programs, keyed by the hash or the prefix of a hash in the request.
 
-Connections to one database share them: a Program never changes, so no entry becomes stale.
+Connections to one database share the Programs. A Program never changes, so no entry becomes stale.
 """
 
 _HAS_HASH = "system.main.list_contains(?::VARCHAR[], hash)"
@@ -27,9 +27,9 @@ class Programs(Protocol):
     """A store of Programs, in which equal Programs are stored once."""
 
     def get(self, digest: str, schema: str) -> Program:
-        """Return the Program whose content hash is `digest` or starts with it (20 digits or more).
+        """Return the Program whose content hash starts with `digest` (20 digits or more).
 
-        If the schema lacks the Program, UnknownModelError is raised; if the Program is damaged,
+        If the schema lacks the Program, UnknownModelError is raised. If the Program is damaged,
         ArtifactError is raised.
         """
 
@@ -39,11 +39,11 @@ class Programs(Protocol):
     def keep(self, program: Program) -> None:
         """Keep a Program in memory without storing it, for the functions of this session."""
 
-    def stored_bytes(self, digest: str, schema: str) -> int:
-        """Return the stored size of a Program; 0 if it is not stored."""
+    def measure_stored_size(self, digest: str, schema: str) -> int:
+        """Return the stored size of a Program in bytes, or 0 if the Program is not stored."""
 
     def collect(self, digests: list[str], schema: str) -> None:
-        """Remove the Programs with these hashes, unless a version still refers to them."""
+        """Remove the Programs with the hashes `digests`, unless a version still uses them."""
 
 
 class TablePrograms:
@@ -80,7 +80,8 @@ class TablePrograms:
         full_hash, content = rows[0]
         if not isinstance(content, bytes):
             raise ArtifactError(f"the stored model {digest[:20]} is damaged; create it again")
-        program, fault = store.loads(content), None
+        program = store.loads(content)
+        fault = None
         if any(node.op in NEVER_STORED for node in program.nodes):
             fault = "has operators that sqlml never stores"
         elif find_invalid_unicode(program) is not None:
@@ -93,8 +94,8 @@ class TablePrograms:
         return program
 
     def put(self, program: Program, schema: str) -> None:
-        # The row of a stored Program is changed and changed back. If another transaction is about
-        # to remove the Program, both transactions conflict and one of them fails.
+        # The row of a stored Program is changed and changed back, so that a transaction that
+        # removes the Program conflicts with this one.
         digest = program.hash
         query = f"SELECT 1 FROM {schema}.catalog_programs WHERE hash = ?"
         if self._connection.read(query, [digest]):
@@ -108,9 +109,9 @@ class TablePrograms:
     def keep(self, program: Program) -> None:
         self._cache.put(program.hash, program, program.nbytes)
 
-    def stored_bytes(self, digest: str, schema: str) -> int:
-        size_query = "SELECT system.main.octet_length(content)"
-        query = f"{size_query} FROM {schema}.catalog_programs WHERE hash = ?"
+    def measure_stored_size(self, digest: str, schema: str) -> int:
+        size_sql = "system.main.octet_length(content)"
+        query = f"SELECT {size_sql} FROM {schema}.catalog_programs WHERE hash = ?"
         rows = self._connection.read(query, [digest])
         return int(rows[0][0]) if rows else 0
 
@@ -126,10 +127,10 @@ class TablePrograms:
             self._flip_format(unneeded, schema)
             query = f"DELETE FROM {schema}.catalog_programs WHERE {_HAS_HASH}"
             self._connection.write(query, [unneeded])
-        self._cache.take(lambda known: any(digest.startswith(known) for digest in digests))
+        self._cache.take(lambda prefix: any(digest.startswith(prefix) for digest in digests))
         self._on_collected(digests)
 
     def _flip_format(self, digests: list[str], schema: str) -> None:
-        """Invert the format of these Programs, so that transactions that remove them conflict."""
+        """Change the format of Programs, so that transactions that remove the Programs conflict."""
         update = f"UPDATE {schema}.catalog_programs SET format = system.main.xor(format, -1)"
         self._connection.write(f"{update} WHERE {_HAS_HASH}", [digests])

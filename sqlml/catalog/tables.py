@@ -46,7 +46,7 @@ FEATURES = """
 """
 
 
-def _table(name: str, columns: str) -> str:
+def _define_table(name: str, columns: str) -> str:
     return f"CREATE TABLE IF NOT EXISTS {{schema}}.{name} ({columns})"
 
 
@@ -58,11 +58,11 @@ LATER_TABLES = (SMALL_MODELS, TRAININGS, ESTIMATORS)
 
 TABLES: tuple[str, ...] = (
     "CREATE SCHEMA IF NOT EXISTS {schema}",
-    _table(
+    _define_table(
         "catalog_programs",
         "hash VARCHAR PRIMARY KEY, format INTEGER NOT NULL, content BLOB NOT NULL",
     ),
-    _table(
+    _define_table(
         "catalog_models",
         """
         key VARCHAR PRIMARY KEY, name VARCHAR NOT NULL,
@@ -70,7 +70,7 @@ TABLES: tuple[str, ...] = (
         comment VARCHAR, created_at TIMESTAMP NOT NULL
         """,
     ),
-    _table(
+    _define_table(
         "catalog_versions",
         """
         key VARCHAR, version INTEGER, program VARCHAR NOT NULL,
@@ -83,14 +83,14 @@ TABLES: tuple[str, ...] = (
         PRIMARY KEY (key, version)
         """,
     ),
-    _table(
+    _define_table(
         "catalog_aliases",
         "key VARCHAR, alias VARCHAR, version INTEGER NOT NULL, PRIMARY KEY (key, alias)",
     ),
-    _table(
+    _define_table(
         "catalog_tags", "key VARCHAR, tag VARCHAR, value VARCHAR NOT NULL, PRIMARY KEY (key, tag)"
     ),
-    _table(
+    _define_table(
         SMALL_MODELS,
         """
         key VARCHAR, version INTEGER, kind VARCHAR,
@@ -101,7 +101,7 @@ TABLES: tuple[str, ...] = (
 )
 
 TRAINING_TABLES: tuple[str, ...] = tuple(
-    _table(
+    _define_table(
         name,
         f"""
         key VARCHAR, version INTEGER, {content} NOT NULL, created_at TIMESTAMP NOT NULL,
@@ -113,7 +113,7 @@ TRAINING_TABLES: tuple[str, ...] = tuple(
 """Tables that are created with the first trained model."""
 
 MACRO_TABLES: tuple[str, ...] = (
-    _table(
+    _define_table(
         "catalog_calls",
         """
         key VARCHAR, kind VARCHAR, macro VARCHAR NOT NULL,
@@ -121,11 +121,11 @@ MACRO_TABLES: tuple[str, ...] = (
         PRIMARY KEY (key, kind)
         """,
     ),
-    _table("catalog_stale", "key VARCHAR NOT NULL, macro VARCHAR"),
+    _define_table("catalog_stale", "key VARCHAR NOT NULL, macro VARCHAR"),
 )
 """The tables of the macros for plain connections (`catalog/scoring_macros.py`)."""
 
-CHOOSERS: str = _table(
+CHOOSERS: str = _define_table(
     "catalog_choosers",
     """
     kind VARCHAR NOT NULL, prefix VARCHAR NOT NULL, macro VARCHAR NOT NULL,
@@ -135,4 +135,4 @@ CHOOSERS: str = _table(
 """The table of the macros that choose a model (`catalog/scoring_macros.py`)."""
 
 VIEWS = {"models": MODELS, "model_versions": VERSIONS, "model_features": FEATURES}
-"""View -> its query, for other clients. sqlml itself reads the tables: a view could be anyone's."""
+"""Maps views for other clients to queries. Views may be forged, so sqlml reads the tables."""

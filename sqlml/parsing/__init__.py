@@ -5,8 +5,8 @@ nodes know their spans (`parse_trees`), or tokens (`tokenize`).
 
 Read first:
     statements.py: the statements about models, as frozen values.
-    model_statements.py: their grammar, one method per statement or change of ALTER MODEL.
-    sqlglot_dialects.py: calls of models, and corrections of what sqlglot misreads.
+    model_statements.py: the grammar, with a method for each statement or change of ALTER MODEL.
+    sqlglot_dialects.py: calls of models, and corrections of syntax that sqlglot misreads.
 
 To add a statement, add a value to `statements.py`, and a rule to `STATEMENT_RULES` or `CHANGES` in
 `model_statements.py`; `statement_parts.py` has the shared parts.

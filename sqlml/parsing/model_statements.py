@@ -1,7 +1,7 @@
 """The grammar of statements about models, as rules that extend sqlglot's parsers.
 
-If the engine must run the statement despite its first words, a rule returns None. To add a
-statement, add its rule to `STATEMENT_RULES`; a change of ALTER MODEL goes into `CHANGES`.
+A rule returns None for a statement of the engine that begins with the same words. To add a
+statement, add a rule to `STATEMENT_RULES`. To add a change of ALTER MODEL, add a rule to `CHANGES`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from sqlglot.tokenizer_core import Token, TokenType
 
 from sqlml.parsing import statements
-from sqlml.parsing.statement_parts import OPENING, StatementParts, none_if_current
+from sqlml.parsing.statement_parts import StatementParts, normalize_database
 from sqlml.parsing.statements import Change, ModelName, Options, OptionValue, Statement, Training
 from sqlml.suggestions import closest
 from sqlml.types import fold
@@ -29,12 +29,10 @@ class ModelStatements(StatementParts):
     """The base class of the parsers in sqlml, with a method for each statement about models."""
 
     EXPLAIN_MODES: ClassVar[tuple[str, ...]] = ()
-    """Words after EXPLAIN that select what it shows."""
-
-    # The clauses that name a model file or a training query
+    """Words after EXPLAIN that select the mode."""
 
     def _parse_origin(self) -> statements.Artifact | Training:
-        """Parse [INPUT ...] [OUTPUT ...] FROM 'path' ..., or the clauses of a training query."""
+        """Parse `[INPUT ...] [OUTPUT ...] FROM 'path' ...`, or the clauses of a training query."""
         if self._peek_word() in ("TRANSFORM", "OPTIONS", "WITH", "COMMENT", "AS"):
             return self._parse_training()
         inputs = self._parse_typed_columns() if self._accept("INPUT") else None
@@ -43,11 +41,12 @@ class ModelStatements(StatementParts):
             or_query = ", or AS and a query" if inputs is None and output is None else ""
             raise self._error_here(f"expected FROM '<path of a model file>'{or_query}")
         source = self._parse_text("the path of a model file")
-        format_, comment = "AUTO", None
+        file_format = "AUTO"
+        comment = None
         options: Options = {}
         while self._curr:
             if self._accept("FORMAT"):
-                format_ = self._parse_file_format(FORMATS)
+                file_format = self._parse_file_format(FORMATS)
             elif self._match_texts(("OPTIONS", "WITH")):
                 options = self._parse_option_list()
             elif self._accept("COMMENT"):
@@ -56,10 +55,10 @@ class ModelStatements(StatementParts):
                 raise self._error_here(f"{self._peek_word()} (...) goes before FROM")
             else:
                 raise self._error_here("expected FORMAT, OPTIONS (...), COMMENT '...' or the end")
-        return statements.Artifact(source, inputs, output, format_, options, comment)
+        return statements.Artifact(source, inputs, output, file_format, options, comment)
 
     def _parse_training(self) -> Training:
-        transform, comment = None, None
+        transform = comment = None
         options: Options = {}
         seen_words: set[str] = set()
         while not self._accept("AS"):
@@ -79,29 +78,27 @@ class ModelStatements(StatementParts):
                 raise self._error_here("expected AS and the query whose rows train the model")
         return Training(self._parse_query_until(), options, transform, comment)
 
-    def _parse_query_until(self, *words: str) -> str:
-        """Consume a query up to any of `words` outside brackets, or to the end; return its SQL."""
+    def _parse_query_until(self, *end_words: str) -> str:
+        """Return the SQL of a query up to the word sequence `end_words` outside brackets."""
         start_index = self._index
-        while self._curr and not (words and self._match_text_seq(*words, advance=False)):
-            opens_bracket = self._curr.token_type in OPENING
-            self._advance(self._find_closing_bracket() + 1 - self._index if opens_bracket else 1)
+        while self._curr and not (end_words and self._match_text_seq(*end_words, advance=False)):
+            self._skip_item()
         if self._index == start_index:
             raise self._error_here("expected the query whose rows the model is trained on")
         return self._find_sql(self._tokens[start_index], self._prev)
 
     def _parse_file_format(self, formats: tuple[str, ...]) -> str:
-        format_ = self._parse_name("a format").upper()
-        if format_ not in formats:
-            message = f"unknown format {format_}; formats: {', '.join(formats)}"
+        file_format = self._parse_name("a format").upper()
+        if file_format not in formats:
+            message = f"unknown format {file_format}; formats: {', '.join(formats)}"
             raise self._error_here(message, tokens_back=1)
-        return format_
-
-    # Statements
+        return file_format
 
     def parse_model_statement(self, tokens: list[Token], sql: str) -> Statement:
         """Parse the `tokens` of one statement in `sql`; return a `Query` for the engine's own."""
         self.reset()
-        self.sql, self._chunks = sql, [tokens]
+        self.sql = sql
+        self._chunks = [tokens]
         self._advance_chunk()
         rule = STATEMENT_RULES.get(self._peek_word())
         statement = None if rule is None else rule(self)
@@ -148,7 +145,7 @@ class ModelStatements(StatementParts):
             if like is None and self._accept("LIKE"):
                 like = self._parse_text("a pattern")
             elif may_have_database and self._match_texts(("FROM", "IN")):
-                database = none_if_current(self._parse_name("the name of a database"))
+                database = normalize_database(self._parse_name("the name of a database"))
                 may_have_database = False
             else:
                 raise self._error_here("expected LIKE '...', FROM database or the end")
@@ -181,20 +178,17 @@ class ModelStatements(StatementParts):
         name = self._parse_model_version()
         self._expect("TO")
         path = self._parse_text("the path of the file to write")
-        format_, database = None, None
-        if self._match(TokenType.L_PAREN):  # Brackets may be used as in COPY ... (FORMAT x).
-            format_, database = self._parse_export_options()
+        file_format = database = None
+        if self._match(TokenType.L_PAREN):  # Brackets are allowed, as in COPY ... (FORMAT x).
+            file_format, database = self._parse_export_options()
         elif self._curr:
             self._expect("FORMAT")
-            format_ = self._parse_file_format(EXPORT_FORMATS)
+            file_format = self._parse_file_format(EXPORT_FORMATS)
         self._expect_end()
-        return statements.ExportModel(self._statement_sql, name, path, format_, database)
+        return statements.ExportModel(self._statement_sql, name, path, file_format, database)
 
     def _parse_export_options(self) -> tuple[str | None, statements.OtherDatabase | None]:
-        """Parse `FORMAT x)`, or `DIALECT x, FORM y, TABLE z, COLUMNS (a, b))`.
-
-        Return the format and the other database; either is None if it is not specified.
-        """
+        """Parse the options in brackets; return the format and the other database, each or None."""
         options: dict[str, Any] = {}
         for _ in self._iterate_items(TokenType.R_PAREN):
             word = self._peek_word()
@@ -204,17 +198,18 @@ class ModelStatements(StatementParts):
                 raise self._error_here(f"{word} is given twice")
             self._advance()
             options[word] = self._parse_export_option(word)
-        format_ = options.pop("FORMAT", None)
+        file_format = options.pop("FORMAT", None)
         if options and "DIALECT" not in options:
             example = "(DIALECT postgres, TABLE customers)"
             message = f"{next(iter(options))} goes with DIALECT: {example}"
             raise self._error_here(message, tokens_back=1)
         if not options:
-            return format_, None
-        if format_ not in (None, "SQL"):
-            raise self._error_here(f"DIALECT goes with FORMAT SQL, not {format_}", tokens_back=1)
+            return file_format, None
+        if file_format not in (None, "SQL"):
+            message = f"DIALECT goes with FORMAT SQL, not {file_format}"
+            raise self._error_here(message, tokens_back=1)
         form, table, columns = (options.get(word) for word in ("FORM", "TABLE", "COLUMNS"))
-        return format_, statements.OtherDatabase(options["DIALECT"], form, table, columns)
+        return file_format, statements.OtherDatabase(options["DIALECT"], form, table, columns)
 
     def _parse_export_option(self, word: str) -> Any:
         if word == "FORMAT":
@@ -223,8 +218,8 @@ class ModelStatements(StatementParts):
             return self._parse_names("the name of a table", TokenType.DOT)
         if word == "COLUMNS":
             self._expect_symbol(TokenType.L_PAREN, "(")
-            columns = [self._parse_name("a column") for _ in self._iterate_items(TokenType.R_PAREN)]
-            return tuple(columns)
+            items = self._iterate_items(TokenType.R_PAREN)
+            return tuple([self._parse_name("a column") for _ in items])
         return fold(self._parse_name("a database" if word == "DIALECT" else "a form"))
 
     def _parse_set_option(self) -> Statement | None:
@@ -257,7 +252,8 @@ class ModelStatements(StatementParts):
             return None
         name = self._parse_model_version()
         self._expect("USING")
-        query, against = self._parse_bracketed_query(), None
+        query = self._parse_bracketed_query()
+        against = None
         if self._accept("AGAINST"):
             against = self._parse_text("the path of the original model file")
         self._expect_end()
@@ -272,10 +268,7 @@ class ModelStatements(StatementParts):
         self._expect_end()
         return statements.CommentOn(self._statement_sql, name, comment)
 
-    # ALTER MODEL, with one method per change
-
     def _parse_alter_model(self) -> statements.AlterModel | None:
-        """Parse ALTER MODEL [IF EXISTS] m ...; return None for ALTER of anything but a model."""
         if not self._accept_model("ALTER"):
             return None
         if_exists = self._accept("IF", "EXISTS")
@@ -401,7 +394,7 @@ CHANGES: Mapping[str, Callable[[ModelStatements, ModelName], Change]] = {
     ),
     "DROP TOP_K FILTER": lambda rules, _: statements.DropSmallModel("top_k"),
 }
-"""The words after the model's name -> the rule that parses the rest."""
+"""Maps the words after the model's name to the rule that parses the rest of a change."""
 
 _VERSION_CHANGES = (
     *("SET OPTIONS", "RESET OPTIONS", "RETRAIN"),

@@ -28,7 +28,7 @@ def split_sql(sql: str, dialect: str = "duckdb") -> list[str]:
 
 
 def has_several_statements(sql: str) -> bool:
-    """Return whether DuckDB SQL has several statements, or might have if it cannot be tokenized.
+    """Return whether DuckDB SQL has several statements, or may have if it cannot be tokenized.
 
     >>> has_several_statements("SELECT ';' ;"), has_several_statements("SELECT 1; SELECT 'x")
     (False, True)
@@ -48,7 +48,7 @@ class StatementTokens:
 
 
 def split_tokens(sql: str, dialect: str) -> list[StatementTokens]:
-    """Split SQL at semicolons into statements; for a Spark script in BEGIN ... END, return []."""
+    """Split SQL at semicolons into statements. For a Spark script in BEGIN ... END, return []."""
     tokens = raw_tokens(sql, dialect)
     if dialect == "spark" and tokens and tokens[0].text.upper() == "BEGIN":
         return []
@@ -74,7 +74,7 @@ _TOKEN_REPR = re.compile(r"<Token .*?text: (.*?), line.*?>", re.DOTALL)
 def parse_trees(sql: str, dialect: str = "duckdb") -> list[exp.Expr]:
     """Parse SQL into sqlglot trees, whose nodes know their spans (`places.span`).
 
-    If the SQL is nested too deeply, RecursionError is raised; see `tokens.run_deeply`.
+    RecursionError is raised if the SQL is nested too deeply; see `tokens.run_deeply`.
     """
     tokens = raw_tokens(sql, dialect)
     try:
@@ -92,9 +92,9 @@ def parse_trees(sql: str, dialect: str = "duckdb") -> list[exp.Expr]:
 def parse(sql: str, dialect: str = "duckdb") -> tuple[Statement, ...]:
     """Parse SQL into statements, in order; a statement of the engine becomes a `Query`.
 
-    If the SQL has only comments, or is a Spark script in BEGIN ... END, the result is (). For
-    DuckDB, the `sql` of all statements together is the whole text; for Spark, it lacks the comments
-    between statements.
+    Return () if the SQL has only comments, or is a Spark script in BEGIN ... END. For DuckDB, the
+    `sql` of all statements together is the whole text. For Spark, it lacks the comments between
+    statements.
     """
     statement_tokens = split_tokens(sql, dialect)
     parser = cast(ModelStatements, DIALECTS[dialect].parser())

@@ -1,7 +1,7 @@
 """Spans: the positions of sqlglot's tree nodes in the text.
 
-sqlglot keeps only the positions of names and literals. Here, the parser's methods mark their
-results with the first and last token that they consumed, so that the span of any clause is exact.
+sqlglot keeps only the positions of names and literals. Here, the methods of the parser mark their
+results with the first and last token that they consumed. The span of any clause is therefore exact.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class OtherType(exp.Expression):
 
 
 _SPAN_KEY = "sqlml_place"
-_HULL_KEY = "sqlml_hull"
+_CHILDREN_KEY = "sqlml_hull"
 _UNKNOWN: Any = object()
 
 _MARKED_RULES = (
@@ -71,7 +71,7 @@ class Span:
 
 
 def find_outermost(spans: Iterable[Span]) -> list[Span]:
-    """Return the spans that no other of the spans contains, in the order of the text."""
+    """Return the spans that are not inside another one of `spans`, in the order of the text."""
     outermost: list[Span] = []
     for candidate in sorted(spans, key=lambda span: (span.start, -span.end)):
         if not outermost or candidate.start >= outermost[-1].end:
@@ -86,30 +86,30 @@ def overlaps(candidate: Span, ordered: Sequence[Span]) -> bool:
 
 
 def span(node: exp.Expr) -> Span | None:
-    """Return the span of a node, by default the hull of its children; None if no child has one."""
+    """Return the span of a node or of all its children, or None if no child has a span."""
     marked = node.meta.get(_SPAN_KEY)
     if marked is not None:
         return Span(*marked)
     if "start" in node.meta:
         return Span(node.meta["start"], node.meta["end"] + 1)
-    cached: Span | None = node.meta.get(_HULL_KEY, _UNKNOWN)
+    cached: Span | None = node.meta.get(_CHILDREN_KEY, _UNKNOWN)
     if cached is _UNKNOWN:  # The span is cached, because long sums are deep trees.
-        cached = node.meta[_HULL_KEY] = hull(node.iter_expressions())
+        cached = node.meta[_CHILDREN_KEY] = merge_spans(node.iter_expressions())
     return cached
 
 
-def is_written(node: exp.Expr) -> bool:
+def is_in_text(node: exp.Expr) -> bool:
     """Return whether a node occurs in the text, unlike the star that `FROM t` implies."""
     return _SPAN_KEY in node.meta
 
 
-def hull(nodes: Iterable[exp.Expr | None]) -> Span | None:
-    """Return the span from the start of the first node to the end of the last; None without any."""
-    spans = [candidate for n in nodes if n is not None and (candidate := span(n)) is not None]
+def merge_spans(nodes: Iterable[exp.Expr | None]) -> Span | None:
+    """Return the smallest span that contains the spans of all `nodes`, or None without spans."""
+    spans = [part for node in nodes if node is not None and (part := span(node)) is not None]
     return Span(min(p.start for p in spans), max(p.end for p in spans)) if spans else None
 
 
-def mark(parser: Any, node: Any, first_token: int) -> Any:
+def mark_span(parser: Any, node: Any, first_token: int) -> Any:
     """Mark `node` with the span of the tokens that the parser consumed since `first_token`."""
     last_token = parser._index - 1
     if isinstance(node, exp.Expr) and last_token >= first_token:
@@ -121,8 +121,8 @@ def mark(parser: Any, node: Any, first_token: int) -> Any:
     return node
 
 
-def with_spans(base: type[Parser]) -> type[Parser]:
-    """Return a subclass of the parser `base` that marks its results with their spans."""
+def make_span_parser(base: type[Parser]) -> type[Parser]:
+    """Return a subclass of the parser `base` that marks results with their spans."""
     method_names = [f"_parse_{name}" for name in _MARKED_RULES]
     methods = {name: _mark_result(getattr(base, name)) for name in method_names}
     methods["_parse_select_query"] = _mark_query(base)
@@ -133,7 +133,7 @@ def with_spans(base: type[Parser]) -> type[Parser]:
 def _mark_result(rule: Callable[..., Any]) -> Callable[..., Any]:
     def parse(self: Any, *args: Any, **kwargs: Any) -> Any:
         first_token = self._index
-        return mark(self, rule(self, *args, **kwargs), first_token)
+        return mark_span(self, rule(self, *args, **kwargs), first_token)
 
     return parse
 
@@ -141,26 +141,26 @@ def _mark_result(rule: Callable[..., Any]) -> Callable[..., Any]:
 def _mark_query(base: Any) -> Callable[..., Any]:
     """Wrap the rule for queries to record where each query starts, for `_mark_set_operation`."""
 
-    def parse(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def parse_query(self: Any, *args: Any, **kwargs: Any) -> Any:
         first_token = self._index
-        starts = self.__dict__.setdefault("_begun", [])
-        starts.append(first_token)
+        start_indexes = self.__dict__.setdefault("_start_indexes", [])
+        start_indexes.append(first_token)
         try:
-            return mark(self, base._parse_select_query(self, *args, **kwargs), first_token)
+            return mark_span(self, base._parse_select_query(self, *args, **kwargs), first_token)
         finally:
-            starts.pop()
+            start_indexes.pop()
 
-    return parse
+    return parse_query
 
 
 def _mark_set_operation(base: Any) -> Callable[..., Any]:
-    """Wrap the rule for set operations to mark the left operand of UNION, EXCEPT, ..."""
+    """Wrap the rule for set operations to mark the left operand of UNION and EXCEPT."""
 
-    def parse(self: Any, this: Any) -> Any:
-        starts = self.__dict__.get("_begun")
-        if starts and isinstance(this, exp.Expr) and not is_written(this):
-            mark(self, this, starts[-1])
+    def parse_set_operations(self: Any, operand: Any) -> Any:
+        start_indexes = self.__dict__.get("_start_indexes")
+        if start_indexes and isinstance(operand, exp.Expr) and not is_in_text(operand):
+            mark_span(self, operand, start_indexes[-1])
         first_token = self._index
-        return mark(self, base._parse_set_operations(self, this), first_token)
+        return mark_span(self, base._parse_set_operations(self, operand), first_token)
 
-    return parse
+    return parse_set_operations

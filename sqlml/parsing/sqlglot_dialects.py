@@ -22,11 +22,11 @@ from sqlml.parsing.model_statements import ModelStatements
 from sqlml.parsing.statement_parts import token_types
 
 _MODEL_FUNCTIONS = frozenset({"PREDICT", "PREDICT_PROBA", "PREDICT_SCORE", "TRANSFORM"})
-"""Functions besides the table functions that accept MODEL m as their first argument."""
+"""Scalar functions that accept MODEL m as the first argument."""
 
 _TABLE_NAMES = token_types("VAR IDENTIFIER STRING PLACEHOLDER PARAMETER")
 _NOT_AFTER_MODEL = token_types("COMMA L_PAREN R_PAREN")
-"""Tokens that cannot follow MODEL if it begins a model's name: before them, it is a column."""
+"""Tokens that cannot follow the keyword MODEL. Before them, MODEL is the name of a column."""
 
 _QUERY_WORDS = frozenset({"SELECT", "FROM", "WITH", "VALUES"})
 _EXPLAIN_WORDS = ("ANALYZE", "EXTENDED", "FORMATTED", "COST", "CODEGEN")
@@ -72,18 +72,18 @@ class _Rules(ModelStatements):
 
     def _parse_model_argument(self: Any) -> Any:
         first_token = self._index
-        return places.mark(self, self._parse_any_argument(), first_token)
+        return places.mark_span(self, self._parse_any_argument(), first_token)
 
     def _parse_model_name(self: Any) -> Any:
-        """Parse MODEL m as the first argument; the name m may span any number of tokens."""
+        """Parse MODEL m, where the name m may consist of any number of tokens."""
         first_token = self._index + 1
         while self._curr and self._curr.token_type not in (TokenType.COMMA, TokenType.R_PAREN):
             self._advance()
         name = self._find_sql(self._tokens[first_token], self._prev)
-        return places.mark(self, places.ModelName(this=name), first_token)
+        return places.mark_span(self, places.ModelName(this=name), first_token)
 
     def _parse_any_argument(self: Any) -> Any:
-        """Parse TABLE t, name := value, a struct, or another expression."""
+        """Parse `TABLE t`, `name := value`, or an expression."""
         next_type = self._next.token_type
         if self._curr.token_type == TokenType.TABLE and next_type in _TABLE_NAMES:
             self._advance()
@@ -117,7 +117,7 @@ class _Rules(ModelStatements):
         return places.WrappedStatement(this=self._parse_statement(), kind=word)
 
     def _parse_cube_or_rollup(self: Any, with_prefix: bool = False) -> Any:
-        """Parse CUBE and ROLLUP over any expressions, such as comparisons."""
+        """Parse CUBE and ROLLUP over arbitrary expressions, such as comparisons."""
         if with_prefix or not self._match_set((TokenType.CUBE, TokenType.ROLLUP)):
             return super()._parse_cube_or_rollup(with_prefix)
         cls = exp.Cube if self._prev.token_type == TokenType.CUBE else exp.Rollup
@@ -135,7 +135,7 @@ class _Rules(ModelStatements):
             self._advance()
 
     def _warn_unsupported(self) -> None:
-        """Do not warn, since the engine may support syntax that sqlglot does not support."""
+        """Do not warn, because the engine may support syntax that sqlglot does not support."""
 
 
 _QUERY_TOKENS = token_types("PIVOT UNPIVOT DESCRIBE")
@@ -164,7 +164,7 @@ class _DuckDBRules(_Rules, DuckDBParser):
         return parsed
 
     def _parse_types(self: Any, *args: Any, **kwargs: Any) -> Any:
-        """Parse a type, but never `type<...>`: in DuckDB, `::INTEGER < 3` is a comparison."""
+        """Parse a type, but not `type<...>`: in DuckDB, `::INTEGER < 3` is a comparison."""
         if kwargs.get("check_func") and self._next.token_type == TokenType.LT:
             return None
         return super()._parse_types(*args, **kwargs)
@@ -175,7 +175,7 @@ class _DuckDBRules(_Rules, DuckDBParser):
         return self.expression(exp.Escape(this=this, expression=self._parse_bitwise()))
 
     def _parse_function_call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        """Parse a function call; return None if `map` or `if` is the name of a column."""
+        """Parse a function call, or return None if `map` or `if` is the name of a column."""
         opens_bracket = self._next.token_type in (TokenType.L_PAREN, TokenType.L_BRACE)
         if self._curr.text.upper() in ("MAP", "IF") and not opens_bracket:
             return None
@@ -198,7 +198,7 @@ class _DuckDBRules(_Rules, DuckDBParser):
         return super()._parse_create()
 
     def _parse_function_properties(self: Any) -> Any:
-        """Parse TABLE after AS in a macro; any other word begins the macro's body."""
+        """Parse TABLE after AS in a macro. Any other word begins the body of the macro."""
         returns_table = self._curr.token_type == TokenType.TABLE
         return super()._parse_function_properties() if returns_table else None
 
@@ -210,7 +210,7 @@ class _DuckDBRules(_Rules, DuckDBParser):
         return parameter
 
     def _parse_from(self: Any, *args: Any, **kwargs: Any) -> Any:
-        """Parse FROM; in a query that begins with FROM, joins may follow (VALUES ...) t."""
+        """Parse FROM, where joins may follow `(VALUES ...) t` even without SELECT."""
         from_clause = super()._parse_from(*args, **kwargs)
         if from_clause is not None and isinstance(from_clause.this, exp.Values):
             joins = list(self._parse_joins())
@@ -224,7 +224,6 @@ class _DuckDBRules(_Rules, DuckDBParser):
         return insert
 
     def _is_table_query(self: Any) -> bool:
-        """Return whether a query begins at the current token, also PIVOT, UNPIVOT or DESCRIBE."""
         return self._curr.token_type in _QUERY_TOKENS or super()._is_table_query()
 
     def _parse_select_query(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -236,7 +235,7 @@ class _DuckDBRules(_Rules, DuckDBParser):
         return super()._parse_select_query(*args, **kwargs)
 
     def _parse_simplified_pivot(self: Any, is_unpivot: bool | None = None) -> Any:
-        """Parse PIVOT or UNPIVOT of any expressions, optionally followed by ORDER BY and LIMIT."""
+        """Parse PIVOT or UNPIVOT over arbitrary expressions, also with ORDER BY and LIMIT."""
         first_token = self._index - 1
         table = self._parse_table()
         on = self._parse_csv(self._parse_pivoted) if self._match(TokenType.ON) else None
@@ -250,14 +249,14 @@ class _DuckDBRules(_Rules, DuckDBParser):
             unpivot=is_unpivot,
             into=into,
         )
-        query = self._parse_set_operations(places.mark(self, pivot, first_token))
+        query = self._parse_set_operations(places.mark_span(self, pivot, first_token))
         for key in ("order", "limit", "offset"):
             query.set(key, getattr(self, f"_parse_{key}")() or query.args.get(key))
-        return places.mark(self, query, first_token)
+        return places.mark_span(self, query, first_token)
 
     def _parse_pivoted(self: Any) -> Any:
         first_token = self._index
-        return places.mark(self, self._parse_alias(self._parse_disjunction()), first_token)
+        return places.mark_span(self, self._parse_alias(self._parse_disjunction()), first_token)
 
 
 class _SparkRules(_Rules, SparkParser):
@@ -272,31 +271,31 @@ class _SparkRules(_Rules, SparkParser):
     STATEMENT_PARSERS: ClassVar[Any] = {**SparkParser.STATEMENT_PARSERS, **_COMMANDS}
 
     def _parse_value_of_argument(self: Any) -> Any:
-        """Parse the value of a call's argument, which may be a struct in DuckDB's syntax."""
         if self._curr.token_type != TokenType.L_BRACE:
             return super()._parse_value_of_argument()
         first_token = self._index
-        return places.mark(self, self._parse_column_ops(self._parse_struct_literal()), first_token)
+        return places.mark_span(
+            self, self._parse_column_ops(self._parse_struct_literal()), first_token
+        )
 
     def _parse_struct_literal(self: Any) -> Any:
-        """Parse a struct `{name: value, 'name': value}` in DuckDB's syntax."""
         first_token = self._index
         self._advance()
         is_empty = self._curr.token_type == TokenType.R_BRACE
-        entries = [] if is_empty else self._parse_csv(self._parse_entry)
+        entries = [] if is_empty else self._parse_csv(self._parse_struct_entry)
         if not self._match(TokenType.R_BRACE):
             self.raise_error("Expected }")
-        return places.mark(self, exp.Struct(expressions=entries), first_token)
+        return places.mark_span(self, exp.Struct(expressions=entries), first_token)
 
-    def _parse_entry(self: Any) -> Any:
-        token = self._curr
+    def _parse_struct_entry(self: Any) -> Any:
+        key = _to_identifier(self._curr)
         self._advance()
         if not self._match(TokenType.COLON):
             self.raise_error("Expected :")
-        return exp.PropertyEQ(this=_to_identifier(token), expression=self._parse_assignment())
+        return exp.PropertyEQ(this=key, expression=self._parse_assignment())
 
     def _parse_table_hints(self: Any) -> None:
-        """Skip `WITH (...)` after a table; it contains options for reading a file."""
+        """Skip `WITH (...)` after a table, which contains options for reading a file."""
         if self._match_pair(TokenType.WITH, TokenType.L_PAREN):
             self._skip_brackets()
 
@@ -319,7 +318,7 @@ class _SparkRules(_Rules, SparkParser):
         steps = []
         while self._match(TokenType.PIPE_GT):
             first_token = self._index
-            steps.append(places.mark(self, self._parse_step(), first_token))
+            steps.append(places.mark_span(self, self._parse_step(), first_token))
         return places.PipedQuery(this=query, expressions=steps)
 
     def _parse_step(self: Any) -> exp.Expr:
@@ -370,8 +369,8 @@ _DROPPED_KEYWORDS = frozenset(
 
 
 class _DuckDB(DuckDB):
-    INDEX_OFFSET = 0  # Keep indices as written.
-    Parser = places.with_spans(_DuckDBRules)  # type: ignore[assignment]
+    INDEX_OFFSET = 0  # Do not change indices.
+    Parser = places.make_span_parser(_DuckDBRules)  # type: ignore[assignment]
 
     class Tokenizer(DuckDB.Tokenizer):
         COMMANDS: ClassVar[set[TokenType]] = set()
@@ -387,7 +386,7 @@ class _DuckDB(DuckDB):
 
 class _Spark(Spark):
     INDEX_OFFSET = 0
-    Parser = places.with_spans(_SparkRules)  # type: ignore[assignment]
+    Parser = places.make_span_parser(_SparkRules)  # type: ignore[assignment]
 
     class Tokenizer(Spark.Tokenizer):
         COMMANDS: ClassVar[set[TokenType]] = set()
@@ -398,4 +397,4 @@ class _Spark(Spark):
 
 
 DIALECTS: Mapping[str, Dialect] = {"duckdb": _DuckDB(), "spark": _Spark()}
-"""The name of a `sqlml.dialects.Dialect` -> its sqlglot dialect."""
+"""Maps the name of a `sqlml.dialects.Dialect` to the dialect of sqlglot."""

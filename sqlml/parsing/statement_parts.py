@@ -41,23 +41,23 @@ def token_types(names: str) -> frozenset[TokenType]:
 
 
 STRING_TOKENS = token_types("STRING HEREDOC_STRING RAW_STRING")
-"""Strings in quotes or between dollars."""
+"""Strings in quotes or between dollar signs."""
 
 _NON_WORD_TOKENS = Parser.TEXT_MATCH_EXCLUDED_TOKENS | {TokenType.NUMBER}
 
 _WORD = re.compile(r"[^\W\d][\w$]*|\d+[^\W\d]\w*")
-"""A bare word; Spark's may begin with digits."""
+"""A bare word, which may begin with digits in Spark."""
 
 _SUFFIXED_NUMBER = re.compile(r"([\d.]+(?:[eE][+-]?\d+)?)(?:[LSYDF]|BD)", re.IGNORECASE)
 """A Spark number with the letter of its type, such as `10L`."""
 
-OPENING = token_types("L_PAREN L_BRACKET L_BRACE")
-CLOSING = token_types("R_PAREN R_BRACKET R_BRACE")
+OPENING_BRACKETS = token_types("L_PAREN L_BRACKET L_BRACE")
+CLOSING_BRACKETS = token_types("R_PAREN R_BRACKET R_BRACE")
 _CONSTANTS: dict[str, OptionValue] = {"TRUE": True, "FALSE": False, "NULL": None}
 
 
 class StatementParts(Parser):
-    """A parser of the parts of statements, which raises ParseError if a part does not come next."""
+    """A parser of the parts of statements; each method raises ParseError if the part is missing."""
 
     @property
     def _statement_sql(self) -> str:
@@ -67,7 +67,7 @@ class StatementParts(Parser):
         return self._find_sql(token, token)
 
     def _peek_word(self) -> str:
-        """Return the next token in capitals, without consuming it; "" if it is not a bare word."""
+        """Return the next token in capitals without consuming it, or "" if it is no bare word."""
         token = self._curr
         if not token or token.token_type in _NON_WORD_TOKENS:
             return ""
@@ -77,14 +77,12 @@ class StatementParts(Parser):
         return text.upper() if text.isascii() else text
 
     def _accept(self, *words: str) -> bool:
-        """Consume `words` if they come next, and return whether they did.
-
-        A word with a non-ASCII letter is not a keyword.
-        """
+        """Consume `words` if they come next, and return whether they did."""
+        # A word with a non-ASCII letter is not a keyword.
         return self._curr.text.isascii() and bool(self._match_text_seq(*words))
 
     def _accept_model(self, *words: str) -> bool:
-        """Consume `words` and MODEL before a model's name; return whether these came next."""
+        """Consume `words` and MODEL before a model's name; return whether they came next."""
         start_index = self._index
         if self._accept(*words, "MODEL") and (self._is_name_next() or self._is_string_next()):
             return True
@@ -119,21 +117,19 @@ class StatementParts(Parser):
         return self._prev.text
 
     def _is_string_next(self) -> bool:
-        """Return whether a string comes next; `e'...'` is accepted only without escapes."""
         if self._curr.token_type != TokenType.BYTE_STRING:
             return self._curr.token_type in STRING_TOKENS
         text = self._get_token_sql(self._curr)
-        return text[0] in "eE" and "\\" not in text
+        return text[0] in "eE" and "\\" not in text  # A string `e'...'` without escapes.
 
     def _parse_text(self, description: str) -> str:
-        """Parse a string in single quotes, or in another notation that the engine supports."""
         if not self._is_string_next():
             raise self._error_here(f"expected {description} in single quotes")
         self._advance()
         return self._prev.text
 
     def _peek_digits(self) -> str:
-        """Return the next number without its type suffix and without consuming it, or else ""."""
+        """Return the next number without its type suffix, without consuming it, or ""."""
         if self._curr.token_type == TokenType.NUMBER:
             return self._curr.text
         match = _SUFFIXED_NUMBER.fullmatch(self._curr.text) if self._curr else None
@@ -150,11 +146,11 @@ class StatementParts(Parser):
         """Parse `[database.]name`, which may be a string."""
         if self._is_string_next():
             database, _, name = self._parse_text("the name of a model").rpartition(".")
-            return ModelName(name, none_if_current(database))
+            return ModelName(name, normalize_database(database))
         name = self._parse_name("the name of a model")
         if not self._match(TokenType.DOT):
             return ModelName(name)
-        model_name = ModelName(self._parse_name("the name of a model"), none_if_current(name))
+        model_name = ModelName(self._parse_name("the name of a model"), normalize_database(name))
         if self._curr.token_type == TokenType.DOT:
             raise self._error_here("a model is named by model or database.model; it has no schema")
         return model_name
@@ -174,17 +170,15 @@ class StatementParts(Parser):
         return replace(name, alias=self._parse_name("a version: its number, an alias, or LAST"))
 
     def _find_closing_bracket(self) -> int:
-        """Return the index of the bracket that closes the next token, an opening bracket."""
         depth = 0
         for index in range(self._index, self._tokens_size):
             token_type = self._tokens[index].token_type
-            depth += (token_type in OPENING) - (token_type in CLOSING)
+            depth += (token_type in OPENING_BRACKETS) - (token_type in CLOSING_BRACKETS)
             if not depth:
                 return index
         raise self._error_here("this bracket is not closed")
 
     def _parse_bracketed_query(self) -> str:
-        """Parse a query in brackets, and return its SQL without the brackets."""
         if self._curr.token_type != TokenType.L_PAREN:
             raise self._error_here("expected '('")
         closing = self._find_closing_bracket()
@@ -193,7 +187,7 @@ class StatementParts(Parser):
         return query
 
     def _parse_typed_columns(self) -> tuple[tuple[str, str], ...]:
-        """Parse `(name TYPE, ...)` into pairs of a name and a type, which the engine will check."""
+        """Parse `(name TYPE, ...)` into pairs of a name and a type; the engine checks the types."""
         expected = "a column name and its type, such as tenure DOUBLE"
         columns: list[tuple[str, str]] = []
         for _ in self._iterate_bracketed_items():
@@ -204,7 +198,7 @@ class StatementParts(Parser):
         return tuple(columns)
 
     def _parse_item_texts(self) -> tuple[str, ...]:
-        """Parse `(item, ...)` into the SQL text of each item, which the engine will check."""
+        """Parse `(item, ...)` into the SQL text of each item; the engine checks the items later."""
         expected = "an expression, such as ln(charges) AS log_charges"
         items = tuple([self._parse_item_text(expected) for _ in self._iterate_bracketed_items()])
         if not items:
@@ -212,7 +206,7 @@ class StatementParts(Parser):
         return items
 
     def _iterate_bracketed_items(self) -> Iterator[None]:
-        """Consume the brackets and commas of `(item, ...)`, and yield where to parse each item."""
+        """Consume the brackets and commas of `(item, ...)`, and yield before each item."""
         if self._curr.token_type != TokenType.L_PAREN:
             raise self._error_here("expected '('")
         self._find_closing_bracket()  # Report a bracket that is not closed.
@@ -220,14 +214,18 @@ class StatementParts(Parser):
         yield from self._iterate_items(TokenType.R_PAREN)
 
     def _parse_item_text(self, expected: str, tokens_back: int = 0) -> str:
-        """Consume and return the SQL up to the next comma, or to the end of the list."""
+        """Return the SQL up to the next comma, or to the end of the list."""
         start_index = self._index
-        while self._curr and self._curr.token_type not in {TokenType.COMMA, *CLOSING}:
-            opens_bracket = self._curr.token_type in OPENING
-            self._advance(self._find_closing_bracket() + 1 - self._index if opens_bracket else 1)
+        while self._curr and self._curr.token_type not in {TokenType.COMMA, *CLOSING_BRACKETS}:
+            self._skip_item()
         if self._index == start_index:
             raise self._error_here(f"expected {expected}", tokens_back)
         return self._find_sql(self._tokens[start_index], self._prev)
+
+    def _skip_item(self) -> None:
+        """Skip a token, or everything between two brackets."""
+        opens_bracket = self._curr.token_type in OPENING_BRACKETS
+        self._advance(self._find_closing_bracket() + 1 - self._index if opens_bracket else 1)
 
     def _iterate_items(self, close: TokenType) -> Iterator[None]:
         is_first = True
@@ -250,7 +248,7 @@ class StatementParts(Parser):
         return options
 
     def _parse_option_value(self, depth: int = 0) -> OptionValue:
-        """Parse a literal, list, call or bare word; a struct or a map becomes a list of pairs."""
+        """Parse a literal, list, call or bare word. A struct or a map becomes a list of pairs."""
         if not self._curr:
             raise self._error_here("expected a value")
         sign = -1 if self._match(TokenType.DASH) else 1
@@ -273,8 +271,8 @@ class StatementParts(Parser):
             self._advance()
         may_nest = depth < 20
         if may_nest and self._match(TokenType.L_BRACE):
-            pairs = [self._parse_pair(depth + 1) for _ in self._iterate_items(TokenType.R_BRACE)]
-            return tuple(pairs)
+            items = self._iterate_items(TokenType.R_BRACE)
+            return tuple([self._parse_pair(depth + 1) for _ in items])
         if may_nest and self._match_set((TokenType.L_BRACKET, TokenType.L_PAREN)):
             is_list = self._prev.token_type == TokenType.L_BRACKET
             closing = TokenType.R_BRACKET if is_list else TokenType.R_PAREN
@@ -298,6 +296,6 @@ class StatementParts(Parser):
         return (name, self._parse_option_value(depth))
 
 
-def none_if_current(database: str) -> str | None:
-    """Return `database`, or None if it is "" or `main` and so means the current database."""
+def normalize_database(database: str) -> str | None:
+    """Return `database`, or None if it is "" or `main`, which mean the current database."""
     return None if fold(database) in ("", "main") else database

@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call such as `hparam_range(0.01, 0.3)` as an option's value; `name` is folded."""
+    """A call such as `hparam_range(0.01, 0.3)` in an option; `name` is case-folded."""
 
     name: str
     arguments: tuple[Any, ...]
@@ -21,7 +21,7 @@ Options = Mapping[str, OptionValue]
 
 @dataclass(frozen=True, slots=True)
 class ModelName:
-    """A model's name `[database.]name[/version|@alias]`, by default in the current database."""
+    """The name of a model `[database.]name[/version|@alias]`, without or with a version."""
 
     name: str
     database: str | None = None
@@ -30,7 +30,7 @@ class ModelName:
 
     @property
     def has_version(self) -> bool:
-        """Return whether the name contains a version, also after / or @ inside a quoted name."""
+        """Whether the name contains a version, also after / or @ inside a quoted name."""
         return self.version is not None or self.alias is not None or bool({"/", "@"} & {*self.name})
 
     def __str__(self) -> str:
@@ -92,7 +92,7 @@ class Query(Statement):
 
 @dataclass(frozen=True, slots=True)
 class Explain(Statement):
-    """EXPLAIN [ANALYZE] query; `mode` is a Spark mode such as COST, or "" for none."""
+    """EXPLAIN [ANALYZE] query; `mode` is a Spark mode such as COST, or ""."""
 
     query: str
     analyze: bool
@@ -206,7 +206,7 @@ class SetOptions(Change):
 
 @dataclass(frozen=True, slots=True)
 class ResetOptions(Change):
-    """RESET OPTIONS [(name, ...)]; if no names are listed, all options are reset."""
+    """RESET OPTIONS [(name, ...)]; without names, all options are reset."""
 
     names: tuple[str, ...] = ()
 
@@ -296,8 +296,9 @@ class VerifyModel(OfModel):
 class OtherDatabase:
     """The other database for which a model is exported as SQL.
 
-    `dialect` is sqlglot's name for it. `form` is "select", "view" or "function"; by default, the
-    SQL is a query over `table`, or functions if `table` is None. A query also returns `columns`.
+    `dialect` is sqlglot's name of the database. `form` is "select", "view" or "function". By
+    default, the SQL is a query over `table`, or functions if `table` is None. A query also returns
+    `columns`.
     """
 
     dialect: str

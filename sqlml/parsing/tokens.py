@@ -1,7 +1,7 @@
 """The tokens of an engine's SQL, with their positions in the text.
 
-sqlglot's tokenizers handle strings, dollar quotes, comments and quoted names. Unlike in sqlglot,
-they also tokenize the rest of a statement after EXPLAIN, PREPARE and similar words.
+sqlglot's tokenizers handle strings, dollar quotes, comments and quoted names. Here, they also
+tokenize the rest of a statement after EXPLAIN, PREPARE and similar words.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _MULTI_WORD = re.compile(r"[^\W\d][\w$]*(?:\s+[^\W\d][\w$]*)+")
 
 _SUFFIXED_NUMBER = re.compile(r"([\d.]+(?:[eE][+-]?\d+)?)(?:[LSYDF]|BD)?", re.IGNORECASE)
 
-_MARK = "\ue000"
-"""A letter that replaces the `$` of a parameter, which would begin a dollar quote."""
+_PARAMETER_MARK = "\ue000"
+"""A letter that replaces the `$` of a parameter, because `$` would begin a dollar quote."""
 
 _DOLLAR_OR_QUOTED = re.compile(
     r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/"
@@ -44,24 +44,24 @@ In `f($1, b := $2)`, sqlglot would read `$1, b := $` as the tag of a dollar quot
 """
 
 _SPARK_VARIABLE = re.compile(r"\$\{[^}]*\}")
-"""A variable, which Spark replaces before it parses a statement; we read it as a name."""
+"""A variable, which Spark replaces before it parses a statement. It is read as a name here."""
 
 _QUOTED_OR_COMMENT = re.compile(
     r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|/\*.*?\*/|(--(?:\\\n|[^\r\n])*)", re.DOTALL
 )
-"""Strings, names and comments of Spark; a backslash at the end of its line continues a comment."""
+"""Strings, names and comments in Spark. A backslash at the end of a line continues a comment."""
 
-OPENING = frozenset("([{")
-CLOSING = frozenset(")]}")
+OPENING_SYMBOLS = frozenset("([{")
+CLOSING_SYMBOLS = frozenset(")]}")
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
     """A token, whose SQL is sql[start:end].
 
-    kind: "word", "name" (quoted), "string", "number", "param" or "symbol". text: the content of the
-    token; a word as it is written, and a quoted name or string without its quotes. A parameter is
-    `?`, `$1`, `$name` or, in Spark, `:name`.
+    kind: "word", "name" (quoted), "string", "number", "param" or "symbol". text: a word as it is
+    written, or a quoted name or string without its quotes. A parameter is `?`, `$1`, `$name` or, in
+    Spark, `:name`.
     """
 
     kind: str
@@ -71,10 +71,10 @@ class Token:
 
     @property
     def upper(self) -> str:
-        """Return the text in capitals if the token is a bare word, otherwise "".
+        """The text in capitals if the token is a bare word, otherwise "".
 
-        A word with a non-ASCII letter is not a keyword and is returned unchanged, even if the
-        capital of this letter is in ASCII (`ıf`).
+        A word with a non-ASCII letter is not a keyword and stays unchanged, even if the capital of
+        this letter is in ASCII (`ıf`).
         """
         if self.kind != "word":
             return ""
@@ -89,50 +89,53 @@ class Token:
 
 
 def tokenize(sql: str, dialect: str = "duckdb") -> Tokens:
-    """Return all tokens of `sql`, without comments; if a string is not closed, raise ParseError."""
+    """Return all tokens of `sql` without comments; raise ParseError if a string is not closed."""
     tokens = Tokens(t for token in raw_tokens(sql, dialect) for t in _convert_token(sql, token))
     return Tokens(_read_as_spark(sql, tokens)) if dialect == "spark" else tokens
 
 
 @lru_cache(maxsize=4)
 def raw_tokens(sql: str, dialect: str = "duckdb") -> list[GlotToken]:
-    """Return the tokens of `sql` for sqlglot's parser, in which a parameter `$1` is one token.
+    """Return the tokens of `sql` for sqlglot's parser, with a single token for a parameter `$1`.
 
-    The last few results are cached, since a new statement is tokenized more than once.
+    The last results are cached, because a new statement is tokenized more than once.
     """
     prepared_sql = sql
     if dialect == "duckdb" and "$" in sql:
-        prepared_sql = _DOLLAR_OR_QUOTED.sub(lambda m: _MARK if m[0] == "$" else m[0], sql)
+        prepared_sql = _DOLLAR_OR_QUOTED.sub(
+            lambda m: _PARAMETER_MARK if m[0] == "$" else m[0], sql
+        )
     if dialect == "spark" and "\\\n" in sql:
         prepared_sql = _QUOTED_OR_COMMENT.sub(lambda m: " " * len(m[1]) if m[1] else m[0], sql)
     if dialect == "spark" and "${" in sql:
-        prepared_sql = _SPARK_VARIABLE.sub(lambda m: _MARK * len(m[0]), prepared_sql)
+        prepared_sql = _SPARK_VARIABLE.sub(lambda m: _PARAMETER_MARK * len(m[0]), prepared_sql)
     try:
-        raw = DIALECTS[dialect].tokenize(prepared_sql)
+        tokens = DIALECTS[dialect].tokenize(prepared_sql)
     except TokenError as error:
         raise ParseError(f"the text cannot be read as SQL: {error}") from None
     if dialect == "spark":
-        raw = _join_strings(sql, raw)
-    for token in raw if dialect == "duckdb" and prepared_sql is not sql else ():
-        if token.text.startswith(_MARK):
+        tokens = _join_strings(sql, tokens)
+    for token in tokens if dialect == "duckdb" and prepared_sql is not sql else ():
+        if token.text.startswith(_PARAMETER_MARK):
             token.token_type = TokenType.PLACEHOLDER
             token.text = "$" + token.text[1:]
     if not sql.isascii():
-        for token in raw:  # A word with a non-ASCII letter is not a keyword.
+        for token in tokens:  # A word with a non-ASCII letter is not a keyword.
             text = sql[token.start : token.end + 1]
             if not text.isascii() and _PLAIN_NAME.fullmatch(text):
                 token.token_type = TokenType.VAR
-    for previous, token, following in zip([None, *raw], raw, [*raw[1:], None], strict=False):
+    neighbors = zip([None, *tokens], tokens, [*tokens[1:], None], strict=False)
+    for previous, token, following in neighbors:
         may_begin = token.token_type in _STATEMENT_WORDS
         if may_begin and _is_name_not_command(previous, token, following):
             token.token_type = TokenType.VAR
     if dialect == "duckdb":
-        _mark_column_names(raw)
-    return raw
+        _mark_column_names(tokens)
+    return tokens
 
 
 def _mark_column_names(tokens: Sequence[GlotToken]) -> None:
-    """Change unreserved keywords of DuckDB to names if they are the names of columns or aliases."""
+    """Change unreserved keywords of DuckDB to names if they name columns or aliases."""
     first_token = previous = None
     for token, following in zip_longest(tokens, tokens[1:]):
         if first_token is None or previous is None or previous.token_type == TokenType.SEMICOLON:
@@ -149,7 +152,7 @@ def _is_column_name(
     token_type = token.token_type
     if previous.token_type == TokenType.DOT:
         return token_type != TokenType.IDENTIFIER and bool(_PLAIN_NAME.fullmatch(token.text))
-    if token_type in _COMMAND_WORDS:  # Such as DROP in ALTER TABLE t DROP c.
+    if token_type in _COMMAND_WORDS:  # DROP is a keyword in ALTER TABLE t DROP c.
         return first_token.token_type not in _COMMAND_WORDS
     opens_bracket = following is not None and following.token_type == TokenType.L_PAREN
     if token_type in (TokenType.INSERT, TokenType.VALUES):
@@ -158,7 +161,7 @@ def _is_column_name(
     if token_type in (TokenType.CUBE, TokenType.ROLLUP):
         return not opens_bracket
     ends_operand = following is None or following.token_type in _AFTER_OPERANDS
-    if token_type in (TokenType.NOT, TokenType.SELECT):  # As in AS NOT MATERIALIZED, AS SELECT 1.
+    if token_type in (TokenType.NOT, TokenType.SELECT):  # AS NOT MATERIALIZED and AS SELECT 1
         return ends_operand and previous.token_type == TokenType.ALIAS
     if token_type == TokenType.BETWEEN:
         return ends_operand or previous.token_type in _BEFORE_OPERANDS
@@ -183,7 +186,7 @@ def _join_strings(sql: str, tokens: list[GlotToken]) -> list[GlotToken]:
 def _is_name_not_command(
     previous: GlotToken | None, token: GlotToken, following: GlotToken | None
 ) -> bool:
-    """Return whether `token`, which may begin a statement or UNION operand, names a column."""
+    """Return whether `token` names a column instead of beginning a statement or an operand."""
     if previous is not None and previous.text.upper() in ("THEN", "DO", "FOR", "AFTER", "ON"):
         return False
     if following is None:
@@ -203,7 +206,7 @@ _STATEMENT_WORDS = token_types(
     "DESCRIBE SHOW SUMMARIZE VALUES INSERT UPDATE DELETE EXCEPT PIVOT UNPIVOT"
 )
 _COMMAND_WORDS = token_types("ALTER DROP FORCE GRANT INSTALL REVOKE ROLLBACK")
-"""Words that begin DuckDB statements, or occur in statements that begin with such a word."""
+"""Words that begin statements of DuckDB, and keywords inside these statements."""
 
 _BEFORE_OPERANDS = token_types(
     "L_PAREN COMMA SELECT WHERE ALIAS AND OR ON HAVING GROUP_BY ORDER_BY QUALIFY FROM COLON_EQ"
@@ -222,7 +225,7 @@ _AFTER_MINUS = frozenset("SELECT FROM VALUES TABLE WITH ALL DISTINCT".split())
 def _read_as_spark(sql: str, tokens: Sequence[Token]) -> Iterator[Token]:
     """Yield the tokens as Spark reads them: `:name` is a parameter, 10L a number, and 2a a name.
 
-    In `a:b`, `:b` is not a parameter but a field of a VARIANT.
+    In `a:b`, `:b` is a field of a VARIANT instead of a parameter.
     """
     previous: Token | None = None
     for token, next_token in zip_longest(tokens, tokens[1:]):
@@ -230,7 +233,7 @@ def _read_as_spark(sql: str, tokens: Sequence[Token]) -> Iterator[Token]:
             continue  # The token is the name of a parameter.
         adjacent = previous if previous is not None and previous.end == token.start else None
         follows_value = adjacent is not None and (
-            adjacent.kind != "symbol" or adjacent.text in CLOSING
+            adjacent.kind != "symbol" or adjacent.text in CLOSING_SYMBOLS
         )
         names_next = next_token is not None and next_token.kind == "word"
         if token.is_symbol(":") and names_next and next_token.start == token.end:
@@ -245,11 +248,11 @@ def _read_as_spark(sql: str, tokens: Sequence[Token]) -> Iterator[Token]:
 
 
 def _convert_token(sql: str, token: GlotToken) -> list[Token]:
-    """Convert a token of sqlglot; a keyword such as GROUP BY becomes one token per word."""
+    """Convert a token of sqlglot. A keyword such as GROUP BY becomes one token per word."""
     start, end = token.start, token.end + 1
     text = sql[start:end]
     is_string = token.token_type in STRING_TOKENS
-    if not is_string and _MULTI_WORD.fullmatch(text):  # Such as GROUP BY and IS NULL.
+    if not is_string and _MULTI_WORD.fullmatch(text):
         words = _PLAIN_NAME.finditer(text)
         return [Token("word", m[0], start + m.start(), start + m.end()) for m in words]
     is_plain_bytes = token.token_type == TokenType.BYTE_STRING and text[0] in "eE"
@@ -273,24 +276,25 @@ class Tokens(tuple[Token, ...]):
 
     @cached_property
     def closing(self) -> Mapping[int, int]:
-        """Map the index of each opening bracket to that of its closing bracket, of any kind."""
+        """The index of the closing bracket for the index of each opening bracket of any kind."""
         closing_by_opening: dict[int, int] = {}
         open_brackets: list[int] = []
         for i, token in enumerate(self):
-            if token.kind == "symbol" and token.text in OPENING:
+            if token.kind == "symbol" and token.text in OPENING_SYMBOLS:
                 open_brackets.append(i)
-            elif token.kind == "symbol" and token.text in CLOSING and open_brackets:
+            elif token.kind == "symbol" and token.text in CLOSING_SYMBOLS and open_brackets:
                 closing_by_opening[open_brackets.pop()] = i
         return closing_by_opening
 
     def split_commas(self, start: int, end: int) -> list[tuple[int, int]]:
-        """Split self[start:end] at commas outside brackets; return [start, end) index pairs."""
-        ranges, item_start, index = [], start, start
+        """Split self[start:end] at commas outside brackets; return pairs of start and end."""
+        ranges = []
+        item_start = index = start
         while index < end:
             token = self[index]
-            if token.kind == "symbol" and token.text in CLOSING:
+            if token.kind == "symbol" and token.text in CLOSING_SYMBOLS:
                 break  # This closes a bracket that opened before `start`.
-            if token.kind == "symbol" and token.text in OPENING:
+            if token.kind == "symbol" and token.text in OPENING_SYMBOLS:
                 index = self.closing.get(index, end)
             elif token.is_symbol(","):
                 ranges.append((item_start, index))
@@ -305,12 +309,13 @@ _MAX_PAIRS = 4_000_000  # More tokens are not compared, so that reporting an err
 def find_original_offset(
     rewritten: str, written: str, offset: int, dialect: str = "duckdb"
 ) -> int | None:
-    """Map an offset in `rewritten` SQL to the offset in the user's `written` SQL.
+    """Map an offset in `rewritten` SQL to the offset in the user's `written` SQL, or None.
 
-    Inserted SQL maps to the offset of its insertion. If no offset can be found, return None.
+    Inserted SQL maps to the offset of the insertion.
     """
     try:
-        rewritten_tokens, written_tokens = tokenize(rewritten, dialect), tokenize(written, dialect)
+        rewritten_tokens = tokenize(rewritten, dialect)
+        written_tokens = tokenize(written, dialect)
     except SqlmlError:
         return None
     if len(rewritten_tokens) * len(written_tokens) > _MAX_PAIRS:
@@ -321,23 +326,23 @@ def find_original_offset(
     rewritten_words = [rewritten[t.start : t.end] for t in rewritten_tokens]
     written_words = [written[t.start : t.end] for t in written_tokens]
     matcher = difflib.SequenceMatcher(None, rewritten_words, written_words, autojunk=False)
-    for _, i, end, written_start, written_end in matcher.get_opcodes():
-        if not i <= index < end:
+    for _, start, end, written_start, written_end in matcher.get_opcodes():
+        if not start <= index < end:
             continue
-        if rewritten_words[i:end] != written_words[written_start:written_end]:
+        if rewritten_words[start:end] != written_words[written_start:written_end]:
             return written_tokens[min(written_start, len(written_tokens) - 1)].start
-        within_token = max(0, offset - rewritten_tokens[index].start)
-        return written_tokens[written_start + index - i].start + within_token
+        offset_in_token = max(0, offset - rewritten_tokens[index].start)
+        return written_tokens[written_start + index - start].start + offset_in_token
     return None
 
 
 T = TypeVar("T")
 
-MAX_DEPTH = 1600  # Deepest nesting of brackets; the engines allow 1,000.
-_FRAMES_PER_BRACKET, _FRAMES_PER_TOKEN = 120, 8  # Maximum nested Python calls.
+MAX_DEPTH = 1600  # The maximum nesting of brackets. The engines allow 1,000.
+_FRAMES_PER_BRACKET, _FRAMES_PER_TOKEN = 120, 8  # The maximum number of nested Python calls.
 
-_OPENING = statement_parts.OPENING | {TokenType.CASE}
-_CLOSING = statement_parts.CLOSING | {TokenType.END}
+_OPENING = statement_parts.OPENING_BRACKETS | {TokenType.CASE}
+_CLOSING = statement_parts.CLOSING_BRACKETS | {TokenType.END}
 
 _lock = threading.Lock()
 
@@ -345,19 +350,19 @@ _lock = threading.Lock()
 def run_deeply(sql: str, dialect: str, function: Callable[[], T]) -> T:
     """Run `function`, which recurses over `sql`, with a recursion limit that suffices for `sql`.
 
-    The limit is raised only for this call, since json and other modules rely on the usual limit.
+    The limit is raised only for this call, because json and other modules rely on the usual limit.
     """
     try:
         return function()
     except RecursionError:
-        token_types = [token.token_type for token in raw_tokens(sql, dialect)]
-        steps = ((token_type in _OPENING) - (token_type in _CLOSING) for token_type in token_types)
+        types = [token.token_type for token in raw_tokens(sql, dialect)]
+        steps = ((token_type in _OPENING) - (token_type in _CLOSING) for token_type in types)
         depth = max(accumulate(steps, initial=0))
     if depth > MAX_DEPTH:
         raise ParseError(f"nested too deeply: {depth} nested brackets")
     with _lock:
         limit = sys.getrecursionlimit()
-        frames = _FRAMES_PER_TOKEN * len(token_types)  # The terms of a sum are nested, too.
+        frames = _FRAMES_PER_TOKEN * len(types)  # The terms of a sum are nested, too.
         sys.setrecursionlimit(limit + frames + _FRAMES_PER_BRACKET * (depth + 10))
         try:
             return function()

@@ -67,7 +67,7 @@ def open_services(
     queries = PlannedQueries(engine, functions, lookup, host)
 
     def report_change(reference: Reference, calls: Sequence[ModelCall]) -> None:
-        lookup.forget()
+        lookup.clear()
         functions.register_for_calls(calls)
 
     writer = engine.connection, catalog, macros, build_macro_calls, report_change

@@ -175,7 +175,7 @@ class FilePrograms:
     def keep(self, program: Program) -> None:
         self._loaded.put(program.hash, program, program.nbytes)
 
-    def stored_bytes(self, digest: str, schema: str) -> int:
+    def measure_stored_size(self, digest: str, schema: str) -> int:
         return self._directory.program_bytes(digest) or 0
 
     def collect(self, digests: list[str], schema: str) -> None:

@@ -119,7 +119,7 @@ class SparkSession(ModelMethods["pyspark.sql.DataFrame"]):
         functions = self._functions
 
         def refresh_functions(reference: Reference, calls: object) -> None:
-            lookup.forget()
+            lookup.clear()
             functions.refresh(reference.name)
 
         change_args = self._mirror, self._catalog, macros, lambda version: (), refresh_functions

@@ -1,10 +1,10 @@
 """Statements about models, carried out on either engine.
 
 A parsed statement (`sqlml/parsing/statements.py`) and the `Models` of a connection go in. A change
-is written to the catalog. A statement that answers returns the query whose result is the answer.
+is written to the catalog. A statement with an answer returns the query whose result is the answer.
 
 Read first:
-    dispatch.py: the tables of statement -> function, and change of ALTER MODEL -> function.
+    dispatch.py: the functions that carry out statements and changes of ALTER MODEL.
     create_model.py: how a fitted object or a file becomes a stored version.
     model_methods.py: the same statements as methods of a session.
 

@@ -15,7 +15,7 @@ from sqlml.parsing.statements import ModelName
 from sqlml.training.train_estimator import Trainers
 
 Answer = tuple[str, list[Any] | None]
-"""The query whose result answers a statement, and the query's parameters."""
+"""The query whose result answers a statement, and the parameters of the query."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Models:
     """The models of one connection, and the files that the connection reads and writes.
 
     Every statement takes effect completely or not at all. `runnable` rewrites a query that may call
-    models to SQL that the engine runs. SHOW CREATE MODEL writes SQL in `dialect`.
+    models to SQL for the engine. SHOW CREATE MODEL writes SQL in `dialect`.
     """
 
     host: Host
@@ -51,7 +51,7 @@ def resolve_name(name: ModelName) -> Reference:
 
 
 def resolve_model(name: ModelName) -> Reference:
-    """Convert a parsed name to a reference to the whole model, without any version in the name."""
+    """Convert a parsed name to a reference to the whole model, and ignore a version in the name."""
     return Reference(name.name, name.database)
 
 

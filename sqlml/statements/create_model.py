@@ -50,11 +50,10 @@ from sqlml.verifying.verification import Verification, verify_object, verify_sou
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelRequest:
-    """The name under which to register a model, and everything else that the user specifies.
+    """The name of a model to register, and all other arguments of the user.
 
     `inputs` lists the column names in training order, or maps them to SQL types. `output` contains
-    the name and SQL type of the prediction. If an argument or option is invalid, ConfigError is
-    raised.
+    the name and SQL type of the prediction. If an argument is invalid, ConfigError is raised.
     """
 
     reference: Reference
@@ -79,7 +78,7 @@ class ModelRequest:
 
 
 def parse_model_name(name: Any) -> Reference:
-    """Parse `model` or `database.model`; if it is invalid or has a version, raise ConfigError."""
+    """Parse `model` or `database.model`, or raise ConfigError for any other text."""
     if not isinstance(name, str):
         fault = f"the model name comes first and must be a string, not a {type(name).__name__}"
         raise ConfigError(f"{fault}: create_model('churn', model)")
@@ -99,8 +98,8 @@ def create_model(models: Models, statement: CreateModel) -> None:
     if statement.if_not_exists and models.exists(reference):
         models.changes.report_existing(reference)
         return
-    create_options = {"or_replace": statement.or_replace, "if_not_exists": statement.if_not_exists}
-    _register_file(models, reference, statement.artifact, create_from_object, **create_options)
+    flags = {"or_replace": statement.or_replace, "if_not_exists": statement.if_not_exists}
+    _register_file(models, reference, statement.artifact, create_from_object, **flags)
 
 
 def add_version(models: Models, reference: Reference, change: AddVersion) -> None:
@@ -115,8 +114,8 @@ def create_from_object(
     with long_work(f"registering {request.reference.name}"):
         version = _build_stored_version(models, model, request, file)
         show_stage("storing it")
-        create_options = {"or_replace": request.or_replace, "if_not_exists": request.if_not_exists}
-        models.changes.create(request.reference, version, comment=request.comment, **create_options)
+        flags = {"or_replace": request.or_replace, "if_not_exists": request.if_not_exists}
+        models.changes.create(request.reference, version, comment=request.comment, **flags)
 
 
 def add_object(
@@ -160,7 +159,6 @@ def _register_file(
 def _build_stored_version(
     models: Models, model: Any, request: ModelRequest, file: ModelFile | None
 ) -> NewVersion:
-    """Build a version from `model`, and check the TRANSFORM clause if a sqlml file contains one."""
     version = build_version(model, request, file)
     stored_transform = version.options.get(TRANSFORM)
     if stored_transform is None:
@@ -174,8 +172,9 @@ def _build_stored_version(
 def build_version(model: Any, request: ModelRequest, file: ModelFile | None = None) -> NewVersion:
     """Import `model`, check that it fits the request, and compare it with its source library.
 
-    It may raise UnsupportedModelError, ConfigError, VerificationError if it predicts differently
-    from its source, or ArtifactError if the file is damaged or its library cannot read it.
+    If the model predicts differently from its source, VerificationError is raised. If the file is
+    damaged or its library cannot read it, ArtifactError is raised. UnsupportedModelError and
+    ConfigError may be raised, too.
     """
     show_stage("importing it")
     version = import_version(model, request, file)
@@ -212,17 +211,15 @@ def import_version(model: Any, request: ModelRequest, file: ModelFile | None = N
     if file is not None:
         origin = replace(origin, path=file.path, format=file.format, sha256=file.sha256)
     small_models = _load_small_models(model, program)
-    used_inputs = _find_used_inputs(program)
-    return NewVersion(
-        program, imported.features, used_inputs, origin, options, small_models=small_models
-    )
+    used = _find_used_inputs(program)
+    return NewVersion(program, imported.features, used, origin, options, small_models=small_models)
 
 
 def _check_column_names(model: Any, imported: Imported) -> None:
     if imported.is_named or imported.has_default_names:
         return
-    count = len(imported.features)
-    columns = "1 column" if count == 1 else f"{count} columns"
+    num_columns = len(imported.features)
+    columns = "1 column" if num_columns == 1 else f"{num_columns} columns"
     raise ConfigError(
         f"this {type(model).__name__} comes without column names; name its {columns}: "
         "create_model(..., inputs=['a', 'b', ...]), or CREATE MODEL m INPUT (a DOUBLE, b "
@@ -256,7 +253,6 @@ def _find_used_inputs(program: Program) -> frozenset[str]:
 
 
 def _collect_options(model: Any, request: ModelRequest, program: Program) -> dict[str, Any]:
-    """Return the options to store: those of the request and the model file, and internal ones."""
     options = model_options.validate_options(request.options)
     if isinstance(model, StoredModel):
         options = {**model_options.read_exported_options(model.options), **options}

@@ -25,18 +25,19 @@ from sqlml.statements.connection_models import (
     resolve_model,
     resolve_name,
 )
-from sqlml.statements.model_options import ESTIMATOR, user_options
+from sqlml.statements.model_options import ESTIMATOR, select_user_options
 from sqlml.statements.show_create_model import sql_type
 from sqlml.training.cascades.recipe import Recipe
 from sqlml.types import Feature, class_text
 
 NOT_USED = "(not used)"
-"""Shown instead of the type of a column that no output of the model needs."""
+"""The text instead of the type of a column that no output of the model needs."""
 
 
 def show_models(models: Models, statement: ShowModels) -> Answer:
-    """Carry out SHOW MODELS [LIKE ...] [FROM ...]; if no catalog exists, the result is empty."""
-    catalog, database = models.catalog, statement.database
+    """Carry out SHOW MODELS [LIKE ...] [FROM ...]; the answer is empty without a catalog."""
+    catalog = models.catalog
+    database = statement.database
     columns = (
         "name, version, source, library, features, labels, versions, aliases, tags, comment, "
         "created_at"
@@ -88,8 +89,8 @@ class ModelDescription:
             TRANSFORM computes the features a and b from it.
         outputs: the outputs of the model, among label, proba, score, samples and transform.
         classes: the class labels of each target; empty for a regression.
-        metrics: the metrics on the held-out training rows, by name; None for a metric that is
-            undefined for these rows. Empty if sqlml did not train the model.
+        metrics: the metrics on the held-out training rows, keyed by name; empty if sqlml did not
+            train the model. A metric that these rows do not define is None.
         properties: everything that DESCRIBE MODEL shows, as (name, text) pairs.
     """
 
@@ -112,12 +113,15 @@ class ModelDescription:
 
 
 def describe(models: Models, reference: Reference) -> ModelDescription:
-    """Describe the version that a reference names; if it is missing, raise UnknownModelError."""
-    catalog, model = models.catalog, models.catalog.get(reference)
+    """Describe the version that a reference names, or raise UnknownModelError if it is missing."""
+    catalog = models.catalog
+    model = catalog.get(reference)
     training = catalog.training(model)
-    used = set(model.used_columns)
-    columns = {f.name: f for f in model.columns}
-    inputs = {n: _describe_input(model, f) if n in used else NOT_USED for n, f in columns.items()}
+    used_names = set(model.used_columns)
+    inputs = {
+        column.name: _describe_input(model, column) if column.name in used_names else NOT_USED
+        for column in model.columns
+    }
     properties = [
         *_describe_registration(models, model),
         *_describe_training(training),
@@ -137,7 +141,9 @@ def describe(models: Models, reference: Reference) -> ModelDescription:
 
 
 def _describe_registration(models: Models, model: Model) -> list[tuple[str, str]]:
-    catalog, program, origin = models.catalog, model.program, model.origin
+    catalog = models.catalog
+    program = model.program
+    origin = model.origin
     whole_model = Reference(model.name, model.database)
     classes = [", ".join(map(class_text, labels.values)) for labels in program.labels]
     if len(classes) > 1:
@@ -145,13 +151,12 @@ def _describe_registration(models: Models, model: Model) -> list[tuple[str, str]
     steps = [node for node in program.nodes if node.op not in ("input", "constant")]
     operators = Counter(node.op for node in steps)
     aliases = [a for a, number in catalog.aliases(whole_model).items() if number == model.version]
-    options, verification = user_options(model.options), model.verification or {}
     return [
         ("name", model.name),
         ("version", str(model.version)),
         ("is_default", str(catalog.default_version(whole_model) == model.version).lower()),
         ("aliases", ", ".join(aliases)),
-        ("tags", _join_pairs(catalog.tags(whole_model))),
+        ("tags", _format_pairs(catalog.tags(whole_model))),
         ("comment", model.comment or ""),
         ("source", origin.source),
         ("library", origin.library),
@@ -164,16 +169,16 @@ def _describe_registration(models: Models, model: Model) -> list[tuple[str, str]
         ("nodes", str(len(steps))),
         ("trees", _count_trees(program)),
         ("bytes", str(program.nbytes)),
-        ("stored_bytes", str(catalog.stored_bytes(model))),
+        ("stored_bytes", str(catalog.measure_stored_size(model))),
         ("hash", program.hash),
-        ("options", _join_pairs(options)),
-        ("verification", _join_pairs(verification)),
+        ("options", _format_pairs(select_user_options(model.options))),
+        ("verification", _format_pairs(model.verification or {})),
         ("estimator", _describe_estimator(model.options.get(ESTIMATOR))),
         ("created_at", str(model.created_at)),
     ]
 
 
-def _join_pairs(values: Mapping[str, Any]) -> str:
+def _format_pairs(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{key}={value}" for key, value in values.items())
 
 
@@ -181,12 +186,11 @@ def _count_trees(program: Program) -> str:
     forests = [Ensemble.of(node.attrs) for node in program.nodes if node.op == "tree_ensemble"]
     if not forests:
         return ""
-    trees, nodes = sum(f.trees for f in forests), sum(f.nodes + len(f.leaf_values) for f in forests)
-    return f"{trees} with {nodes} nodes"
+    num_nodes = sum(forest.nodes + len(forest.leaf_values) for forest in forests)
+    return f"{sum(forest.trees for forest in forests)} with {num_nodes} nodes"
 
 
 def _describe_estimator(stored_recipe: Any) -> str:
-    """Return the class name of the last estimator, with its parameters that are not defaults."""
     if stored_recipe is None:
         return ""
     recipe = Recipe.from_stored(stored_recipe)
@@ -201,8 +205,8 @@ def _describe_training(facts: TrainingFacts | None) -> list[tuple[str, str]]:
     return [
         ("model_type", f"{facts.model_type} by {facts.library}"),
         ("trained_on", f"{facts.rows:,} rows, {facts.held_out:,} held out"),
-        ("split", _join_pairs({k: v for k, v in facts.split.items() if v is not None})),
-        ("metrics", _join_pairs(metrics)),
+        ("split", _format_pairs({k: v for k, v in facts.split.items() if v is not None})),
+        ("metrics", _format_pairs(metrics)),
         ("query", facts.query),
     ]
 
@@ -233,19 +237,19 @@ def describe_small_model(facts: CascadeFacts | FilterFacts) -> list[tuple[str, s
     """Describe the inputs, the guarantee and the savings of a cascade or top-K filter."""
     pairs = _describe_cascade(facts) if isinstance(facts, CascadeFacts) else _describe_filter(facts)
     unique_keys = [("unique keys", "; ".join(facts.unique_keys))] if facts.unique_keys else []
-    expected_ns, exact = f"{facts.expected_ns:,.0f}", f"{facts.exact_ns:,.0f}"
+    times = f"{facts.expected_ns:,.0f} ns a row instead of {facts.exact_ns:,.0f}"
     return [
-        ("small model reads", _join_groups(facts.groups, True)),
-        ("only the full model reads", _join_groups(facts.groups, False)),
+        ("small model reads", _join_group_names(facts.groups, True)),
+        ("only the full model reads", _join_group_names(facts.groups, False)),
         *unique_keys,
         *pairs,
-        ("expected", f"{facts.gain:.2f} times as fast: {expected_ns} ns a row instead of {exact}"),
+        ("expected", f"{facts.gain:.2f} times as fast: {times}"),
         *list_groups(facts.groups),
     ]
 
 
 def list_groups(groups: Sequence[FeatureGroup]) -> list[tuple[str, str]]:
-    """Return (property, text) pairs of the costs and importances of feature groups."""
+    """Return pairs (property, text) with the costs and importances of feature groups."""
     return [
         (
             f"group {number}",
@@ -256,16 +260,14 @@ def list_groups(groups: Sequence[FeatureGroup]) -> list[tuple[str, str]]:
     ]
 
 
-def _join_groups(groups: tuple[FeatureGroup, ...], chosen: bool) -> str:
+def _join_group_names(groups: tuple[FeatureGroup, ...], chosen: bool) -> str:
     return "; ".join(group.name for group in groups if group.chosen == chosen)
 
 
 def _describe_cascade(facts: CascadeFacts) -> list[tuple[str, str]]:
     loss_bound = f"accuracy falls by at most {facts.accuracy_loss:g}"
-    full_accuracy, held_out = f"{facts.accuracy:.4f}", f"{facts.held_out:,} rows held out"
-    measured = (
-        f"accuracy {facts.accuracy - facts.loss:.4f} instead of {full_accuracy} on {held_out}"
-    )
+    accuracies = f"{facts.accuracy - facts.loss:.4f} instead of {facts.accuracy:.4f}"
+    measured = f"accuracy {accuracies} on {facts.held_out:,} rows held out"
     return [
         ("guarantee", f"{loss_bound} on rows like those of column {facts.label} (97.5% sure)"),
         ("measured", f"{measured}; at most {facts.most_loss:.4f} is lost"),
@@ -275,9 +277,10 @@ def _describe_cascade(facts: CascadeFacts) -> list[tuple[str, str]]:
 
 def _describe_filter(facts: FilterFacts) -> list[tuple[str, str]]:
     precision_bound = f"at least {facts.precision:.0%} are right in 95% of queries (97.5% sure)"
-    precise = f"{facts.trials - facts.failures} of {facts.trials} queries over {facts.rows:,} rows"
+    num_precise = facts.trials - facts.failures
+    measured = f"{num_precise} of {facts.trials} queries over {facts.rows:,} rows"
     return [
         ("guarantee", f"of the best {facts.k} rows {precision_bound}"),
-        ("measured", f"{precise}: {facts.low:.1%} to {facts.high:.1%}"),
+        ("measured", f"{measured}: {facts.low:.1%} to {facts.high:.1%}"),
         ("ratio", f"the full model ranks the best {facts.ratio:.2f} * {facts.k} rows"),
     ]

@@ -1,4 +1,4 @@
-"""Tables of the functions that carry out statements, and changes in ALTER MODEL."""
+"""Tables of the functions that carry out statements and changes in ALTER MODEL."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def carry_out(models: Models, statement: statements.Statement) -> Answer | None:
 
 
 def alter_model(models: Models, statement: statements.AlterModel) -> Answer | None:
-    """Carry out ALTER MODEL [IF EXISTS]; return the answer of its change, or None without one."""
+    """Carry out ALTER MODEL [IF EXISTS]; return the answer, or None if it has no answer."""
     reference = resolve_name(statement.name)
     if statement.if_exists and not models.exists(reference):
         models.changes.report(reference, ())  # Another session may have dropped the model.
@@ -48,10 +48,8 @@ def _reset_options(models: Models, reference: Reference, change: statements.Rese
 def _change_options(
     models: Models, reference: Reference, change: Callable[[Options], Options]
 ) -> None:
-    """Replace the options that the user has set by `change(options)`; keep internal options."""
-
     def alter(model: Model) -> Options:
-        user_options = model_options.user_options(model.options)
+        user_options = model_options.select_user_options(model.options)
         options = model_options.validate_altered_options(change(user_options))
         model_options.check_options_fit(model.program, options)
         return {**options, **{k: v for k, v in model.options.items() if k not in user_options}}
@@ -93,13 +91,13 @@ CHANGES: Mapping[type, Callable[[Models, Reference, Any], Answer | None]] = {
     statements.DropSmallModel: lambda m, model, c: m.versions.drop_small_model(model, c.kind),
     statements.RenameModel: lambda m, model, c: m.changes.rename(model, c.name),
 }
-"""Change in ALTER MODEL -> the function that applies it to the named model."""
+"""Maps each change in ALTER MODEL to the function that applies it to the named model."""
 
 
 def bind_parameters(
     host: Host, statement: statements.Statement, parameters: Any
 ) -> statements.Statement:
-    """Replace parameters in a training query by their values; return other statements unchanged."""
+    """Replace parameters in a training query with values; return other statements unchanged."""
 
     def bind(training: statements.Training) -> statements.Training:
         return replace(training, query=host.with_values(training.query, parameters))

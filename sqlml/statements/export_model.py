@@ -1,4 +1,4 @@
-"""EXPORT MODEL: write a model to a file, under the engine's own access settings."""
+"""EXPORT MODEL: write a model to a file, under the access settings of the engine."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from sqlml.statements.connection_models import Models, resolve_name
 
 def export_statement(models: Models, statement: ExportModel) -> None:
     """Carry out EXPORT MODEL ... TO 'path' [FORMAT ...] [FOR ...]."""
-    name, path = resolve_name(statement.name), statement.path
+    reference = resolve_name(statement.name)
     if statement.database is None:
-        export_model(models, name, path, statement.format)
+        export_model(models, reference, statement.path, statement.format)
     else:
-        _export_for_database(models, name, path, statement.database)
+        _export_for_database(models, reference, statement.path, statement.database)
 
 
 def export_model(models: Models, reference: Reference, path: str, format: str | None) -> None:
-    """Write a model to a file; if `format` is None, the extension of `path` implies it."""
+    """Write a model to a file. If `format` is None, the extension of `path` implies the format."""
     model = models.catalog.get(reference)
     _check_path(path)
     extension = path.rsplit(".", 1)[-1].upper()
@@ -36,16 +36,17 @@ def export_model(models: Models, reference: Reference, path: str, format: str | 
             f"model {model.label} {model.transform.summary()}, which macros in a file cannot "
             "compute: write FORMAT SQLML, or ONNX, whose inputs are these features"
         )
-    origin, small_models = model.origin, models.catalog.small_models(model)
+    small_models = models.catalog.small_models(model)
     metadata = build_description(
         model.features,
-        origin.source,
-        origin.library,
+        model.origin.source,
+        model.origin.library,
         model.options,
         {kind: (small.small, dump_facts(small.facts)) for kind, small in small_models.items()},
     )
-    export_arguments = (model.program, format or extension, model.name, metadata, model.options)
-    content = export_to_bytes(*export_arguments)
+    content = export_to_bytes(
+        model.program, format or extension, model.name, metadata, model.options
+    )
     models.host.write_file(path, content)
 
 

@@ -1,7 +1,7 @@
 """ALTER MODEL ... ADD CASCADE and ADD TOP_K FILTER: learn a small model from the rows of a query.
 
-The small model of a cascade predicts easy rows, and that of a top-K filter selects the rows that
-the full model ranks, as in Willump (sections 5 and 6). A small model is stored only if it is
+The small model of a cascade predicts easy rows. The small model of a top-K filter selects the rows
+that the full model ranks (Willump, sections 5 and 6). A small model is stored only if it is
 expected to save time. VERIFY MODEL reads true labels with `find_label_column` and `encode_labels`.
 """
 
@@ -37,15 +37,16 @@ from sqlml.training.cascades.recipe import Recipe
 from sqlml.types import Array, fold, list_classes
 
 UNIQUE_KEYS = "unique_keys"
-"""Option with unique keys that the tables do not declare, because files and some databases cannot.
+"""The option with unique keys that files and some databases cannot declare.
 
-A join on such a key matches each row at most once, so it does not add rows.
+A join on a unique key matches each row at most once, so the join does not add rows.
 """
 
 
 def add_cascade(models: Models, reference: Reference, change: AddCascade) -> Answer:
     """Carry out ADD CASCADE USING (query) OPTIONS (label = ..., accuracy_loss = ..., ...)."""
-    model, options = models.catalog.get(reference), change.options
+    model = models.catalog.get(reference)
+    options = change.options
     labels = model.program.labels
     if len(labels) != 1 or "label" not in model.program.outputs:
         reason = "has several targets" if labels else "does not predict classes"
@@ -68,7 +69,8 @@ def add_cascade(models: Models, reference: Reference, change: AddCascade) -> Ans
 
 def add_top_k_filter(models: Models, reference: Reference, change: AddTopKFilter) -> Answer:
     """Carry out ADD TOP_K FILTER USING (query) OPTIONS (k = ..., precision = ..., ...)."""
-    model, options = models.catalog.get(reference), change.options
+    model = models.catalog.get(reference)
+    options = change.options
     _check_option_names(options, ("k", "precision", "class", UNIQUE_KEYS), "ADD TOP_K FILTER")
     output, column, chosen_class = _find_ranking_output(model, options)
     k: Any = options.get("k", 20)  # The defaults in section 6.3 of Willump.
@@ -85,10 +87,10 @@ def add_top_k_filter(models: Models, reference: Reference, change: AddTopKFilter
     return _store_small_model(models, model, top_k_filter, keys)
 
 
-def _check_option_names(options: Mapping[str, Any], known: tuple[str, ...], statement: str) -> None:
+def _check_option_names(options: Mapping[str, Any], names: tuple[str, ...], statement: str) -> None:
     for name in options:
-        if name not in known:
-            message = f"unknown option {name!r}; options of {statement}: {', '.join(known)}"
+        if name not in names:
+            message = f"unknown option {name!r}; options of {statement}: {', '.join(names)}"
             raise ConfigError(message)
 
 
@@ -97,7 +99,7 @@ def _is_fraction(value: Any) -> bool:
 
 
 def _find_ranking_output(model: Model, options: Mapping[str, Any]) -> tuple[str, int, str]:
-    """Return the name of the output by which queries order, its column, and the class as SQL."""
+    """Return the output by which queries order, the index of its column, and the class as SQL."""
     program = model.program
     if not program.labels and "label" in program.outputs and program.target_count == 1:
         if "class" in options:
@@ -151,7 +153,7 @@ class LearningRows:
     """The rows of a query from which a small model learns, in a pandas frame.
 
     In `expanded_query`, views and joined CTEs are subqueries. `sources` are the parts of the query
-    that compute single features, and `rest_ns` is the time of all other parts in ns per row.
+    that compute single features. `rest_ns` is the time of all other parts in ns per row.
     """
 
     query: str
@@ -162,12 +164,12 @@ class LearningRows:
 
     def make_task(self, model: Model, recipe: Recipe, frame: Any) -> learn.LearningTask:
         rows = program_inputs(model.program, frame)
-        costs = self.sources, self.rest_ns
-        return learn.LearningTask(model.program, recipe, rows, self.query, *costs)
+        program, query = model.program, self.query
+        return learn.LearningTask(program, recipe, rows, query, self.sources, self.rest_ns)
 
 
 def fetch_learning_rows(models: Models, model: Model, query: str, statement: str) -> LearningRows:
-    """Fetch the rows from which to learn, and measure the time that parts of the query take."""
+    """Fetch the rows from which a small model learns, and measure the parts of the query."""
     if not models.dialect.lazy_calls:
         raise ConfigError(
             "a small model saves nothing in this engine, which evaluates both models for every "
@@ -236,14 +238,14 @@ def _find_removable_sources(models: Models, query: str, model: Model) -> feature
     features = {f.name: sources.get(fold(f.name), frozenset()) for f in model.features}
     removable: set[FeatureSource] = set()
     for source in frozenset().union(*features.values()):
-        with suppress(ProbeError):  # Then the source cannot be removed.
+        with suppress(ProbeError):  # A failing source cannot be removed.
             models.host.columns(feature_groups.disable_sources(query, (source,)))
             removable.add(source)
     return {name: needed & removable for name, needed in features.items() if needed & removable}
 
 
 def check_unique_keys(models: Models, options: Mapping[str, Any], query: str) -> tuple[str, ...]:
-    """Check that the keys in the option `unique_keys` are unique in the query, and return them."""
+    """Return the keys in the option `unique_keys`, after a check that they are unique."""
     option = options.get(UNIQUE_KEYS, ())
     keys = (option,) if isinstance(option, str) else option
     if not isinstance(keys, list | tuple) or not all(isinstance(k, str) and k for k in keys):
@@ -264,9 +266,10 @@ def check_unique_keys(models: Models, options: Mapping[str, Any], query: str) ->
 
 def _check_unique(models: Models, join: LeftJoin, key: str) -> None:
     columns = [models.dialect.quote_name(column.strip()) for column in key.split(",")]
-    key_sql, not_null = ", ".join(columns), " AND ".join(f"{c} IS NOT NULL" for c in columns)
+    key_sql = ", ".join(columns)
+    condition = " AND ".join(f"{column} IS NOT NULL" for column in columns)
     duplicates = models.host.fetch_frame(
-        f"SELECT {key_sql} FROM {join.table} AS sqlml_rows WHERE {not_null} GROUP BY {key_sql} "
+        f"SELECT {key_sql} FROM {join.table} AS sqlml_rows WHERE {condition} GROUP BY {key_sql} "
         f"HAVING {builtin('count')}(*) > 1 LIMIT 1"
     )
     if len(duplicates):
@@ -275,7 +278,7 @@ def _check_unique(models: Models, join: LeftJoin, key: str) -> None:
 
 
 def find_label_column(name: Any, model: Model, frame: Any) -> str:
-    """Return the label column: `name`, or by default the only column that is not a feature."""
+    """Return the column `name`, or by default the only column that is not a feature."""
     columns = [str(column) for column in frame.columns]
     if name is not None:
         matches = [c for c in columns if fold(c) == fold(str(name))]
@@ -293,7 +296,7 @@ def find_label_column(name: Any, model: Model, frame: Any) -> str:
 
 
 def encode_labels(column: Any, model: Model) -> Array:
-    """Encode labels as their indices among the model's classes, int64 (n,), with -1 for NULL."""
+    """Encode labels as int64 indices (n,) into the model's classes, with -1 for NULL."""
     labels = model.program.labels[0]
     indices = {value: index for index, value in enumerate(labels.values)}
     codes = []

@@ -29,19 +29,12 @@ Relation = TypeVar("Relation")
 """Type of a query's result: a relation of DuckDB, or a DataFrame of Spark."""
 
 
-def _require_query_text(query: object) -> None:
-    if not isinstance(query, str):
-        advice = "a frame has a name after con.register('rows', frame), as in SELECT * FROM rows"
-        raise ConfigError(f"train takes the text of a query; {advice}")
-
-
 def _merge_options(
     what: object,
     options: Mapping[str, Any],
     label: str | None,
     library_options: Mapping[str, object],
 ) -> dict[str, Any]:
-    """Merge the options of `train` into one dict; a string `what` becomes `model_type`."""
     merged_options = {**options, **({} if label is None else {"label": label})}
     for option, value in library_options.items():
         if merged_options.setdefault(option, value) is not value:
@@ -95,8 +88,8 @@ class ModelMethods(ABC, Generic[Relation]):
         Args:
             name: `model` or `database.model`.
             model: a fitted estimator, pipeline, booster, module, ...; docs/operators.md lists all.
-            inputs: the column names in training order, or name -> SQL type, if the object was
-                fitted without names.
+            inputs: the column names in training order, or a mapping of names to SQL types, if the
+                object was fitted without names.
             or_replace: if the model exists, add a version and make it the default.
             if_not_exists: if the model exists, do nothing.
             comment: a text that SHOW MODELS and DESCRIBE MODEL show.
@@ -137,7 +130,9 @@ class ModelMethods(ABC, Generic[Relation]):
         comment: str | None = None,
         **options: Unpack[ModelOptions],
     ) -> ModelDescription:
-        """Add a version to a model, like ALTER MODEL ... ADD VERSION; the default does not change.
+        """Add a version to a model, like ALTER MODEL ... ADD VERSION.
+
+        The default version does not change.
 
         Args:
             name: `model` or `database.model`.
@@ -184,7 +179,7 @@ class ModelMethods(ABC, Generic[Relation]):
         Args:
             name: `model` or `database.model`.
             what: the name of a model type such as "boosted_tree_classifier", or an unfitted
-                estimator, pipeline or search, of which a clone is fitted to a pandas frame.
+                estimator, pipeline or search. A clone of it is fitted to a pandas frame.
             query: a SELECT that returns the training rows.
             label: the column to predict.
             parameters: values for the parameters of the query.
@@ -192,7 +187,7 @@ class ModelMethods(ABC, Generic[Relation]):
             or_replace: if the model exists, add a version and make it the default.
             if_not_exists: if the model exists, do nothing.
             comment: a text that SHOW MODELS and DESCRIBE MODEL show.
-            options: the options that OPTIONS (...) accepts in SQL; with an estimator, only the
+            options: the options that OPTIONS (...) accepts in SQL. An estimator accepts only the
                 options of sqlml.
 
         Returns:
@@ -208,7 +203,11 @@ class ModelMethods(ABC, Generic[Relation]):
             VerificationError: the stored model and the estimator predict differently.
             ParseError: `query` is not a query.
         """
-        _require_query_text(query)
+        if not isinstance(query, str):
+            advice = (
+                "a frame has a name after con.register('rows', frame), as in SELECT * FROM rows"
+            )
+            raise ConfigError(f"train takes the text of a query; {advice}")
         all_options = _merge_options(what, options, label, library_options or {})
         with self._calling():
             self._before_change()
@@ -243,7 +242,7 @@ class ModelMethods(ABC, Generic[Relation]):
             UnknownModelError: the model or version does not exist.
         """
         with self._calling():
-            self._before_change()  # which finishes an open result
+            self._before_change()
             return load_estimator(self._models, parse_reference(name))
 
     def models(self) -> Relation:
@@ -260,7 +259,7 @@ class ModelMethods(ABC, Generic[Relation]):
             UnknownModelError: the model or version does not exist.
         """
         with self._calling():
-            self._before_change()  # which finishes an open result
+            self._before_change()
             return describe(self._models, parse_reference(name))
 
     def export_model(
@@ -303,13 +302,13 @@ class ModelMethods(ABC, Generic[Relation]):
 
     def _describe_new(self, name: str) -> ModelDescription:
         description = describe(self._models, parse_reference(name))
-        new_model = NewModel(*(getattr(description, name) for name in ModelDescription.__slots__))
+        new_model = NewModel(*(getattr(description, field) for field in ModelDescription.__slots__))
         object.__setattr__(new_model, "_session", self)
         return new_model
 
     @abstractmethod
     def _calling(self) -> AbstractContextManager[object]:
-        """Return a context manager that surrounds a user's call of a method."""
+        """Return a context manager that encloses a user's call of a method."""
 
     @abstractmethod
     def _before_change(self) -> None:

@@ -1,7 +1,7 @@
 """Options of a model: OPTIONS (...) in SQL, keyword arguments of `create_model` in Python.
 
-`STORED` options are kept with the model and decide how it runs. `AT_CREATION` options matter only
-while a model is read and compared with its source. Every option is checked here.
+`STORED` options are stored with the model and decide how it runs. `AT_CREATION` options only apply
+while a model is read and compared with its source. All options are checked here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ STORED = (
 )
 AT_CREATION = ("allow_pickle", "sha256", "verify")
 OUTPUT, ESTIMATOR = "output", "estimator"
-"""The keys for the label's name, which the OUTPUT clause sets, and for the estimator's recipe."""
+"""The key for the label's name from the OUTPUT clause, and the key for the estimator's recipe."""
 
 INTERNAL = (OUTPUT, ESTIMATOR, TRANSFORM)
 """Keys that are stored with the options, but that users cannot set."""
@@ -130,7 +130,7 @@ class TrainingOptions(ModelOptions, total=False):
 
 
 def validate_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Check all options of a new model, and return those that are stored with the model."""
+    """Check all options of a new model, and return the options that are stored with the model."""
     known_names = sorted((*STORED, *AT_CREATION))
     for name in options:
         if name not in known_names:
@@ -138,7 +138,7 @@ def validate_options(options: Mapping[str, Any]) -> dict[str, Any]:
                 f"unknown option {name!r}; options: {', '.join(known_names)} (and inputs, "
                 "or_replace, if_not_exists, comment in create_model)"
             )
-    verify = options.get("verify", True)  # 1 equals True, but is rejected.
+    verify = options.get("verify", True)  # The value 1 equals True, but is rejected.
     if type(verify) not in (bool, str) or verify not in (True, False, "record"):
         raise ConfigError(f"option verify cannot be {verify!r}; it takes true, false or 'record'")
     for name in ("on_null", "on_missing_column", "on_unknown"):
@@ -169,17 +169,17 @@ def validate_option_names(names: Iterable[str]) -> None:
             raise ConfigError(f"unknown option {name!r}; options: {', '.join(STORED)}")
 
 
-def user_options(options: Mapping[str, Any]) -> dict[str, Any]:
+def select_user_options(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name not in INTERNAL}
 
 
 def read_exported_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Check the options, also internal ones, in a file that EXPORT MODEL wrote; return them."""
+    """Check and return the options in a file from EXPORT MODEL, including internal options."""
     label = options.get(OUTPUT)
     if not (label is None or isinstance(label, str)):
         raise ConfigError(f"invalid name {label!r} for what a model predicts")
     internal_options = {name: options[name] for name in INTERNAL if options.get(name) is not None}
-    return {**validate_options(user_options(options)), **internal_options}
+    return {**validate_options(select_user_options(options)), **internal_options}
 
 
 def check_options_fit(program: Program, options: Mapping[str, Any]) -> None:
@@ -193,12 +193,11 @@ def check_options_fit(program: Program, options: Mapping[str, Any]) -> None:
     choose_way(program, options)
     find_null_inputs(options, program)
     check_null_accepted(options, program)
-    positive = options.get("positive_class")
-    if positive is None:
+    positive_class = options.get("positive_class")
+    if positive_class is None:
         return
     if not program.labels or "proba" not in program.outputs:
         raise ConfigError("option positive_class is for classifiers with probabilities")
-    if all(find_label(labels, positive) is None for labels in program.labels):
-        classes = dict.fromkeys(value for labels in program.labels for value in labels.values)
-        message = f"the model has no class {positive!r}; its classes are {list_classes(classes)}"
-        raise ConfigError(message)
+    if all(find_label(labels, positive_class) is None for labels in program.labels):
+        classes = list_classes(dict.fromkeys(v for labels in program.labels for v in labels.values))
+        raise ConfigError(f"the model has no class {positive_class!r}; its classes are {classes}")

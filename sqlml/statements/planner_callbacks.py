@@ -28,14 +28,15 @@ def explain_by_rows(
 
     If contributions are estimated, `permutations` pairs of column orders are tried for each row.
     """
-    select_items, quote = "*", dialect.quote_name
+    quote = dialect.quote_name
+    select_items = "*"
     if model.transform is not None:
         names = [feature.name for feature in model.program.features]
         features = model.transform.build_feature_sql(names, quote)
         select_items = ", ".join(f"{sql} AS {quote(name)}" for name, sql in features.items())
     source_sql = f"{query} AS sqlml_background LIMIT {MAX_BACKGROUND + 1}"
-    gaps = MissingValueRules(blanks=model.origin.may_replace_blanks)
     rows = host.fetch_frame(f"SELECT {select_items} FROM {source_sql}")
+    gaps = MissingValueRules(blanks=model.origin.may_replace_blanks)
     background = program_inputs(model.program, rows, gaps=gaps)
     program = explain_against_background(model.program, background, permutations)
     programs.keep(program)

@@ -1,7 +1,7 @@
 """SHOW CREATE MODEL: the statements that create a version again.
 
-The catalog may come from a stranger, so text from it is put into a statement only if parsing that
-statement returns the same text.
+The catalog may come from a stranger. Text from the catalog is put into a statement only if the
+parser returns the same text from this statement.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sqlml.parsing.statement_parts import option_text
 from sqlml.parsing.statements import Call, OptionValue
 from sqlml.planner.program.result_sql import find_result_type
 from sqlml.statements.connection_models import Answer, Models, format_pairs_answer, resolve_name
-from sqlml.statements.model_options import OUTPUT, user_options
+from sqlml.statements.model_options import OUTPUT, select_user_options
 from sqlml.training.model_types import MODEL_TYPES
 from sqlml.types import Feature, Kind
 
@@ -35,18 +35,20 @@ _SQL_TYPES: dict[Kind, str] = {
     "pairs": "STRUCT(name VARCHAR, value DOUBLE)[]",
     "any": "DOUBLE",
 }
-"""Kind of a feature -> a SQL type that it accepts. A feature that is never read accepts all."""
+"""Maps the kind of a feature to an accepted SQL type. An unused feature accepts any type."""
 
 
 def show_create(models: Models, statement: statements.ShowCreate) -> Answer:
-    """Carry out SHOW CREATE MODEL: return CREATE MODEL and the ALTER MODEL statements after it."""
+    """Carry out SHOW CREATE MODEL: return CREATE MODEL and the ALTER MODEL statements."""
     reference = resolve_name(statement.name)
     model = models.catalog.get(reference)
-    catalog, dialect = models.catalog, models.dialect
+    catalog = models.catalog
+    dialect = models.dialect
     name = dialect.quote_name(model.name)
     if reference.database is not None:
         name = f"{dialect.quote_name(reference.database)}.{name}"
-    comment, training = catalog.comment(reference), catalog.training(model)
+    comment = catalog.comment(reference)
+    training = catalog.training(model)
     if training is not None and training.model_type in MODEL_TYPES:
         creation = _format_training(name, model, training, comment, dialect)
     else:
@@ -58,11 +60,10 @@ def show_create(models: Models, statement: statements.ShowCreate) -> Answer:
 def _format_training(
     name: str, model: Model, facts: TrainingFacts, comment: str | None, dialect: Dialect
 ) -> str:
-    """Write the CREATE MODEL ... AS SELECT statement of a trained version, without a semicolon."""
     quoted_keywords = {keyword: dialect.quote_name(keyword) for keyword in ("group", "lambda")}
     options = ", ".join(
-        f"{quoted_keywords.get(option, option)} = {option_text(from_json(value), dialect)}"
-        for option, value in {**facts.options, **user_options(model.options)}.items()
+        f"{quoted_keywords.get(option, option)} = {option_text(decode_option(value), dialect)}"
+        for option, value in {**facts.options, **select_user_options(model.options)}.items()
     )
     lines = [f"CREATE MODEL {name}"]
     if facts.transform is not None:
@@ -83,12 +84,9 @@ def _format_training(
 def _format_file_import(
     name: str, reference: Reference, model: Model, comment: str | None, dialect: Dialect
 ) -> str:
-    """Write the CREATE MODEL ... FROM 'path' statement of a version, without a semicolon.
-
-    If the version was made from a Python object, it has no file until EXPORT MODEL writes one.
-    """
+    """Write the CREATE MODEL ... FROM 'path' statement of a version, without a semicolon."""
     origin = model.origin
-    if origin.path is None:
+    if origin.path is None:  # EXPORT MODEL must first write a file.
         path = dialect.quote_string(f"{model.name}.sqlml")
         version = f"/{model.version}" if reference.has_version else ""
         lines = [
@@ -107,7 +105,7 @@ def _format_file_import(
         label_type = find_result_type(model.program, "label", None)
         lines.append(f"OUTPUT ({dialect.quote_name(str(label))} {label_type})")
     lines.append(source)
-    options = user_options(model.options)
+    options = select_user_options(model.options)
     if origin.sha256 is not None:
         options["sha256"] = origin.sha256
     if options:
@@ -124,7 +122,6 @@ def _format_file_import(
 def _format_additions(
     catalog: Catalog, reference: Reference, name: str, model: Model, dialect: Dialect
 ) -> str:
-    """Write the statements that add small models and tags, each after a line break."""
     additions = ""
     is_in_file = model.origin.path is None and catalog.training(model) is None
     if not is_in_file:  # The file that EXPORT MODEL writes contains the small models.
@@ -169,27 +166,27 @@ def _parse_single(text: str) -> statements.Statement | None:
     return statement
 
 
-def as_json(value: OptionValue | list[Any]) -> Any:
+def encode_option(value: OptionValue | list[Any]) -> Any:
     """Convert the value of an option to a value that JSON can represent."""
     if isinstance(value, Call):
-        return {"call": value.name, "arguments": [as_json(element) for element in value.arguments]}
-    return [as_json(element) for element in value] if isinstance(value, tuple | list) else value
+        return {"call": value.name, "arguments": [encode_option(v) for v in value.arguments]}
+    return [encode_option(v) for v in value] if isinstance(value, tuple | list) else value
 
 
-def from_json(value: Any) -> OptionValue:
-    """Convert a result of `as_json` back to an option's value; if invalid, raise ArtifactError."""
+def decode_option(value: Any) -> OptionValue:
+    """Convert a result of `encode_option` back, or raise ArtifactError if it is invalid."""
     if isinstance(value, dict):
         name, arguments = value.get("call"), value.get("arguments")
         if not isinstance(name, str) or not name.isidentifier() or not isinstance(arguments, list):
             raise ArtifactError(f"an option of the stored training is damaged: {value!r:.80}")
-        return Call(name, tuple(from_json(element) for element in arguments))
+        return Call(name, tuple(decode_option(element) for element in arguments))
     if isinstance(value, list | tuple):
-        return tuple(from_json(element) for element in value)
+        return tuple(decode_option(element) for element in value)
     return value if value is None or isinstance(value, bool | int | float) else str(value)
 
 
 def sql_type(program: Program, feature: Feature) -> str:
-    """Return a SQL type that a feature accepts; a list has the type of items the model looks up."""
+    """Return a SQL type that a feature accepts, or for a list the type of the items to look up."""
     for node in program.nodes:
         if node.op == "has_items" and node.attrs["feature"] == feature.name:
             sought_items = unpack_items(node.attrs["words"], node.attrs["ends"])

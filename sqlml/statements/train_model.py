@@ -16,8 +16,8 @@ from sqlml.parsing.statements import Promotion, RetrainModel, Training, TrainMod
 from sqlml.scorer.scorer import Scorer
 from sqlml.statements.connection_models import Answer, Models, format_pairs_answer, resolve_model
 from sqlml.statements.create_model import ModelRequest, build_version
-from sqlml.statements.model_options import AT_CREATION, OUTPUT, STORED, user_options
-from sqlml.statements.show_create_model import as_json, from_json
+from sqlml.statements.model_options import AT_CREATION, OUTPUT, STORED, select_user_options
+from sqlml.statements.show_create_model import decode_option, encode_option
 from sqlml.training.model_types import MODEL_TYPES, compute_model_metrics
 from sqlml.training.options.request import parse_request
 from sqlml.training.train_estimator import parse_estimator_request
@@ -25,13 +25,13 @@ from sqlml.training.train_model_type import TrainedModel
 from sqlml.types import fold
 
 _MODEL_OPTIONS = (*STORED, "verify")
-"""Options of a training statement that are stored with the model or control its check."""
+"""Options of a training statement that are stored with the model or control the verification."""
 
 _OWN_PICKLES: set[bytes] = set()
-"""Digests of the pickles that this process wrote, which it trusts wherever it reads them."""
+"""Digests of the pickles that this process wrote, and therefore trusts."""
 
 _COMPARISONS = {">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": operator.lt}
-"""Symbol of PROMOTE IF -> the comparison of the new metric with the bound."""
+"""Maps symbols of PROMOTE IF to comparisons of the new metric with the bound."""
 
 _NO_HELD_OUT_ROWS = (
     "PROMOTE IF compares metrics on held-out rows, but the model's definition holds out none of "
@@ -41,7 +41,7 @@ _NO_HELD_OUT_ROWS = (
 
 
 def train_model(models: Models, statement: TrainModel) -> Answer | None:
-    """Carry out CREATE MODEL ... AS query; if it fails, nothing is stored."""
+    """Carry out CREATE MODEL ... AS query."""
     reference = resolve_model(statement.name)
     version = train_and_create(
         models,
@@ -62,10 +62,9 @@ def train_and_create(
     or_replace: bool,
     if_not_exists: bool,
 ) -> NewVersion | None:
-    """Train and store a model, and return its new version.
+    """Train and store a model; return the new version, or None if the model already exists.
 
-    If the model exists and `if_not_exists` is set, return None. `estimator` is an unfitted Python
-    object; if it is None, the option `model_type` decides what is trained.
+    `estimator` is an unfitted Python object, or None to train the option `model_type`.
     """
     if if_not_exists and models.exists(reference):
         models.changes.report_existing(reference)
@@ -77,7 +76,9 @@ def train_and_create(
         )
     models.changes.check_writable(reference)
     with long_work(f"training {reference.name}"):
-        version = _build_trained_version(reference, training, _train(models, training, estimator))
+        version = _build_trained_version(
+            reference, training, _train_requested(models, training, estimator)
+        )
         show_stage("storing it")
         models.changes.create(
             reference,
@@ -95,7 +96,7 @@ def train_version(models: Models, reference: Reference, change: TrainVersion) ->
     models.catalog.version(Reference(reference.name, reference.database))
     models.changes.check_writable(reference)
     with long_work(f"training {reference.name}"):
-        version = _build_trained_version(reference, training, _train(models, training))
+        version = _build_trained_version(reference, training, _train_requested(models, training))
         show_stage("storing it")
         version = replace(version, comment=training.comment)
         models.versions.add(reference, version, change.number)
@@ -105,10 +106,11 @@ def train_version(models: Models, reference: Reference, change: TrainVersion) ->
 def retrain_model(models: Models, reference: Reference, change: RetrainModel) -> Answer:
     """Train a version again, on the current rows of its query or of another query.
 
-    The new version becomes the default, unless it misses the bound that PROMOTE IF names.
+    The new version becomes the default, unless it fails the condition of PROMOTE IF.
     """
     whole_model = Reference(reference.name, reference.database)
-    model, current = models.catalog.get(reference), models.catalog.get(whole_model)
+    model = models.catalog.get(reference)
+    current = models.catalog.get(whole_model)
     facts = models.catalog.training(model)
     if facts is None:
         raise CatalogError(
@@ -121,7 +123,7 @@ def retrain_model(models: Models, reference: Reference, change: RetrainModel) ->
     held_out_for = None if change.promotion is None else _NO_HELD_OUT_ROWS
     with long_work(f"retraining {reference.name}"):
         estimator = None if facts.model_type in MODEL_TYPES else load_estimator(models, reference)
-        trained = _train(models, training, estimator, held_out_for)
+        trained = _train_requested(models, training, estimator, held_out_for)
         version = _build_trained_version(whole_model, training, trained)
         show_stage("comparing it with the current version")
         promotion = change.promotion
@@ -136,8 +138,8 @@ def retrain_model(models: Models, reference: Reference, change: RetrainModel) ->
 
 
 def _read_definition(model: Model, stored_facts: TrainingFacts, query: str | None) -> Training:
-    options = {name: from_json(value) for name, value in stored_facts.options.items()}
-    options = {**options, **user_options(model.options)}
+    options = {name: decode_option(value) for name, value in stored_facts.options.items()}
+    options = {**options, **select_user_options(model.options)}
     if stored_facts.model_type not in MODEL_TYPES:
         options.pop("model_type", None)
     return Training(query or stored_facts.query, options, stored_facts.transform)
@@ -170,18 +172,19 @@ def _decide_promotion(
     trained: TrainedModel,
     current: Model,
 ) -> tuple[bool, str]:
-    """Return whether the new version becomes the default, and the reason as text for the answer."""
+    """Return whether the new version becomes the default, and the reason for the answer."""
     if promotion is None:
         return True, ""
     if trained.held_out_rows is None:
         raise ConfigError(_NO_HELD_OUT_ROWS)
-    new_value, bound = _read_metric(promotion.metric, trained.metrics), promotion.threshold
+    metric = promotion.metric
+    new_value = _read_metric(metric, trained.metrics)
+    bound = promotion.threshold
     if bound is None:
-        bound = _read_metric(promotion.metric, _measure_current(models, training, trained, current))
+        bound = _read_metric(metric, _measure_current(models, training, trained, current))
     is_reached = _COMPARISONS[promotion.symbol](new_value, bound)
     negation = "" if is_reached else "not "
-    comparison = f"{promotion.metric} {new_value:.6g} is {negation}{promotion.symbol} {bound:.6g}"
-    return is_reached, f": {comparison}"
+    return is_reached, f": {metric} {new_value:.6g} is {negation}{promotion.symbol} {bound:.6g}"
 
 
 def _measure_current(
@@ -205,13 +208,10 @@ def _read_metric(metric: str, metrics: Mapping[str, float | None]) -> float:
     return value
 
 
-def _train(
+def _train_requested(
     models: Models, training: Training, estimator: Any = None, held_out_for: str | None = None
 ) -> TrainedModel:
-    """Fit a model type, or an estimator from Python, to the rows of the training query.
-
-    If no rows are held out and `held_out_for` is set, ConfigError is raised with this message.
-    """
+    """Train the requested model; `held_out_for` is the error to raise if no rows are held out."""
     if estimator is not None:
         request = parse_estimator_request(estimator, training.options, _MODEL_OPTIONS)
         request = replace(request, held_out_for=held_out_for)
@@ -228,13 +228,12 @@ def _train(
 def _build_trained_version(
     reference: Reference, training: Training, trained: TrainedModel
 ) -> NewVersion:
-    """Build a version from a trained model, with its classes, TRANSFORM, facts and estimator."""
     request = trained.request
     options = {n: v for n, v in request.stored_options.items() if n in STORED or n in AT_CREATION}
     version = build_version(trained.model, ModelRequest(reference, options=options))
     if trained.labels is not None and len(version.program.labels) == 1:
         version = replace(version, program=replace(version.program, labels=(trained.labels,)))
-    transform = trained.columns.transform([feature.name for feature in version.features])
+    transform = trained.columns.build_transform([feature.name for feature in version.features])
     stored_options = {
         **version.options,
         **({} if request.label is None else {OUTPUT: request.label}),
@@ -258,7 +257,7 @@ def _collect_facts(training: Training, trained: TrainedModel) -> TrainingFacts:
         model_type=request.model_type,
         library=request.library,
         query=training.query,
-        options={name: as_json(value) for name, value in request.options.items()},
+        options={name: encode_option(value) for name, value in request.options.items()},
         transform=training.transform,
         split=asdict(trained.split),
         seed=request.seed,

@@ -1,4 +1,4 @@
-"""VERIFY MODEL: compare a stored model with its source, and its small models with the full one."""
+"""VERIFY MODEL: compare a model with its source, and small models with the full model."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ def verify_model(models: Models, statement: VerifyModel) -> Answer:
             "of the original: VERIFY MODEL ... USING (...) AGAINST 'path'"
         )
     with long_work(f"verifying {model.label}"):
-        opened = nullcontext() if path is None else _open_source(models, model, statement.against)
+        has_source = path is not None
+        opened = _open_source(models, model, statement.against) if has_source else nullcontext()
         with opened as source:
             show_stage("fetching the rows")
             frame = _fetch_features(models.host, statement.query, model)
@@ -62,7 +63,7 @@ def verify_model(models: Models, statement: VerifyModel) -> Answer:
         )
     placeholders = ", ".join("?" * len(_COLUMNS))
     values = ", ".join(f"({number}, {placeholders})" for number in range(len(rows)))
-    columns = ", ".join(f"CAST({name} AS {type_}) AS {name}" for name, type_ in _COLUMNS.items())
+    columns = ", ".join(f"CAST({name} AS {kind}) AS {name}" for name, kind in _COLUMNS.items())
     values_table = f"(VALUES {values}) t(row_number, {', '.join(_COLUMNS)})"
     query = f"SELECT {columns} FROM {values_table} ORDER BY row_number"
     return query, [value for row in rows for value in row]
@@ -71,14 +72,14 @@ def verify_model(models: Models, statement: VerifyModel) -> Answer:
 def _open_source(
     models: Models, model: Model, against: str | None
 ) -> AbstractContextManager[SourceModel]:
-    path, sha256, format = against, None, "AUTO"
-    if path is None:
-        path, sha256 = str(model.origin.path), model.origin.sha256
-        format = model.origin.format or format
-    check_trusted(format, path, models.allow_pickle)  # Check this before looking for the file.
+    origin = model.origin
+    path = str(origin.path) if against is None else against
+    sha256 = origin.sha256 if against is None else None
+    format = "AUTO" if against is not None else origin.format or "AUTO"
     allow_pickle = models.allow_pickle
+    check_trusted(format, path, allow_pickle)  # Check this before looking for the file.
     file = read_file(path, models.host, format=format, sha256=sha256, allow_pickle=allow_pickle)
-    return open_source(file, model.program, allow_pickle=models.allow_pickle)
+    return open_source(file, model.program, allow_pickle=allow_pickle)
 
 
 def _fetch_features(host: Host, query: str, model: Model) -> Any:

@@ -12,10 +12,10 @@ import numpy as np
 from sqlml.types import LABEL_TYPES, Array, LabelKind, Labels
 
 MAX_SAMPLED = 1 << 17
-"""Maximum sampled numbers of a column; above it, every second is kept, then every fourth, ..."""
+"""Maximum sampled numbers of a column. Above it, every second number is kept, then every fourth."""
 
 MAX_VALUES = 200
-"""Maximum distinct numbers that are listed; more are summarized by quantiles."""
+"""Maximum distinct numbers to list. More numbers are summarized by quantiles."""
 
 MAX_NAMES = 1_000
 
@@ -64,7 +64,7 @@ class CodeCounts:
         self._counts = counts
 
     def values(self, names: Sequence[str]) -> tuple[list[list[Any]], int]:
-        """Return [name, row count] of the most frequent categories, and the row count of the rest.
+        """Return [name, row count] of the most frequent categories, and the count of other rows.
 
         `names` lists the categories by code.
         """
@@ -77,8 +77,8 @@ class ColumnStatistics:
     """Counts, moments and the distribution of a column.
 
     row_count, null_count: the numbers of all rows and of NULLs. spread: the sum of squared
-    distances from the mean. distinct_count: the number of categories; None for numbers. names: the
-    categories in the order of their codes.
+    distances from the mean. distinct_count: the number of categories, or None for numbers. names:
+    the categories in the order of their codes.
     """
 
     def __init__(self, name: str, sql_type: str) -> None:
@@ -98,11 +98,11 @@ class ColumnStatistics:
     def add_numbers(self, numbers: Array) -> None:
         """Add a batch of numbers (n,), with NaN for NULL."""
         with np.errstate(over="ignore", invalid="ignore"):
-            self._add(numbers)
+            self._add_batch(numbers)
 
-    def _add(self, numbers: Array) -> None:
+    def _add_batch(self, numbers: Array) -> None:
         self.row_count += len(numbers)
-        values = numbers.astype(np.float64)  # A copy: it is changed in place below.
+        values = numbers.astype(np.float64)  # The copy is changed in place below.
         total = float(values.sum())
         if total - total != 0:  # NaN or infinite
             is_missing = np.isnan(values)
@@ -139,8 +139,9 @@ class ColumnStatistics:
         self._numbers.add(values[~np.isnan(values)])
 
     def set_names(self, counts: Mapping[str, int]) -> None:
-        """Set the categories of already counted rows from `counts`, category -> row count."""
-        self.names, self.distinct_count = tuple(counts), len(counts)
+        """Set the categories of already counted rows; `counts` maps categories to row counts."""
+        self.names = tuple(counts)
+        self.distinct_count = len(counts)
         self._code_counts = CodeCounts(list(counts.values()))
 
     @property
@@ -149,7 +150,7 @@ class ColumnStatistics:
 
     @property
     def is_constant(self) -> bool:
-        """Return whether all rows have the same value; NULL counts as a value."""
+        """Whether all rows have the same value, where NULL counts as a value."""
         value_count = self.row_count - self.null_count
         if self.null_count and value_count:
             return False
@@ -162,7 +163,8 @@ class ColumnStatistics:
         mean = stddev = None
         if self.distinct_count is None and value_count > 0 and math.isfinite(self.spread):
             mean, stddev = self.mean, math.sqrt(self.spread / value_count)
-        values, other_count = self._numbers.values(), 0
+        values = self._numbers.values()
+        other_count = 0
         if self.names:
             values, other_count = self._code_counts.values(self.names)
         return {
@@ -192,17 +194,18 @@ class Classes:
 
     def encode(self, values: Any) -> Array:
         """Encode a pyarrow Array without NULLs to int64 codes (n,), adding new classes."""
-        encoded, codes = values.dictionary_encode(), self._codes
-        values_of_dictionary = map(_normalize_zero, encoded.dictionary.to_pylist())
-        new_codes = [codes.setdefault(value, len(codes)) for value in values_of_dictionary]
+        codes = self._codes
+        encoded = values.dictionary_encode()
+        distinct_values = map(_normalize_zero, encoded.dictionary.to_pylist())
+        new_codes = [codes.setdefault(value, len(codes)) for value in distinct_values]
         indices = encoded.indices.to_numpy(zero_copy_only=False)
         return np.asarray(np.array([*new_codes, -1], np.int64)[indices])
 
     def find_positions(self, values: Any) -> Array:
         """Return the int64 positions (n,) of `values` in the sorted classes; -1 if unknown."""
-        positions_by_value = {value: n for n, value in enumerate(self.values())}
+        positions = {value: n for n, value in enumerate(self.values())}
         python_values = (_normalize_zero(v.item() if hasattr(v, "item") else v) for v in values)
-        return np.array([positions_by_value.get(value, -1) for value in python_values], np.int64)
+        return np.array([positions.get(value, -1) for value in python_values], np.int64)
 
     def values(self) -> list[Any]:
         """Return the sorted classes: numbers by size, strings by code points, false before true."""
@@ -237,7 +240,7 @@ def class_name(value: Any) -> str:
 
 
 def find_class(name: str, values: Sequence[Any]) -> Any:
-    """Find the class that `name` denotes, such as 1.0 for '1'; return None if it is unknown."""
+    """Find the class that `name` denotes, such as 1.0 for '1', or return None if it is unknown."""
     for value in values:
         if class_name(value) == name:
             return value

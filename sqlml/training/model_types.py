@@ -30,60 +30,60 @@ Converter = Callable[[Parameters, int], dict[str, Any]]
 class BlockEstimator:
     """An estimator with `partial_fit`, which replaces one that needs all rows in memory at once.
 
-    path: the path of its class. shared: parameters that mean the same in both estimators. ignored:
+    path: the path of the class. shared: parameters that mean the same in both estimators. ignored:
     parameters that only control the solver of the replaced estimator. convert: computes further
-    parameters from those of the replaced estimator and the number of rows. gains_by_passes: whether
-    more than one pass over the rows helps.
+    parameters from the replaced estimator's parameters and the number of rows. gains_by_passes:
+    whether more than one pass over the rows helps.
     """
 
     path: str
     shared: tuple[str, ...]
     ignored: tuple[str, ...]
-    convert: Converter = lambda given, rows: {}
+    convert: Converter = lambda params, n_rows: {}
     gains_by_passes: bool = True
 
     @property
     def supported(self) -> frozenset[str]:
         return frozenset((*self.shared, *self.ignored, *PASS_OPTIONS, "alpha", "C", "l1_ratio"))
 
-    def parameters(self, given: Parameters, rows: int) -> dict[str, Any]:
-        """Convert `given`, the parameters of the replaced estimator, for a fit to `rows` rows."""
-        return {**{n: given[n] for n in self.shared if n in given}, **self.convert(given, rows)}
+    def convert_parameters(self, params: Parameters, n_rows: int) -> dict[str, Any]:
+        """Convert parameters of the replaced estimator for a fit to `n_rows` rows."""
+        shared = {name: params[name] for name in self.shared if name in params}
+        return {**shared, **self.convert(params, n_rows)}
 
 
 PASS_OPTIONS: Mapping[str, tuple[type | tuple[type, ...], str]] = {
     "max_iter": (int, "an integer"),
     "tol": ((int, float), "a number of at least 0"),
 }
-"""Parameters that limit the passes over the rows -> their types, and their description in errors.
+"""Maps each parameter that limits the passes over the rows to its types and its description.
 
-max_iter is the maximum number of passes, and tol the share by which each must reduce the loss.
+max_iter is the maximum number of passes. tol is the share by which each pass must reduce the loss.
 """
 
 
-def _make_sgd_options(penalty: str | None, alpha: float, rows: int) -> dict[str, Any]:
+def _make_sgd_options(penalty: str | None, alpha: float, n_rows: int) -> dict[str, Any]:
     """Return parameters of scikit-learn's SGD estimators for a `penalty` of weight `alpha`.
 
-    Coefficients are averaged (Polyak and Juditsky, 1992), except with an L1 penalty, whose averages
-    scikit-learn computes incorrectly.
+    Coefficients are averaged (Polyak and Juditsky, 1992). With an L1 penalty they are not, because
+    scikit-learn computes these averages incorrectly.
     """
     return {
         **{"learning_rate": "invscaling", "power_t": 0.25, "shuffle": True},
         **{"penalty": penalty, "alpha": alpha},
-        "average": rows if penalty in (None, "l2") else False,
+        "average": n_rows if penalty in (None, "l2") else False,
     }
 
 
-def _convert_elastic_net(given: Parameters, rows: int) -> dict[str, Any]:
-    parameters = _make_sgd_options("elasticnet", given.get("alpha", 1.0), rows)
-    return {**parameters, "l1_ratio": given.get("l1_ratio", 0.5)}
+def _convert_elastic_net(params: Parameters, n_rows: int) -> dict[str, Any]:
+    parameters = _make_sgd_options("elasticnet", params.get("alpha", 1.0), n_rows)
+    return {**parameters, "l1_ratio": params.get("l1_ratio", 0.5)}
 
 
-def _convert_logistic(given: Parameters, rows: int) -> dict[str, Any]:
-    """Convert C, the inverse penalty weight of LogisticRegression, to parameters of SGD."""
-    alpha = 1 / (given.get("C", 1.0) * rows)
-    l1_ratio = given.get("l1_ratio") or 0.0
-    parameters = _make_sgd_options("elasticnet" if l1_ratio else "l2", alpha, rows)
+def _convert_logistic(params: Parameters, n_rows: int) -> dict[str, Any]:
+    alpha = 1 / (params.get("C", 1.0) * n_rows)
+    l1_ratio = params.get("l1_ratio") or 0.0
+    parameters = _make_sgd_options("elasticnet" if l1_ratio else "l2", alpha, n_rows)
     return {**parameters, "loss": "log_loss", **({"l1_ratio": l1_ratio} if l1_ratio else {})}
 
 
@@ -96,16 +96,16 @@ def _make_regression(ignored: str, convert: Converter) -> BlockEstimator:
 
 BLOCK_ESTIMATORS: Mapping[str, BlockEstimator] = {
     "LinearRegression": _make_regression(
-        "n_jobs", lambda given, rows: _make_sgd_options(None, 0.0, rows)
+        "n_jobs", lambda params, n_rows: _make_sgd_options(None, 0.0, n_rows)
     ),
     # Ridge weights its penalty against a sum over the rows, and SGD against their mean.
     "Ridge": _make_regression(
         "solver",
-        lambda given, rows: _make_sgd_options("l2", given.get("alpha", 1.0) / rows, rows),
+        lambda params, n_rows: _make_sgd_options("l2", params.get("alpha", 1.0) / n_rows, n_rows),
     ),
     "Lasso": _make_regression(
         "selection",
-        lambda given, rows: _make_sgd_options("l1", given.get("alpha", 1.0), rows),
+        lambda params, n_rows: _make_sgd_options("l1", params.get("alpha", 1.0), n_rows),
     ),
     "ElasticNet": _make_regression("selection", _convert_elastic_net),
     "LogisticRegression": BlockEstimator(
@@ -123,7 +123,7 @@ BLOCK_ESTIMATORS: Mapping[str, BlockEstimator] = {
         gains_by_passes=False,
     ),
 }
-"""Class of an estimator -> the estimator that replaces it for blocks of rows."""
+"""Maps the class of an estimator to the estimator that replaces it for blocks of rows."""
 
 
 def find_block_estimator(path: str, parameters: Parameters) -> BlockEstimator | None:
@@ -164,10 +164,11 @@ class Trainer:
     """The estimator of a library that trains a type of model.
 
     path: the path of the estimator's class. features: the form in which it expects features. names:
-    alternative parameter names -> the library's name. defaults: parameters that sqlml sets unless
-    the statement sets them. seed: the name of the seed parameter; None if the estimator is
-    deterministic. stops_early: whether it can stop when the loss on the held-out rows no longer
-    improves. packages: required packages, the library first; () if only that of `path` is required.
+    maps alternative parameter names to the library's names. defaults: parameters that sqlml sets
+    unless the statement sets them. seed: the name of the seed parameter, or None if the estimator
+    is deterministic. stops_early: whether training can stop when the loss on the held-out rows no
+    longer improves. packages: the required packages, the library first, or () if only the package
+    of `path` is required.
     """
 
     path: str
@@ -221,15 +222,12 @@ class ModelType:
     trainers: Mapping[str, Trainer]
 
 
-def _rename(**names: str) -> Mapping[str, str]:
-    """Map alternative parameter names to the names that the library uses.
-
-    Each keyword is the library's name, and its value lists the alternatives, separated by blanks.
-    """
-    return _freeze(**{other: name for name, others in names.items() for other in others.split()})
+def _map_aliases(**alias_lists: str) -> Mapping[str, str]:
+    """Map each name in the blank-separated `alias_lists` to the keyword, the library's name."""
+    return _freeze(**{alias: n for n, aliases in alias_lists.items() for alias in aliases.split()})
 
 
-_TREES = _rename(
+_TREES = _map_aliases(
     max_depth="max_tree_depth",
     learning_rate="learn_rate",
     n_estimators="max_iterations num_trees",
@@ -238,9 +236,11 @@ _TREES = _rename(
 )
 _XGBOOST = _freeze(
     **_TREES,
-    **_rename(learning_rate="eta", reg_alpha="alpha", reg_lambda="lambda", gamma="min_split_loss"),
-    **_rename(min_child_weight="min_tree_child_weight", n_estimators="num_boost_round"),
-    **_rename(booster="booster_type", normalize_type="dart_normalize_type", n_jobs="nthread"),
+    **_map_aliases(
+        learning_rate="eta", reg_alpha="alpha", reg_lambda="lambda", gamma="min_split_loss"
+    ),
+    **_map_aliases(min_child_weight="min_tree_child_weight", n_estimators="num_boost_round"),
+    **_map_aliases(booster="booster_type", normalize_type="dart_normalize_type", n_jobs="nthread"),
 )
 _LIGHTGBM = _freeze(
     **_TREES,
@@ -249,20 +249,20 @@ _LIGHTGBM = _freeze(
     booster_type="boosting_type",
     colsample_bynode="feature_fraction_bynode",
 )
-_CATBOOST = _rename(
+_CATBOOST = _map_aliases(
     depth="max_tree_depth max_depth",
     learning_rate="learn_rate",
     iterations="max_iterations num_trees n_estimators",
     l2_leaf_reg="l2_reg reg_lambda",
     rsm="colsample_bylevel",
 )
-_HIST = _rename(
+_HIST = _map_aliases(
     max_depth="max_tree_depth",
     learning_rate="learn_rate",
     max_iter="max_iterations num_trees n_estimators",
     l2_regularization="l2_reg",
 )
-_FOREST = _rename(
+_FOREST = _map_aliases(
     max_depth="max_tree_depth",
     n_estimators="num_trees num_parallel_tree max_iterations",
     max_features="colsample_bynode",
@@ -274,26 +274,26 @@ _LIGHTGBM_DEFAULTS = _freeze(verbosity=-1, deterministic=True, force_row_wise=Tr
 _CATBOOST_DEFAULTS = _freeze(verbose=False, allow_writing_files=False, one_hot_max_size=255)
 
 
-def _list_boosters(suffix: str) -> Mapping[str, Trainer]:
-    catboost, histogram = f"catboost.CatBoost{suffix}", f"HistGradientBoosting{suffix}"
+def _make_booster_trainers(suffix: str) -> Mapping[str, Trainer]:
+    catboost_path = f"catboost.CatBoost{suffix}"
     trainers = {
         "xgboost": Trainer(f"xgboost.XGB{suffix}", "ordinal", _XGBOOST, _XGBOOST_DEFAULTS),
         "lightgbm": Trainer(f"lightgbm.LGBM{suffix}", "ordinal", _LIGHTGBM, _LIGHTGBM_DEFAULTS),
-        "catboost": Trainer(catboost, "named", _CATBOOST, _CATBOOST_DEFAULTS, "random_seed"),
-        "sklearn": Trainer(f"sklearn.ensemble.{histogram}", "ordinal", _HIST),
+        "catboost": Trainer(catboost_path, "named", _CATBOOST, _CATBOOST_DEFAULTS, "random_seed"),
+        "sklearn": Trainer(f"sklearn.ensemble.HistGradientBoosting{suffix}", "ordinal", _HIST),
     }
     if suffix == "Ranker":
         del trainers["sklearn"]
     return _freeze(**{name: replace(t, stops_early=True) for name, t in trainers.items()})
 
 
-def _list_forests(suffix: str) -> Mapping[str, Trainer]:
+def _make_forest_trainers(suffix: str) -> Mapping[str, Trainer]:
     sklearn = Trainer(f"sklearn.ensemble.RandomForest{suffix}", "one_hot", _FOREST)
     xgboost = Trainer(f"xgboost.XGBRF{suffix}", "ordinal", _XGBOOST, _XGBOOST_DEFAULTS)
     return _freeze(sklearn=sklearn, xgboost=xgboost)
 
 
-_NETWORK = _rename(
+_NETWORK = _map_aliases(
     activation="activation_fn",
     lr="learn_rate learning_rate",
     max_epochs="max_iterations",
@@ -301,7 +301,7 @@ _NETWORK = _rename(
 )
 
 
-def _list_networks(suffix: str) -> Mapping[str, Trainer]:
+def _make_network_trainers(suffix: str) -> Mapping[str, Trainer]:
     path = f"sqlml.training.estimators.dnn.DNN{suffix}"
     packages = ("torch", "skorch")
     return _freeze(torch=Trainer(path, "scaled", _NETWORK, stops_early=True, packages=packages))
@@ -312,7 +312,7 @@ _LOGISTIC_REGRESSION = Trainer(
     "sklearn.linear_model.LogisticRegression", "scaled", _LINEAR, _freeze(max_iter=1000)
 )
 _KMEANS_NAMES = _freeze(**_LINEAR, num_clusters="n_clusters", kmeans_init_method="init")
-_PCA_NAMES = _rename(
+_PCA_NAMES = _map_aliases(
     n_components="num_principal_components pca_explained_variance_ratio", svd_solver="pca_solver"
 )
 _KMEANS = Trainer("sklearn.cluster.KMeans", "scaled", _KMEANS_NAMES)
@@ -323,18 +323,18 @@ _ISOLATION_FOREST = Trainer("sklearn.ensemble.IsolationForest", "one_hot", _ISOL
 MODEL_TYPES: Mapping[str, ModelType] = {
     "linear_reg": ModelType("regress", _freeze(sklearn=_PLAIN_REGRESSION)),
     "logistic_reg": ModelType("classify", _freeze(sklearn=_LOGISTIC_REGRESSION)),
-    "boosted_tree_classifier": ModelType("classify", _list_boosters("Classifier")),
-    "boosted_tree_regressor": ModelType("regress", _list_boosters("Regressor")),
-    "boosted_tree_ranker": ModelType("rank", _list_boosters("Ranker")),
-    "random_forest_classifier": ModelType("classify", _list_forests("Classifier")),
-    "random_forest_regressor": ModelType("regress", _list_forests("Regressor")),
-    "dnn_classifier": ModelType("classify", _list_networks("Classifier")),
-    "dnn_regressor": ModelType("regress", _list_networks("Regressor")),
+    "boosted_tree_classifier": ModelType("classify", _make_booster_trainers("Classifier")),
+    "boosted_tree_regressor": ModelType("regress", _make_booster_trainers("Regressor")),
+    "boosted_tree_ranker": ModelType("rank", _make_booster_trainers("Ranker")),
+    "random_forest_classifier": ModelType("classify", _make_forest_trainers("Classifier")),
+    "random_forest_regressor": ModelType("regress", _make_forest_trainers("Regressor")),
+    "dnn_classifier": ModelType("classify", _make_network_trainers("Classifier")),
+    "dnn_regressor": ModelType("regress", _make_network_trainers("Regressor")),
     "kmeans": ModelType("cluster", _freeze(sklearn=_KMEANS)),
     "pca": ModelType("project", _freeze(sklearn=_PCA)),
     "isolation_forest": ModelType("isolate", _freeze(sklearn=_ISOLATION_FOREST)),
 }
-"""The value of the option model_type -> the type of model."""
+"""Maps values of the option model_type to types of models."""
 
 
 def find_model_type(name: Any) -> tuple[str, ModelType]:
@@ -358,7 +358,10 @@ def find_model_type(name: Any) -> tuple[str, ModelType]:
 
 
 def find_trainer(model_type: str, library: Any = None) -> tuple[str, Trainer]:
-    """Return the name and trainer of `library`, by default the first that is installed."""
+    """Return the name of a library and its trainer for `model_type`.
+
+    If `library` is None, use the first library that is installed.
+    """
     trainers = MODEL_TYPES[model_type].trainers
     libraries = ", ".join(trainers)
     if library is not None and library not in trainers:
@@ -367,11 +370,11 @@ def find_trainer(model_type: str, library: Any = None) -> tuple[str, Trainer]:
     for name, trainer in trainers.items():
         if library in (None, name) and not trainer.missing_packages:
             return name, trainer
-    preferred = library or next(iter(trainers))
-    missing = trainers[preferred].missing_packages
+    needed_library = library or next(iter(trainers))
+    missing = trainers[needed_library].missing_packages
     raise MissingDependencyError(
         f"training {model_type} models needs {describe_missing(missing)}: "
-        f"pip install 'sqlml[train,{preferred}]'"
+        f"pip install 'sqlml[train,{needed_library}]'"
         + ("" if library or len(trainers) == 1 else f"; libraries: {libraries}")
     )
 
@@ -390,7 +393,7 @@ def join_names(names: Sequence[str]) -> str:
 
 
 def find_missing_packages(*packages: str) -> list[str]:
-    """Return which of `packages` and of the packages that all training needs are missing."""
+    """Return the missing packages among `packages` and the packages that all training needs."""
     required = dict.fromkeys(("sklearn", "pandas", *packages))
     return [package for package in required if find_spec(package) is None]
 
@@ -403,7 +406,7 @@ METRICS: Mapping[Task, tuple[str, ...]] = {
     "project": ("total_explained_variance_ratio",),
     "isolate": ("outlier_share",),
 }
-"""Task -> its metrics, under BigQuery's names."""
+"""Maps each task to its metrics, under BigQuery's names."""
 
 LOWER_IS_BETTER = frozenset(
     "log_loss brier_score mean_absolute_error mean_squared_error mean_squared_log_error "
@@ -429,24 +432,23 @@ def compute_model_metrics(
         predicted = _predict_all(estimator.predict, part).reshape(-1)
         return compute_number_metrics(np.asarray(part.y), predicted, part.weight)
     if task == "rank":
-        return {"ndcg": _score_ranks(np.asarray(estimator.predict(part.X)).reshape(-1), part)}
+        return {"ndcg": _compute_ndcg(np.asarray(estimator.predict(part.X)).reshape(-1), part)}
     if task == "cluster":
-        return _score_clusters(estimator, part)
+        return _compute_cluster_metrics(estimator, part)
     if task == "project":
         ratios = getattr(estimator, "explained_variance_ratio_", None)
         return {} if ratios is None else {"total_explained_variance_ratio": float(ratios.sum())}
     return {"outlier_share": float((np.asarray(estimator.predict(part.X)) < 0).mean())}
 
 
-def _predict_all(method: Any, part: EstimatorRows) -> Any:
-    """Call `method` on all rows, block by block if they are in a file; return float64 results."""
+def _predict_all(predict: Any, part: EstimatorRows) -> Any:
     if not isinstance(part.X, BlockMatrix):
-        return np.asarray(method(part.X), np.float64)
-    return np.concatenate([np.asarray(method(block), np.float64) for block in part.X.blocks()])
+        return np.asarray(predict(part.X), np.float64)
+    return np.concatenate([np.asarray(predict(block), np.float64) for block in part.X.blocks()])
 
 
-def _score_ranks(scores: Any, part: EstimatorRows) -> float | None:
-    """Return the mean NDCG@10 over the groups with more than one row."""
+def _compute_ndcg(scores: Any, part: EstimatorRows) -> float | None:
+    """Return the mean NDCG@10 over all groups with two rows or more, or None if there is none."""
     from sklearn.metrics import ndcg_score
 
     if part.group is None or part.y is None:
@@ -457,7 +459,7 @@ def _score_ranks(scores: Any, part: EstimatorRows) -> float | None:
     return float(np.mean(scores_by_group)) if scores_by_group else None
 
 
-def _score_clusters(estimator: Any, part: EstimatorRows) -> Metrics:
+def _compute_cluster_metrics(estimator: Any, part: EstimatorRows) -> Metrics:
     from sklearn.metrics import davies_bouldin_score
 
     labels = estimator.predict(part.X)

@@ -22,7 +22,7 @@ class Progress:
         self._bar: Any = None
 
     def begin(self, description: str, total: int | None, unit: str) -> None:
-        """Draw a bar for the next task of `total` units; `total` is None if it is unknown."""
+        """Draw a bar for the next task of `total` units; `total` is None for an unknown number."""
         self.close()
         show_stage(description)  # This names the work even if no unit is ever counted.
         stream = watched_stream()
@@ -54,9 +54,9 @@ class Progress:
 class TrainingRound:
     """One boosting round, or one pass over the rows.
 
-    loss, eval_loss: the losses on the fitted and the held-out rows, in the metric of the library;
+    loss, eval_loss: the losses on the fitted and the held-out rows in the metric of the library, or
     None if the library does not report them. seconds: the time since the previous round, or None if
-    it is unknown.
+    the time is unknown.
     """
 
     iteration: int

@@ -1,4 +1,4 @@
-"""Growing matrices, to which rows are added in batches, in memory or in an unnamed file."""
+"""Growing matrices in memory or in an unnamed file, to which rows are added in batches."""
 
 from __future__ import annotations
 
@@ -20,13 +20,11 @@ from sqlml.errors import ConfigError
 from sqlml.types import Array
 
 BLOCK_BYTES = 32 << 20
-"""Bytes of rows that are read at a time."""
+"""Number of bytes that are read at a time."""
 
 
 def block_rows(row_bytes: int, max_bytes: int = BLOCK_BYTES) -> int:
-    """Return how many rows of `row_bytes` bytes fit into a block of `max_bytes` bytes.
-
-    The number is a multiple of the engine's vector size.
+    """Return how many rows of `row_bytes` bytes fit into a block, a multiple of the vector size.
 
     >>> block_rows(4), block_rows(3_200), block_rows(1 << 20)
     (122880, 10240, 2048)
@@ -63,7 +61,7 @@ class BlockMatrix(ABC):
 class RowBuffer:
     """A growing array of shape (n, width) or (n,), to which rows are appended.
 
-    The system moves its memory pages when it grows, so two copies never exist at the same time.
+    The system moves memory pages when the array grows, so two copies never exist at the same time.
     """
 
     def __init__(self, dtype: Any, width: int | None = None) -> None:
@@ -88,7 +86,7 @@ class RowBuffer:
         self.grow(len(rows))[...] = rows
 
     def array(self) -> Array:
-        """Return all rows as an array, after which no rows may be appended."""
+        """Return all rows as an array. After this call, no rows may be appended."""
         self._array.resize((self._row_count, *self._row_shape), refcheck=False)
         return self._array
 
@@ -107,7 +105,7 @@ class RowBuffer:
 
 
 _CLEANER = "import shutil, sys; sys.stdin.read(); shutil.rmtree(sys.argv[1], ignore_errors=True)"
-"""Code of a child process that removes a folder once the parent has ended, even if by a kill."""
+"""Code of a child process that removes a folder once the parent has ended or was killed."""
 
 
 @contextmanager
@@ -171,10 +169,7 @@ class RowStore:
         self._write(block)
 
     def take_out(self, mask: Array) -> Array:
-        """Remove the rows that `mask`, (n,) bool, selects, and return a copy of them.
-
-        The store must be in memory.
-        """
+        """Remove the rows that `mask`, (n,) bool, selects from memory, and return a copy."""
         assert self._buffer is not None
         removed = self._buffer.take_out(mask)
         self._row_count = len(self._buffer)
@@ -189,7 +184,8 @@ class RowStore:
             return self.array()[start:stop]
         block = np.empty((stop - start, self.width), self.dtype)
         view = block.reshape(-1).view(np.uint8).data
-        offset, filled = start * self.width * self.dtype.itemsize, 0
+        offset = start * self.width * self.dtype.itemsize
+        filled = 0
         while filled < len(view):
             count = os.preadv(self._file.fileno(), [view[filled:]], offset + filled)
             if not count:
@@ -227,8 +223,9 @@ class RowStore:
 class StoredRows(BlockMatrix):
     """Selected rows and columns of a `RowStore` that has moved to a file.
 
-    mask: (n,) bool, which selects rows; None for all rows. recoded: column index -> the new code of
-    each category code. columns: the indices of the columns to return, in order; None for all.
+    mask: a bool array (n,) that selects rows, or None for all rows. recoded: maps column indices to
+    arrays of new category codes. columns: the indices of the columns to return, in order, or None
+    for all columns.
     """
 
     store: RowStore
@@ -297,8 +294,9 @@ class StoredRows(BlockMatrix):
 class EstimatorRows:
     """Rows in the form that an estimator expects.
 
-    X: the features (n, k) as an array, a sparse matrix, a pandas frame or `BlockMatrix`. y, weight,
-    group: the labels, row weights and group numbers (n,), each None if missing.
+    X: the features (n, k) as an array, a sparse matrix, a pandas frame or a `BlockMatrix`. y: the
+    labels (n,), or None. weight: the row weights (n,), or None. group: the group numbers (n,), or
+    None.
     """
 
     X: Any
@@ -308,7 +306,7 @@ class EstimatorRows:
 
 
 def sample_rows(part: EstimatorRows, max_rows: int) -> EstimatorRows:
-    """Load at most `max_rows` evenly spaced rows into memory; if rows have groups, load all."""
+    """Load at most `max_rows` evenly spaced rows into memory; rows with groups are all loaded."""
     row_count = part.X.shape[0]
     positions = None
     if row_count > max_rows and part.group is None:
@@ -331,7 +329,7 @@ def sample_rows(part: EstimatorRows, max_rows: int) -> EstimatorRows:
 
 
 def _select_rows(X: BlockMatrix, positions: Array | None) -> Iterator[Any]:
-    """Yield the rows at the ascending `positions` (m,), or all rows for None, block by block."""
+    """Yield the rows at the ascending `positions` (m,) block by block, or all rows if None."""
     block_start = 0
     for block in X.blocks():
         block_end = block_start + block.shape[0]

@@ -1,6 +1,6 @@
 """Fit an estimator from Python to the rows of a query, and the trainers that a session uses.
 
-The estimator may be a pipeline or a search. It gets a pandas frame of the query's columns.
+The estimator may be a pipeline or a search. The input is a pandas frame of the query's columns.
 """
 
 from __future__ import annotations
@@ -48,10 +48,7 @@ _KEYS = ("sqlml_key_0", "sqlml_key_1")
 def parse_estimator_request(
     estimator: Any, options: Mapping[str, Any], stored_options: tuple[str, ...]
 ) -> Request:
-    """Parse the options of a training into a Request for `estimator`.
-
-    `stored_options` are the names of the options that are stored with every model.
-    """
+    """Parse the options of a training; `stored_options` are names of options of every model."""
     is_estimator = hasattr(estimator, "fit") and hasattr(estimator, "get_params")
     if isinstance(estimator, type) or not is_estimator:
         accepted = "the name of a model type, or an estimator with fit and get_params"
@@ -74,8 +71,9 @@ def parse_estimator_request(
         )
     cls = type(estimator)
     trainer = model_types.Trainer(f"{cls.__module__}.{cls.__qualname__}", "given")
-    details = (sqlml_values, cls.__name__, _find_task(estimator), trainer)
-    return Request.from_sqlml_options(*details, options, stored_options)
+    return Request.from_sqlml_options(
+        sqlml_values, cls.__name__, _find_task(estimator), trainer, options, stored_options
+    )
 
 
 def _find_task(estimator: Any) -> model_types.Task:
@@ -112,9 +110,8 @@ def train_estimator(host: RowHost, query: str, estimator: Any, request: Request)
     all_rows = make_part_of(frame)
     if all_rows.weight is not None:
         check_weights(all_rows.weight, request)
-    n_classes = 0 if classes is None else len(classes)
-    labels = all_rows.y, n_classes or None
-    statistics, notices = check_frame(frame, types, features, *labels, request)
+    n_classes = None if classes is None else len(classes)
+    statistics, notices = check_frame(frame, types, features, all_rows.y, n_classes, request)
     notices += check_label(request, types.get(request.label or ""))
     log = TrainingLog()
     show_stage("fitting")
@@ -141,17 +138,16 @@ def train_estimator(host: RowHost, query: str, estimator: Any, request: Request)
 
 
 def _build_query(query: str, columns: TrainingColumns, request: Request) -> str:
-    """Build the query for the labeled rows, with the columns that decide the split."""
-    keys = request.split.key_expressions(columns.raw, request.label, None, request.seed)
+    keys = request.split.build_keys(columns.raw, request.label, None, request.seed)
     key_columns = "".join(f", {key} AS {name}" for key, name in zip(keys, _KEYS, strict=False))
     where_clause = replace_clause = ""
     if columns.label is not None:
         name = DUCKDB.quote_name(columns.label.name)
         where_clause = f" WHERE {name} IS NOT NULL"
-        label = build_label_sql(columns.label, request) if request.task == "classify" else name
+        label_sql = build_label_sql(columns.label, request) if request.task == "classify" else name
         if columns.label.type.startswith("DECIMAL"):
-            label = f"CAST({name} AS DOUBLE)"
-        replace_clause = f" REPLACE ({label} AS {name})" if label != name else ""
+            label_sql = f"CAST({name} AS DOUBLE)"
+        replace_clause = f" REPLACE ({label_sql} AS {name})" if label_sql != name else ""
     return f"SELECT *{replace_clause}{key_columns} FROM (\n{query}\n) AS sqlml_rows{where_clause}"
 
 
@@ -195,11 +191,7 @@ def _fit_clone(
 
 
 def _suggest_fix(message: str, rows: Any, features: list[str], types: Mapping[str, str]) -> str:
-    """Return advice on a library's error `message` about strings or missing values.
-
-    The advice names the first feature that has such values. It is "" if no feature has them, or if
-    the error is about something else.
-    """
+    """Return advice on a library's error about strings or missing values, or "" without advice."""
     if _TEXT_ERROR.search(message):
         strings = [name for name in features if STRINGS.fullmatch(types[name])]
         if strings:

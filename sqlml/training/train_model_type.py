@@ -61,12 +61,12 @@ MAX_MEASURED_ROWS = 100_000
 class TrainedModel:
     """A trained model with the facts that are stored with it.
 
-    model: the fitted pipeline. labels: its classes in their SQL type; None if it has no classes.
+    model: the fitted pipeline. labels: the classes in their SQL type, or None without classes.
     rows, held_out: the numbers of fitted and of held-out rows. metrics: metrics on the held-out
     rows, or on the fitted rows if no rows are held out. statistics: statistics of the features.
-    notices: messages for the user. held_out_rows: a function that reads the held-out rows, with X
-    as a pandas frame, to measure another model; None if no rows are held out. columns: the columns
-    of the query. trials: the trials of a search, as in `TrainingFacts.trials`.
+    notices: messages for the user. held_out_rows: a function that reads the held-out rows as a
+    pandas frame, or None if no rows are held out. columns: the columns of the query. trials: the
+    trials of a search, as in `TrainingFacts.trials`.
     """
 
     model: Any
@@ -97,9 +97,9 @@ def train(
 ) -> TrainedModel:
     """Train the requested model on the rows of a query, with the features of TRANSFORM (...).
 
-    `inlines` is true if the engine that will score the model can compute features in its queries.
-    `identity` is the query as the user wrote it, which identifies a checkpoint. If the settings of
-    the engine forbid the folder of the checkpoint, duckdb.PermissionException is raised.
+    `inlines` says whether the scoring engine can compute features in a query. `identity` is the
+    query as the user wrote it, which identifies a checkpoint. If the settings of the engine forbid
+    the folder of the checkpoint, duckdb.PermissionException is raised.
     """
     start = time.perf_counter()
     if request.checkpoint is not None:
@@ -126,7 +126,6 @@ def _train_on_rows(
     inlines: bool,
     identity: str,
 ) -> TrainedModel:
-    """Check and encode the rows, and then fit the estimator or search for its parameters."""
     if rows.held_out is None and request.held_out_for is not None:
         raise ConfigError(request.held_out_for)
     keys = find_keys(rows)
@@ -136,8 +135,9 @@ def _train_on_rows(
         *_report_left_out(columns, inlines),
         *check_rows(rows, request, text_columns, label_type),
     ]
-    statistics, ignored = rows.statistics, keys - text_columns
-    features = [f for f in rows.features if not (statistics[f.name].is_empty or f.name in ignored)]
+    statistics = rows.statistics
+    ignored = {name for name in statistics if statistics[name].is_empty} | (keys - text_columns)
+    features = [feature for feature in rows.features if feature.name not in ignored]
     if not features:
         raise ConfigError("the query has no column that a model can learn from")
     filled_texts = [name for name in text_columns if statistics[name].null_count]
@@ -180,15 +180,14 @@ def _train_on_rows(
 def _settle_storage(
     rows: TrainingRows, groups: FeatureGroups, request: Request
 ) -> tuple[Request, list[str]]:
-    """Decide whether to train out of core; return the updated request and notices for the user."""
     package = request.trainer.package
     if package not in MEMORY_SHARES or not _stays_in_file(rows, groups, request):
         return request, []
     notices = []
     replacement = find_block_estimator(request.trainer.path, request.parameters)
     if replacement is not None and not request.out_of_core:
-        paths = (replacement.path, request.trainer.path)
-        trained_name, requested_name = (path.rpartition(".")[2] for path in paths)
+        trained_name = replacement.path.rpartition(".")[2]
+        requested_name = request.trainer.path.rpartition(".")[2]
         notices.append(
             f"{trained_name} learns block by block instead of {requested_name}, because the rows "
             "would take much of memory_limit; out_of_core = false keeps them in memory"
@@ -229,8 +228,10 @@ class _PreparedRows:
         request = self.request
         if request.checkpoint is None:
             return None
-        excluded = ("checkpoint", "num_trials")  # A search may resume with more trials.
-        options = sorted(repr(item) for item in request.options.items() if item[0] not in excluded)
+        excluded_names = ("checkpoint", "num_trials")  # A search may resume with more trials.
+        options = sorted(
+            repr(item) for item in request.options.items() if item[0] not in excluded_names
+        )
         versions = collect_versions(request)
         if request.searched:
             versions["optuna"] = version("optuna")
@@ -244,11 +245,10 @@ class _PreparedRows:
         n_classes = 0 if rows.classes is None else len(rows.classes)
         try:
             ordered_parameters = self._order_constraints(parameters)
-            details = log, rows.memory_limit, n_classes, checkpoint
-            fitting = FitArguments(
-                request, ordered_parameters, self.categories, self.fitted, self.held_out, *details
-            )
-            estimator = fit(fitting)
+            data = self.categories, self.fitted, self.held_out
+            limits = rows.memory_limit, n_classes
+            arguments = FitArguments(request, ordered_parameters, *data, log, *limits, checkpoint)
+            estimator = fit(arguments)
             measured_rows = self.held_out
             if measured_rows is None:
                 fitted_rows = make_part(rows.fitted, self.fitted.X, request, rows)
@@ -274,13 +274,13 @@ class _PreparedRows:
 
 
 def _prepare_rows(rows: TrainingRows, groups: FeatureGroups, request: Request) -> _PreparedRows:
-    """Fit the transformer to the training rows, and encode these and the held-out rows."""
     if groups.target_encoded:
         _check_folds(rows, groups.target_encoded[0])
     transformer = make_transformer(groups, rows.names, request)
     if not learns_in_blocks(groups, rows.names, request):
         _check_fits_memory(rows, groups, request)
-    held_out, held_out_X = rows.held_out, None
+    held_out = rows.held_out
+    held_out_X = None
     if request.trainer.features == "scaled" and _stays_in_file(rows, groups, request):
         source: Any = select_matrix(rows, rows.fitted, groups)
         X: Any = encode_blocks(source, groups, rows.names, rows.order, request)
@@ -308,7 +308,8 @@ def _prepare_rows(rows: TrainingRows, groups: FeatureGroups, request: Request) -
 
 
 def _check_folds(rows: TrainingRows, column: str) -> None:
-    label, row_count = rows.fitted.label, rows.fitted.rows
+    label = rows.fitted.label
+    row_count = rows.fitted.rows
     if rows.classes is not None and label is not None:
         row_count = int(np.bincount(label).max())
     if row_count < FOLDS:

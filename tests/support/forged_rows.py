@@ -245,7 +245,7 @@ class Shop:
                 self.outcomes["no such row"] += 1
                 return None  # the table itself refuses it
             session = sqlml.attach(plain.cursor()) if rng.random() < 0.02 else self.con
-            session._services.lookup.forget()  # nothing is known from before
+            session._services.lookup.clear()  # nothing is known from before
             session._models.catalog.programs._cache = RecentCache()
             try:
                 session.execute(asked).fetchall()

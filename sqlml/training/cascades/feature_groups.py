@@ -16,7 +16,7 @@ from sqlml.planner.syntax.outline import splice
 from sqlml.training.cascades.last_estimator import MIXING, ROUNDS, Block, LastEstimator
 
 Cost = Callable[[Sequence[int]], float]
-"""A function from columns of the last estimator's matrix to the nanoseconds per row they take."""
+"""A function from columns of the last estimator's matrix to their cost in nanoseconds per row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +24,9 @@ class Group:
     """A group of features that are computed together.
 
     columns: the group's columns in the last estimator's matrix. inputs: the model features on which
-    they depend. sources: parts of the query that compute only these features. inside: whether the
-    model has steps for this group alone. cost: nanoseconds per row, in the query and in the model.
-    importance: the loss if the group is shuffled among rows.
+    the columns depend. sources: parts of the query that compute only these features. inside:
+    whether the model has steps for this group alone. cost: nanoseconds per row in the query and the
+    model. importance: the loss if the group's values are shuffled among the rows.
     """
 
     name: str
@@ -52,8 +52,8 @@ class Group:
 class Sources:
     """Expensive parts of a query: joined tables, and functions of columns.
 
-    sources_of: feature of the model -> the names of the sources that it needs. costs: the name of a
-    source -> nanoseconds per row.
+    sources_of: maps a feature of the model to the names of the sources that it needs. costs: maps
+    the name of a source to nanoseconds per row.
     """
 
     sources_of: Mapping[str, frozenset[str]]
@@ -88,19 +88,20 @@ def find_feature_groups(
     """Return the groups of features that are computed together, the cheapest group first.
 
     Two features share a group if the work that both need costs more than the remaining work for
-    one of them. `measure_cost` measures columns of the last estimator's matrix.
+    one of the features. `measure_cost` measures columns of the last estimator's matrix.
     """
-    block_sets = _split_blocks(last_estimator, sources)
+    block_sets = _collect_block_sets(last_estimator, sources)
     inner_costs = [measure_cost(p.columns) if p.steps else 0.0 for p in block_sets]
-    leaders = list(range(len(block_sets)))  # The first block set in the group of each.
+    # The leader of a block set is the first block set of the same group.
+    leaders = list(range(len(block_sets)))
     for i, block_set in enumerate(block_sets):
         for j, other_set in enumerate(block_sets[:i]):
-            shared = sources.cost(block_set.sources & other_set.sources)
+            shared_cost = sources.cost(block_set.sources & other_set.sources)
             if block_set.steps & other_set.steps:
-                together = measure_cost([*block_set.columns, *other_set.columns])
-                shared += inner_costs[i] + inner_costs[j] - together
-            totals = [inner_costs[k] + sources.cost(block_sets[k].sources) for k in (i, j)]
-            if shared > 0 and shared > min(totals) - shared:
+                joint_cost = measure_cost([*block_set.columns, *other_set.columns])
+                shared_cost += inner_costs[i] + inner_costs[j] - joint_cost
+            costs = [inner_costs[k] + sources.cost(block_sets[k].sources) for k in (i, j)]
+            if shared_cost > 0 and shared_cost > min(costs) - shared_cost:
                 leader, follower = sorted((leaders[i], leaders[j]))
                 leaders = [leader if other == follower else other for other in leaders]
     groups = []
@@ -117,16 +118,15 @@ def find_feature_groups(
     return tuple(sorted(groups, key=lambda group: group.cost))
 
 
-def _split_blocks(last_estimator: LastEstimator, sources: Sources) -> list[_BlockSet]:
+def _collect_block_sets(last_estimator: LastEstimator, sources: Sources) -> list[_BlockSet]:
     block_sets: dict[tuple[frozenset[int], frozenset[str]], _BlockSet] = {}
     for block in last_estimator.blocks:
         steps = frozenset(
             i for i in block.nodes if OPS[last_estimator.program.nodes[i].op].group in MIXING
         )
         needed_sources = sources.find_needed(block.inputs)
-        block_sets.setdefault(
-            (steps, needed_sources), _BlockSet([], steps, needed_sources)
-        ).blocks.append(block)
+        empty_set = _BlockSet([], steps, needed_sources)
+        block_sets.setdefault((steps, needed_sources), empty_set).blocks.append(block)
     return list(block_sets.values())
 
 
@@ -137,17 +137,15 @@ def _describe_group(
     sources: frozenset[str],
     inputs: frozenset[str],
 ) -> str:
-    """Describe a group by the sources and steps that compute it, or else by its columns."""
     descriptions = [_describe_step(last_estimator.program, i) for i in sorted(steps)]
     producers = [*sorted(sources), *dict.fromkeys(step for step in descriptions if step)]
     if producers:
         return ", ".join(producers)
-    names = _column_names(last_estimator, column_indices) if steps else sorted(inputs)
+    names = _name_columns(last_estimator, column_indices) if steps else sorted(inputs)
     return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if names[8:] else "")
 
 
 def _describe_step(program: Program, i: int) -> str:
-    """Describe a vectorizer and its columns; "" for any other step."""
     node = program.nodes[i]
     if node.op not in ("count_tokens", "hash_tokens"):
         return ""
@@ -155,7 +153,7 @@ def _describe_step(program: Program, i: int) -> str:
     return f"{token_kind} of {', '.join(node.attrs['features'])}"
 
 
-def _column_names(last_estimator: LastEstimator, column_indices: Sequence[int]) -> list[str]:
+def _name_columns(last_estimator: LastEstimator, column_indices: Sequence[int]) -> list[str]:
     node = last_estimator.program.nodes[last_estimator.values[0]]
     names = node.attrs.get("features", ())
     if len(last_estimator.values) == 1 and len(names) == node.type.width:
@@ -164,7 +162,7 @@ def _column_names(last_estimator: LastEstimator, column_indices: Sequence[int]) 
 
 
 Needs = Mapping[str, frozenset[FeatureSource]]
-"""A feature of the model -> the sources in the query that compute it."""
+"""Maps a feature of the model to the sources in the query that compute it."""
 
 
 def measure_source_costs(
@@ -173,8 +171,8 @@ def measure_source_costs(
     """Measure the cost of each source, and of the rest of the query, in nanoseconds per row.
 
     The cost of a source is the time that the query saves if the joined table is empty, or if the
-    function is never called. All queries run several times in turn, so that other load is not
-    mistaken for a cost.
+    function is never called. All queries run several times in turn, so that other load on the
+    machine is not mistaken for a cost.
     """
     sources = frozenset[FeatureSource]().union(*needs.values())
     if not sources:

@@ -55,8 +55,7 @@ class Block:
 class LastEstimator:
     """The matrix that a model's last estimator reads.
 
-    values: the nodes whose columns, side by side, are the matrix. blocks: the blocks of its
-    columns.
+    values: the nodes whose columns, side by side, are the matrix. blocks: the matrix in blocks.
     """
 
     program: Program
@@ -67,7 +66,7 @@ class LastEstimator:
 def find_last_estimator(program: Program) -> LastEstimator:
     """Find the last estimator whose input columns are computed by several steps.
 
-    If there is none, the model as a whole is the last estimator, and its inputs are the matrix.
+    If there is no such estimator, return the whole model, with the model's inputs as the matrix.
 
     >>> from sqlml.ir.builder import Builder
     >>> b = Builder()
@@ -90,11 +89,12 @@ def find_last_estimator(program: Program) -> LastEstimator:
 
 
 def _find_bottlenecks(program: Program, outputs: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
-    """Yield the nodes on every path from the inputs to the outputs, from the last to the first.
+    """Yield the nodes on every path to the outputs, from the last to the first.
 
-    Each node is yielded with the nodes between it and the previously yielded node.
+    Each node is yielded with the nodes between this node and the previously yielded node.
     """
-    frontier, nodes_above = set(outputs), list[int]()
+    frontier = set(outputs)
+    nodes_above: list[int] = []
     while frontier:
         node_index = max(frontier)
         if len(frontier) == 1 and len(program.nodes[node_index].type.shape) == 2:
@@ -106,7 +106,6 @@ def _find_bottlenecks(program: Program, outputs: Sequence[int]) -> Iterator[tupl
 
 
 def _find_column_nodes(program: Program, node_index: int) -> list[int]:
-    """Return the node that computes each column of the node `node_index`."""
     node = program.nodes[node_index]
     inputs = [i for i in node.inputs if program.nodes[i].type.rowwise]
     if node.op == "concat":
@@ -124,11 +123,11 @@ def _group_blocks(program: Program, column_nodes: Sequence[int]) -> tuple[Block,
     columns_by_node: dict[int, list[int]] = {}
     for column_index, node_index in enumerate(column_nodes):
         columns_by_node.setdefault(node_index, []).append(column_index)
-    names = {i: name for name, i in program.inputs.items()}
+    input_names = {i: name for name, i in program.inputs.items()}
     blocks = []
     for node_index, columns in columns_by_node.items():
         needed_nodes = program.find_needed_nodes([node_index])
-        inputs = frozenset(names[i] for i in needed_nodes if i in names)
+        inputs = frozenset(input_names[i] for i in needed_nodes if i in input_names)
         blocks.append(Block(tuple(columns), frozenset(needed_nodes), inputs))
     return tuple(blocks)
 
@@ -143,24 +142,17 @@ SHUFFLED = "{} (shuffled)"
 def build_feature_program(last_estimator: LastEstimator, column_indices: Sequence[int]) -> Program:
     """Build a program that computes the columns `column_indices` of the last estimator's matrix.
 
-    Its output `FEATURES` is sparse (`ir/csr.py`) if the model computes these columns sparsely.
+    The output `FEATURES` is sparse (`ir/csr.py`) if the model computes these columns sparsely.
     """
     builder = Builder(last_estimator.program.nodes)
-    return push_selection(
-        builder.build(
-            {
-                FEATURES: _select_columns(
-                    builder, _build_matrix(builder, last_estimator), column_indices
-                )
-            }
-        )
-    )
+    matrix = _select_columns(builder, _build_matrix(builder, last_estimator), column_indices)
+    return push_selection(builder.build({FEATURES: matrix}))
 
 
 def build_shuffled_model(last_estimator: LastEstimator, column_indices: Sequence[int]) -> Program:
     """Build the model with the columns `column_indices` computed from a second set of inputs.
 
-    These inputs have `SHUFFLED` names. Shuffled rows in them show how much the columns matter.
+    These inputs have `SHUFFLED` names. Shuffled values of them show how much the columns matter.
     """
     builder = Builder(last_estimator.program.nodes)
     copies: dict[int, Value] = {}
@@ -169,31 +161,27 @@ def build_shuffled_model(last_estimator: LastEstimator, column_indices: Sequence
         if node.op == "input":
             copies[i] = builder.input_of(node, SHUFFLED.format(node.attrs["name"]))
         elif node.type.rowwise:
-            copies[i] = copy_retyped(
-                builder, node, [copies.get(j, builder.value(j)) for j in node.inputs]
-            )
-    matrix, shuffled_matrix = (
-        _build_matrix(builder, last_estimator),
-        builder.concat([copies[i] for i in last_estimator.values]),
-    )
+            inputs = [copies.get(j, builder.value(j)) for j in node.inputs]
+            copies[i] = copy_retyped(builder, node, inputs)
+    matrix = _build_matrix(builder, last_estimator)
+    shuffled_matrix = builder.concat([copies[i] for i in last_estimator.values])
     shuffled_indices = sorted(column_indices)
     unchanged_indices = sorted(set(range(matrix.type.width)) - set(column_indices))
     mixed_matrix = shuffled_matrix
     if unchanged_indices:
-        selections = (matrix, unchanged_indices), (shuffled_matrix, shuffled_indices)
-        mixed_matrix = builder.concat(
-            [_select_columns(builder, x, columns) for x, columns in selections]
-        )
+        unchanged_columns = _select_columns(builder, matrix, unchanged_indices)
+        shuffled_columns = _select_columns(builder, shuffled_matrix, shuffled_indices)
+        mixed_matrix = builder.concat([unchanged_columns, shuffled_columns])
     order = np.argsort([*unchanged_indices, *shuffled_indices])
-    return _rebuild_end(builder, last_estimator, _select_columns(builder, mixed_matrix, order))
+    return _rebuild_outputs(builder, last_estimator, _select_columns(builder, mixed_matrix, order))
 
 
 def append_estimator(
     last_estimator: LastEstimator, column_indices: Sequence[int], estimator: Any, sparse: bool
 ) -> tuple[Builder, Outputs]:
-    """Replace a model's last estimator by one that was fitted to the columns `column_indices`.
+    """Replace a model's last estimator with one that was fitted to the columns `column_indices`.
 
-    Return the builder of the new model and its outputs. `sparse` says whether `estimator` was
+    Return the builder and the outputs of the new model. `sparse` says whether `estimator` was
     fitted to a sparse matrix.
     """
     builder = Builder(last_estimator.program.nodes)
@@ -214,7 +202,7 @@ def _select_columns(builder: Builder, x: Value, column_indices: Sequence[int] | 
     return x if is_complete else builder.op("select", x, indices=indices)
 
 
-def _rebuild_end(builder: Builder, last_estimator: LastEstimator, matrix: Value) -> Program:
+def _rebuild_outputs(builder: Builder, last_estimator: LastEstimator, matrix: Value) -> Program:
     program = last_estimator.program
     values: dict[int, Value] = {}
     column_start = 0
@@ -226,12 +214,10 @@ def _rebuild_end(builder: Builder, last_estimator: LastEstimator, matrix: Value)
     for i in program.find_needed_nodes([program.outputs[n] for n in output_names]):
         node = program.nodes[i]
         if i not in values and node.type.rowwise and any(j in values for j in node.inputs):
-            values[i] = copy_retyped(
-                builder, node, [values.get(j, builder.value(j)) for j in node.inputs]
-            )
-    outputs = {
-        n: values.get(program.outputs[n], builder.value(program.outputs[n])) for n in output_names
-    }
+            inputs = [values.get(j, builder.value(j)) for j in node.inputs]
+            values[i] = copy_retyped(builder, node, inputs)
+    output_nodes = {name: program.outputs[name] for name in output_names}
+    outputs = {name: values.get(i, builder.value(i)) for name, i in output_nodes.items()}
     return builder.build(outputs, program.labels)
 
 
@@ -240,7 +226,7 @@ ROUNDS = 3
 _TIMED_ROWS = 8_192
 
 Rows = Mapping[str, Array]
-"""Input of a Program -> its values, (n,)."""
+"""Maps the inputs of a Program to their values (n,)."""
 
 
 def compute_output(program: Program, output: str, rows: Rows) -> Array:
@@ -282,7 +268,7 @@ def compute_features(
 ) -> Any:
     """Compute the columns `column_indices` of the last estimator's matrix for `rows`.
 
-    The result is an array (n, k), or a sparse scipy matrix if the model computes them sparsely.
+    The result is an array (n, k), or a sparse scipy matrix if the model computes sparse columns.
     """
     blocks = list(_run_in_blocks(_compile_features(last_estimator, column_indices), rows))
     if not isinstance(blocks[0], Csr):

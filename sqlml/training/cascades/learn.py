@@ -1,7 +1,7 @@
 """Learn the small models of cascades and of top-K filters (Willump, sections 4.1 and 4.2).
 
-Both try several sets of cheap features, train a small model on each, bound its errors on held-out
-rows, and choose the model with the lowest expected time.
+Several sets of cheap features are tried. A small model is trained on each set, and its errors are
+bounded on held-out rows. The model with the lowest expected time is chosen.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from sqlml.training.cascades.threshold import (
     LEVEL,
     MAX_QUERIES,
     MIN_QUERIES,
+    bound_loss,
     count_needed_rows,
     find_lowest_threshold,
     find_smallest_ratio,
-    max_loss,
 )
 from sqlml.types import Array
 
 BUDGETS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
-"""Budgets to try for the cost of a small model's features, relative to that of all features."""
+"""Budgets for the cost of a small model's features, as shares of the cost of all features."""
 
 HELD_OUT_SHARE = 0.25
 
@@ -65,9 +65,9 @@ MIN_GAIN = 1.05
 class LearningTask:
     """A model, and the rows of a query from which a small model for it is learned.
 
-    recipe: the recipe of the small model. rows: input of the model -> (n,) values. sources: the
-    expensive parts of the query. base_ns: nanoseconds per row of the query without `sources` and
-    the model.
+    recipe: the recipe of the small model. rows: maps the model's inputs to values (n,). sources:
+    the expensive parts of the query. base_ns: nanoseconds per row of the query without `sources`
+    and the model.
     """
 
     program: Program
@@ -83,9 +83,9 @@ class LearningTask:
 class RankingGoal:
     """The kind of queries that a filter serves, and their required precision.
 
-    output, column: the score that queries order by. chosen: the class of the score, as SQL. k: the
-    maximum number of rows that a query may request. precision: the share of these rows that must be
-    correct.
+    output, column: the output and the column of the score that queries order by. chosen: the class
+    of the score, as SQL. k: the maximum number of rows that a query may request. precision: the
+    share of these rows that must be correct.
     """
 
     output: str
@@ -106,9 +106,9 @@ class NoGain:
 def learn_cascade(task: LearningTask, labels: Array, label: str, loss: float) -> Cascade | NoGain:
     """Return the cascade with the lowest expected time that loses at most `loss` of accuracy.
 
-    `labels`, from the column `label`, are (n,) indices of the rows' true labels among the model's
-    labels. The expected time differs from Willump's equation 1: the full model computes the small
-    model's features again, so that its rows pay for both.
+    `labels`, from the column `label`, are (n,) indices into the model's labels. The expected time
+    differs from Willump's equation 1, because the full model computes the small model's features
+    again: the rows that it scores pay for both models.
     """
     level = 1 - (1 - LEVEL) / len(BUDGETS)
     min_rows = count_needed_rows(loss, level)
@@ -123,26 +123,28 @@ def learn_cascade(task: LearningTask, labels: Array, label: str, loss: float) ->
         )
 
     def make_loss_function(train_rows: Rows) -> LossFunction:
-        accuracy = _is_correct(task.program, train_rows, train_labels).mean()
-        return lambda model, rows: float(accuracy - _is_correct(model, rows, train_labels).mean())
+        accuracy = _find_correct_rows(task.program, train_rows, train_labels).mean()
+        return lambda model, rows: float(
+            accuracy - _find_correct_rows(model, rows, train_labels).mean()
+        )
 
     candidates = _find_candidates(task, "label", row_indices, random, make_loss_function)
     held_out_rows = candidates.held_out_rows
-    full_correct = _is_correct(task.program, held_out_rows, held_out_labels)
+    full_correct = _find_correct_rows(task.program, held_out_rows, held_out_labels)
 
     def learn(chosen: frozenset[int]) -> Cascade | None:
-        column_indices, train_rows = candidates.columns(chosen), candidates.train_rows
-        recipe, last_estimator = task.recipe, candidates.last
-        small = run(
-            train_small_classifier(last_estimator, column_indices, recipe, train_rows, train_labels)
-        )
+        columns = candidates.list_columns(chosen)
+        rows = candidates.train_rows
+        small = train_small_classifier(candidates.last, columns, task.recipe, rows, train_labels)
+        small = run(small)
         confidence = compute_output(small, CONFIDENCE, held_out_rows)[:, 0]
-        small_correct = _is_correct(small, held_out_rows, held_out_labels)
+        small_correct = _find_correct_rows(small, held_out_rows, held_out_labels)
         threshold = find_lowest_threshold(confidence, small_correct, full_correct, loss, level)
         if threshold is None:
             return None
         small = run(reject_uncertain_labels(small, threshold.confidence, task.program.labels))
-        rest_ns = candidates.full_ns - candidates.source_ns(chosen)
+        full_ns = candidates.full_ns - candidates.compute_source_ns(chosen)
+        rest_ns = (1 - threshold.confident) * full_ns
         cascade_facts = CascadeFacts(
             label=label,
             accuracy_loss=loss,
@@ -151,7 +153,7 @@ def learn_cascade(task: LearningTask, labels: Array, label: str, loss: float) ->
             accuracy=float(full_correct.mean()),
             loss=threshold.loss,
             most_loss=threshold.max_loss,
-            **candidates.shared_facts(chosen, small, "label", (1 - threshold.confident) * rest_ns),
+            **candidates.measure_facts(chosen, small, "label", rest_ns),
         )
         return Cascade(small, cascade_facts)
 
@@ -162,10 +164,11 @@ def learn_cascade(task: LearningTask, labels: Array, label: str, loss: float) ->
 def learn_filter(task: LearningTask, goal: RankingGoal) -> TopKFilter | NoGain:
     """Return the filter with the lowest expected time whose top-K queries are precise enough.
 
-    Its small model, a regression, is trained on the full model's scores instead of labels, because
+    The small model is a regression. It learns the full model's scores instead of labels, because
     only the agreement of the two rankings matters.
     """
-    n, k = len(next(iter(task.rows.values()))), goal.k
+    k = goal.k
+    n = len(next(iter(task.rows.values())))
     random = np.random.default_rng(task.seed)
     row_indices = _split_rows(n, FILTER_HELD_OUT, random)
     held_out_count = row_indices[1].size
@@ -189,15 +192,14 @@ def learn_filter(task: LearningTask, goal: RankingGoal) -> TopKFilter | NoGain:
     train_scores, full_scores = (score(task.program, x) for x in (train_rows, held_out_rows))
 
     def learn(chosen: frozenset[int]) -> TopKFilter:
-        column_indices = candidates.columns(chosen)
-        recipe, last_estimator = task.recipe, candidates.last
-        small_model = run(
-            train_small_scorer(last_estimator, column_indices, recipe, train_rows, train_scores)
-        )
-        small_scores = compute_output(small_model, CONFIDENCE, held_out_rows)[:, 0]
+        columns = candidates.list_columns(chosen)
+        recipe = task.recipe
+        small = train_small_scorer(candidates.last, columns, recipe, train_rows, train_scores)
+        small = run(small)
+        small_scores = compute_output(small, CONFIDENCE, held_out_rows)[:, 0]
         limits: dict[str, Any] = {"k": k, "rows": table_rows, "precision": goal.precision}
         ratio = find_smallest_ratio(small_scores, full_scores, **limits, random=random)
-        kept_share = min(ratio.ratio * k / table_rows, 1.0)
+        rest_ns = min(ratio.ratio * k / table_rows, 1.0) * candidates.full_ns
         filter_facts = FilterFacts(
             **asdict(goal),
             ratio=ratio.ratio,
@@ -206,11 +208,9 @@ def learn_filter(task: LearningTask, goal: RankingGoal) -> TopKFilter | NoGain:
             failures=ratio.failures,
             low=ratio.interval[0],
             high=ratio.interval[1],
-            **candidates.shared_facts(
-                chosen, small_model, CONFIDENCE, kept_share * candidates.full_ns
-            ),
+            **candidates.measure_facts(chosen, small, CONFIDENCE, rest_ns),
         )
-        return TopKFilter(small_model, filter_facts)
+        return TopKFilter(small, filter_facts)
 
     return _choose_fastest(map(learn, candidates), candidates, "no features are cheap enough")
 
@@ -221,7 +221,7 @@ def _split_rows(n: int, share: float, random: np.random.Generator) -> tuple[Arra
     return np.sort(order[held_out_count:]), np.sort(order[:held_out_count])
 
 
-def _is_correct(model: Program, rows: Rows, labels: Array) -> Array:
+def _find_correct_rows(model: Program, rows: Rows, labels: Array) -> Array:
     return np.asarray(compute_output(model, "label", rows)[:, 0] == labels)
 
 
@@ -233,8 +233,8 @@ LossFunction = Callable[[Program, Rows], float]
 class Candidates:
     """Groups of a model's features (Willump, 4.1.2), and the sets of groups to try.
 
-    train_rows, held_out_rows: input of the model -> (n,) values. sizes: the numbers of these rows.
-    full_ns: nanoseconds per row of the full model and all sources.
+    train_rows, held_out_rows: map the model's inputs to values (n,). sizes: the numbers of these
+    rows. full_ns: nanoseconds per row of the full model and all sources.
     """
 
     task: LearningTask
@@ -254,26 +254,23 @@ class Candidates:
             if 0 < len(chosen) < len(self.groups):
                 yield chosen
 
-    def columns(self, chosen: frozenset[int]) -> list[int]:
+    def list_columns(self, chosen: frozenset[int]) -> list[int]:
         return sorted(column_index for i in chosen for column_index in self.groups[i].columns)
 
-    def source_ns(self, chosen: frozenset[int]) -> float:
+    def compute_source_ns(self, chosen: frozenset[int]) -> float:
         needed_sources = frozenset[str]().union(*(self.groups[i].sources for i in chosen))
         return self.task.sources.cost(needed_sources)
 
-    def shared_facts(
+    def measure_facts(
         self, chosen: frozenset[int], small_model: Program, output: str, rest_ns: float
     ) -> dict[str, Any]:
-        """Return the measured facts that cascades and filters have in common.
-
-        `rest_ns` is the time per row that the full model adds.
-        """
-        small_ns = measure_row_ns(small_model, output, self.train_rows) + self.source_ns(chosen)
-        trained, held_out = self.sizes
+        """Measure the facts of any small model; `rest_ns` is the full model's time per row."""
+        source_ns = self.compute_source_ns(chosen)
+        small_ns = measure_row_ns(small_model, output, self.train_rows) + source_ns
         return {
             "query": self.task.query,
-            "trained": trained,
-            "held_out": held_out,
+            "trained": self.sizes[0],
+            "held_out": self.sizes[1],
             "exact_ns": self.task.base_ns + self.full_ns,
             "expected_ns": self.task.base_ns + small_ns + rest_ns,
             "groups": self.describe_groups(chosen),
@@ -290,10 +287,9 @@ def _find_candidates(
     random: np.random.Generator,
     make_loss_function: Callable[[Rows], LossFunction],
 ) -> Candidates:
-    """Group the features, and measure the groups on the rows to train on.
+    """Group the features, and measure the groups on the training rows.
 
-    The held-out rows do not influence which groups are tried, so that results on them are unbiased.
-    `make_loss_function` makes a function that measures the loss of a model.
+    The held-out rows do not influence which groups are tried, so results on them are unbiased.
     """
     train_rows, held_out_rows = (
         {name: values[indices] for name, values in task.rows.items()} for indices in row_indices
@@ -312,9 +308,10 @@ def _find_candidates(
     sizes = (row_indices[0].size, row_indices[1].size)
     order = random.permutation(sizes[0])
     shuffled_rows = {SHUFFLED.format(name): values[order] for name, values in train_rows.items()}
-    rows, measure_loss = {**train_rows, **shuffled_rows}, make_loss_function(train_rows)
+    measure_loss = make_loss_function(train_rows)
+    all_rows = {**train_rows, **shuffled_rows}
     losses = [
-        measure_loss(build_shuffled_model(last_estimator, group.columns), rows) for group in groups
+        measure_loss(build_shuffled_model(last_estimator, g.columns), all_rows) for g in groups
     ]
     groups = tuple(replace(g, importance=loss) for g, loss in zip(groups, losses, strict=True))
     source_ns = task.sources.cost(task.sources.costs)
@@ -327,8 +324,8 @@ def choose_most_important(
 ) -> frozenset[int]:
     """Return the indices of the items with the largest total importance within a budget.
 
-    A 0/1 knapsack (Willump, 4.1.3) by dynamic programming over the undominated sets (Nemhauser and
-    Ullmann, 1969). Items without cost are always included, and useless ones never.
+    This 0/1 knapsack (Willump, 4.1.3) is solved by dynamic programming over the undominated sets
+    (Nemhauser and Ullmann, 1969). Free items are always included, and useless items never.
 
     >>> sorted(choose_most_important([48, 30, 22, 0], [5.0, 3.0, 3.0, 0.1], 60))
     [1, 2, 3]
@@ -339,15 +336,11 @@ def choose_most_important(
         if i in free_indices or importance <= 0:
             continue
         extended = [(c + cost, w + importance, s | {i}) for c, w, s in best if c + cost <= budget]
-        merged, best, largest = (
-            sorted([*best, *extended], key=lambda builder: (builder[0], -builder[1])),
-            [],
-            -1.0,
-        )
-        for candidate in merged:
-            if candidate[1] > largest:
+        candidates = sorted([*best, *extended], key=lambda candidate: (candidate[0], -candidate[1]))
+        best = []
+        for candidate in candidates:
+            if not best or candidate[1] > best[-1][1]:
                 best.append(candidate)
-                largest = candidate[1]
     return best[-1][2]
 
 
@@ -357,10 +350,7 @@ _SmallModel = TypeVar("_SmallModel", Cascade, TopKFilter)
 def _choose_fastest(
     small_models: Iterable[_SmallModel], candidates: Candidates, reason: str
 ) -> _SmallModel | NoGain:
-    """Return the fastest small model, or the reason why no small model is worth storing.
-
-    `reason` is the reason to return if `small_models` is empty.
-    """
+    """Return the fastest small model, or `NoGain`, with `reason` if `small_models` is empty."""
     fastest = min(small_models, key=lambda small_model: small_model.facts.expected_ns, default=None)
     if fastest is not None and fastest.facts.gain >= MIN_GAIN:
         return fastest
@@ -373,9 +363,9 @@ def _choose_fastest(
 class RealLoss:
     """The errors of a small model on some rows.
 
-    rows: the number of rows. loss: the loss of accuracy, or the share of the best K rows that are
-    missing. allowed: the promised loss. differing: the number of predictions that differ from the
-    full model's. agrees: whether the loss is not significantly larger than promised.
+    loss: the loss of accuracy, or the share of the best K rows that are missing. allowed: the
+    promised loss. differing: the number of predictions that differ from the full model. agrees:
+    whether the loss is not significantly larger than promised.
     """
 
     rows: int
@@ -389,17 +379,18 @@ def measure_cascade_loss(program: Program, cascade: Cascade, rows: Rows, labels:
     """Measure how much a cascade lowers a model's accuracy; `labels` are (n,) class indices."""
     small_labels = compute_output(cascade.small, "label", rows)[:, 0]
     full_labels = compute_output(program, "label", rows)[:, 0]
-    combined = np.where(small_labels < 0, full_labels, small_labels)
-    lost_count = int(((full_labels == labels) & (combined != labels)).sum())
-    won_count = int(((full_labels != labels) & (combined == labels)).sum())
-    n, allowed = labels.size, cascade.facts.accuracy_loss
-    differing = int((combined != full_labels).sum())
-    agrees = -max_loss(won_count, lost_count, n) <= allowed  # The lower bound of the loss.
-    return RealLoss(n, (lost_count - won_count) / n, allowed, differing, agrees)
+    combined_labels = np.where(small_labels < 0, full_labels, small_labels)
+    lost_count = int(((full_labels == labels) & (combined_labels != labels)).sum())
+    won_count = int(((full_labels != labels) & (combined_labels == labels)).sum())
+    n = labels.size
+    allowed = cascade.facts.accuracy_loss
+    num_differing = int((combined_labels != full_labels).sum())
+    agrees = -bound_loss(won_count, lost_count, n) <= allowed  # The lower bound of the loss.
+    return RealLoss(n, (lost_count - won_count) / n, allowed, num_differing, agrees)
 
 
 def measure_filter_loss(program: Program, top_k_filter: TopKFilter, rows: Rows) -> RealLoss:
-    """Measure the share of a model's best K rows that its filter leaves out."""
+    """Measure the share of a model's best K rows that a filter leaves out."""
     facts = top_k_filter.facts
     full_scores = compute_output(program, facts.output, rows)[:, facts.column]
     small_scores = compute_output(top_k_filter.small, CONFIDENCE, rows)[:, 0]

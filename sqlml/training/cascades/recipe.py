@@ -70,7 +70,7 @@ class Recipe:
             raise UnsupportedModelError(f"the installed {package} has no {name}") from None
         try:
             defaults = cls().get_params()
-        except TypeError:  # It contains other estimators, which a recipe cannot describe.
+        except TypeError:  # A recipe cannot describe an estimator that contains other estimators.
             raise UnsupportedModelError(f"no small model can be trained as a {self.path}") from None
         allowed = {*inspect.signature(cls.__init__).parameters, *defaults} - _FORBIDDEN
         unknown = sorted(self.parameters.keys() - allowed)
@@ -87,7 +87,7 @@ class Recipe:
 
 
 def extract_recipe(model: Any) -> Recipe | None:
-    """Return the recipe of a fitted object's last estimator; None if no recipe can be stored."""
+    """Return the recipe of a fitted object's last estimator, or None if it cannot be stored."""
     estimator = _find_last_estimator(model)
     path = find_class_key(estimator)
     if path.split(".")[0] not in _LIBRARIES or not hasattr(estimator, "get_params"):
@@ -126,7 +126,7 @@ _REGRESSIONS: Mapping[str, str] = {
     "NuSVC": "sklearn.svm._classes.NuSVR",
     "KNeighborsClassifier": "sklearn.neighbors._regression.KNeighborsRegressor",
 }
-"""Class name of another classifier -> the path of the corresponding regression."""
+"""Maps the names of other classifiers to the paths of the corresponding regressions."""
 
 _NO_REGRESSION = frozenset("CategoricalNB GaussianNB NearestCentroid".split())
 
@@ -134,7 +134,7 @@ _CLASS_PARAMETERS = frozenset(
     "auto_class_weights class_weight class_weights criterion loss loss_function objective "
     "probability scale_pos_weight".split()
 )
-"""Parameters that concern classes, or mean something else to a regression."""
+"""Parameters that concern classes, or that have a different meaning for a regression."""
 
 _RUN_PARAMETERS = frozenset(
     "allow_writing_files callbacks early_stopping_rounds eval_metric logging_level missing n_jobs "
@@ -163,7 +163,7 @@ _QUIET: Mapping[str, Mapping[str, Any]] = {
     "lightgbm": {"verbose": -1},
     "xgboost": {"verbosity": 0},
 }
-"""Package -> parameters that keep its estimators from writing files and output."""
+"""Maps packages to parameters that keep estimators from writing files and output."""
 
 
 def _find_last_estimator(model: Any) -> Any:

@@ -1,9 +1,9 @@
 """Small models: estimators of the same class as a model's last one, fitted to some of its features.
 
 Without scikit-learn, numpy fits the estimators in `CLOSED_FORMS`. They have the names and
-attributes of scikit-learn's estimators, which is all that the importers read. The
-formulas are from Hastie, Tibshirani and Friedman, The Elements of Statistical Learning, equations
-3.6 and 3.44, and from scikit-learn's `naive_bayes.py`.
+attributes of scikit-learn's estimators, which the importers read. The formulas are from Hastie,
+Tibshirani and Friedman, The Elements of Statistical Learning, equations 3.6 and 3.44, and from
+scikit-learn's `naive_bayes.py`.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from sqlml.types import Array, Labels
 def fit_closed_form(path: str, parameters: Mapping[str, Any], matrix: Any, target: Array) -> Any:
     """Fit the scikit-learn class at `path` with a formula from `CLOSED_FORMS`.
 
-    `matrix` is (n, k); `target`, of shape (n,), holds numbers or zero-based class codes. Return
-    None if the class has no formula, or if its formula lacks one of `parameters` or fails.
+    `matrix` has the shape (n, k). `target`, of shape (n,), holds numbers or zero-based class codes.
+    Return None if the class has no formula, or if the formula lacks one of `parameters` or fails.
     """
     fit = CLOSED_FORMS.get(path)
     if fit is None or not isinstance(matrix, np.ndarray):
@@ -51,14 +51,14 @@ def fit_closed_form(path: str, parameters: Mapping[str, Any], matrix: Any, targe
 
 
 def _fit_linear_regression(x: Array, y: Array, *, fit_intercept: bool = True) -> dict[str, Any]:
-    return _fit_least_squares(x, y, fit_intercept, lambda design, b: np.linalg.lstsq(design, b)[0])
+    return _fit_least_squares(x, y, fit_intercept, lambda x, y: np.linalg.lstsq(x, y)[0])
 
 
 def _fit_ridge(
     x: Array, y: Array, *, alpha: float = 1.0, fit_intercept: bool = True
 ) -> dict[str, Any]:
-    def solve(a: Array, target: Array) -> Array:
-        return np.asarray(np.linalg.solve(a.T @ a + alpha * np.eye(a.shape[1]), a.T @ target))
+    def solve(x: Array, y: Array) -> Array:
+        return np.asarray(np.linalg.solve(x.T @ x + alpha * np.eye(x.shape[1]), x.T @ y))
 
     return _fit_least_squares(x, y, fit_intercept, solve)
 
@@ -88,7 +88,7 @@ def _fit_multinomial(
     counts = _sum_by_class(x, y) + alpha
     return {
         "feature_log_prob_": np.log(counts) - np.log(counts.sum(axis=1, keepdims=True)),
-        **_compute_class_priors(y, fit_prior),
+        **_make_prior_attributes(y, fit_prior),
     }
 
 
@@ -101,7 +101,7 @@ def _fit_bernoulli(
     return {
         "feature_log_prob_": np.log(counts) - np.log(member_counts),
         "binarize": binarize,
-        **_compute_class_priors(y, fit_prior),
+        **_make_prior_attributes(y, fit_prior),
     }
 
 
@@ -109,7 +109,7 @@ def _sum_by_class(x: Array, y: Array) -> Array:
     return np.array([x[y == code].sum(axis=0) for code in range(int(y.max()) + 1)])
 
 
-def _compute_class_priors(y: Array, fit_prior: bool) -> dict[str, Any]:
+def _make_prior_attributes(y: Array, fit_prior: bool) -> dict[str, Any]:
     counts = np.bincount(y)
     shares = counts / y.size if fit_prior else np.full(counts.size, 1 / counts.size)
     return {"class_log_prior_": np.log(shares), "classes_": np.arange(counts.size)}
@@ -122,9 +122,9 @@ CLOSED_FORMS: Mapping[str, Callable[..., dict[str, Any]]] = {
     "sklearn.naive_bayes.MultinomialNB": _fit_multinomial,
     "sklearn.naive_bayes.BernoulliNB": _fit_bernoulli,
 }
-"""Path of a scikit-learn class -> a function that computes the fitted attributes.
+"""Maps the path of a scikit-learn class to a function that returns the fitted attributes.
 
-Its arguments are x, (n, k) float64, y, (n,), and the parameters of the class as keywords."""
+The arguments of the function are x (n, k), y (n,), and the parameters of the class as keywords."""
 
 
 def train_small_classifier(
@@ -135,19 +135,21 @@ def train_small_classifier(
     `labels`, (n,), and the output `label` are indices into the labels of the full model.
     """
     classes, codes = np.unique(labels, return_inverse=True)
-    b, outputs = _append_fitted(last_estimator, indices, recipe, rows, codes)
+    builder, outputs = _append_fitted(last_estimator, indices, recipe, rows, codes)
     label = outputs.values["label"]
     if not np.array_equal(classes, np.arange(len(last_estimator.program.labels[0]))):
-        label = b.op("reshape", b.op("take", classes.astype(np.int64)[:, None], label), shape=(1,))
-    return verify(b.build({"label": label, CONFIDENCE: _compute_confidence(b, outputs)}))
+        label = builder.op("take", classes.astype(np.int64)[:, None], label)
+        label = builder.op("reshape", label, shape=(1,))
+    confidence = _build_confidence(builder, outputs)
+    return verify(builder.build({"label": label, CONFIDENCE: confidence}))
 
 
 def train_small_scorer(
     last_estimator: LastEstimator, indices: Sequence[int], recipe: Recipe, rows: Rows, scores: Array
 ) -> Program:
-    """Train a regression of `scores` (n,) on the columns at `indices`, with output `CONFIDENCE`."""
-    b, outputs = _append_fitted(last_estimator, indices, recipe, rows, scores)
-    return verify(b.build({CONFIDENCE: b.cast(outputs.values["label"], "float64")}))
+    """Train a regression of `scores` (n,) on the columns `indices`, with output `CONFIDENCE`."""
+    builder, outputs = _append_fitted(last_estimator, indices, recipe, rows, scores)
+    return verify(builder.build({CONFIDENCE: builder.cast(outputs.values["label"], "float64")}))
 
 
 def _append_fitted(
@@ -155,9 +157,8 @@ def _append_fitted(
 ) -> tuple[Builder, Outputs]:
     matrix = compute_features(last_estimator, indices, rows)
     estimator = _fit_estimator(recipe, matrix, target)
-    return append_estimator(
-        last_estimator, indices, estimator, sparse=not isinstance(matrix, np.ndarray)
-    )
+    is_sparse = not isinstance(matrix, np.ndarray)
+    return append_estimator(last_estimator, indices, estimator, sparse=is_sparse)
 
 
 def _fit_estimator(recipe: Recipe, matrix: Any, target: Array) -> Any:
@@ -178,8 +179,8 @@ def _fit_estimator(recipe: Recipe, matrix: Any, target: Array) -> Any:
         raise UnsupportedModelError(message) from error
 
 
-def _compute_confidence(builder: Builder, outputs: Outputs) -> Value:
-    """Compute a classifier's largest probability, or the magnitude of its largest score."""
+def _build_confidence(builder: Builder, outputs: Outputs) -> Value:
+    """Build a classifier's largest probability, or the magnitude of its largest score."""
     if "proba" in outputs.values:
         return builder.cast(builder.op("max", outputs.values["proba"], axis=1), "float64")
     if "score" not in outputs.values:
@@ -188,9 +189,8 @@ def _compute_confidence(builder: Builder, outputs: Outputs) -> Value:
             "is unknown"
         )
     score = outputs.values["score"]
-    confidence = (
-        builder.op("abs", score) if score.type.width == 1 else builder.op("max", score, axis=1)
-    )
+    is_single = score.type.width == 1
+    confidence = builder.op("abs", score) if is_single else builder.op("max", score, axis=1)
     return builder.cast(confidence, "float64")
 
 

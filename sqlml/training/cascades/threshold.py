@@ -1,8 +1,8 @@
 """Find thresholds of cascades and ratios of top-K filters, with statistical confidence.
 
-Bounds of a share that was counted in trials are exact (Clopper and Pearson, 1934). An interval of
-95% is two-sided: the true share lies below it in at most 2.5% of all samples, and above it in at
-most 2.5%.
+Bounds on a share that was counted in trials are exact (Clopper and Pearson, 1934). An interval of
+95% is two-sided: the true share lies below the interval in at most 2.5% of all samples, and above
+the interval in at most 2.5%.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ def compute_interval(successes: int, trials: int, level: float = LEVEL) -> tuple
     (0.95, 1.0)
     """
     tail = (1 - level) / 2
-    return min_share(successes, trials, tail), max_share(successes, trials, tail)
+    return find_lower_bound(successes, trials, tail), find_upper_bound(successes, trials, tail)
 
 
-def min_share(successes: int, trials: int, tail: float) -> float:
+def find_lower_bound(successes: int, trials: int, tail: float) -> float:
     """Return the lower Clopper-Pearson bound of a share of successes, with the risk `tail`.
 
     The probability that the true share is below this bound is at most `tail`.
     """
-    return 1 - max_share(trials - successes, trials, tail)
+    return 1 - find_upper_bound(trials - successes, trials, tail)
 
 
 @lru_cache(maxsize=4096)
-def max_share(successes: int, trials: int, tail: float) -> float:
+def find_upper_bound(successes: int, trials: int, tail: float) -> float:
     """Return the upper Clopper-Pearson bound of a share of successes, with the risk `tail`."""
     if successes >= trials:
         return 1.0
@@ -59,17 +59,18 @@ def binomial_cdf(successes: int, trials: int, share: float) -> float:
     if share >= 1:
         return 0.0
     k = np.arange(successes + 1)
-    log_terms = _log_choices(trials)[k] + k * math.log(share) + (trials - k) * math.log1p(-share)
+    log_binomials = _compute_log_binomials(trials)[k]
+    log_terms = log_binomials + k * math.log(share) + (trials - k) * math.log1p(-share)
     return float(min(1.0, np.exp(log_terms).sum()))
 
 
 @lru_cache(maxsize=8)
-def max_failures(trials: int, share: float = LEVEL, level: float = LEVEL) -> int:
+def count_allowed_failures(trials: int, share: float = LEVEL, level: float = LEVEL) -> int:
     """Return how many trials may fail so that the interval of successes still lies above `share`.
 
     Return -1 if `trials` are too few even without a failure.
 
-    >>> [next(n for n in range(500) if max_failures(n) >= f) for f in range(5)]
+    >>> [next(n for n in range(500) if count_allowed_failures(n) >= f) for f in range(5)]
     [72, 110, 142, 173, 202]
     """
     failures = -1
@@ -79,8 +80,7 @@ def max_failures(trials: int, share: float = LEVEL, level: float = LEVEL) -> int
 
 
 @lru_cache(maxsize=8)
-def _log_choices(n: int) -> Array:
-    """Return the logarithms of the binomial coefficients n over k, for k from 0 to n."""
+def _compute_log_binomials(n: int) -> Array:
     log_factorials = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, n + 1)))])
     return np.asarray(log_factorials[n] - log_factorials - log_factorials[::-1])
 
@@ -93,8 +93,9 @@ MAX_THRESHOLDS = 200
 class Threshold:
     """A threshold on the confidence above which the small model's label is used.
 
-    confidence: the threshold. confident: the share of rows above it. loss: the decrease in accuracy
-    on the held-out rows. max_loss: the upper bound of the loss, at the requested confidence level.
+    confidence: the threshold. confident: the share of rows above the threshold. loss: the decrease
+    in accuracy on the held-out rows. max_loss: the upper bound of the loss, at the requested
+    confidence level.
     """
 
     confidence: float
@@ -110,10 +111,10 @@ def find_lowest_threshold(
     loss: float,
     level: float = LEVEL,
 ) -> Threshold | None:
-    """Find the lowest threshold that loses at most `loss` of accuracy; None if all lose more.
+    """Find the lowest threshold that loses at most `loss` of accuracy, or None if all lose more.
 
     All arrays are (n,), one entry per held-out row. Thresholds are tried in descending order until
-    one may lose more, so the probability of a wrong result is at most (1 - level) / 2 overall.
+    one may lose more. The probability of a wrong result is therefore at most (1 - level) / 2.
     """
     n = confidence.size
     order = np.argsort(-confidence, kind="stable")
@@ -123,14 +124,14 @@ def find_lowest_threshold(
     lost_counts = np.cumsum((full_is_correct & ~small_is_correct)[order])
     won_counts = np.cumsum((small_is_correct & ~full_is_correct)[order])
     sorted_confidence = confidence[order]
-    # The threshold below each row. Rows of equal confidence share a threshold.
+    # Each row has the next lower confidence as threshold. Rows of equal confidence share one.
     thresholds = np.append(sorted_confidence[1:], np.nextafter(sorted_confidence[-1], -np.inf))
     ends = np.flatnonzero(thresholds < sorted_confidence)
     if ends.size > MAX_THRESHOLDS:
         ends = ends[np.linspace(0, ends.size - 1, MAX_THRESHOLDS).astype(int)]
     lowest = None
     for end in ends:
-        loss_bound = max_loss(int(lost_counts[end]), int(won_counts[end]), n, level)
+        loss_bound = bound_loss(int(lost_counts[end]), int(won_counts[end]), n, level)
         if loss_bound > loss:
             break
         difference = int(lost_counts[end]) - int(won_counts[end])
@@ -138,15 +139,15 @@ def find_lowest_threshold(
     return lowest
 
 
-def max_loss(lost: int, won: int, rows: int, level: float = LEVEL) -> float:
-    """Return the upper bound of the loss of accuracy on rows like the `rows` tested.
+def bound_loss(lost: int, won: int, rows: int, level: float = LEVEL) -> float:
+    """Return an upper bound of the loss of accuracy, from a test of `rows` rows.
 
     Only the full model was correct on `lost` rows, and only the small model on `won` rows. The
-    bound is the exact upper bound of the first share minus the exact lower bound of the second,
+    bound is the exact upper bound of the lost share minus the exact lower bound of the won share,
     each at half of the risk.
     """
     tail = (1 - level) / 4
-    return max_share(lost, rows, tail) - min_share(won, rows, tail)
+    return find_upper_bound(lost, rows, tail) - find_lower_bound(won, rows, tail)
 
 
 def count_needed_rows(loss: float, level: float = LEVEL) -> int:
@@ -184,27 +185,23 @@ def find_smallest_ratio(
 ) -> FilterRatio:
     """Return the smallest ratio with which top-K queries are precise enough (Willump, 4.2).
 
-    `small` and `full` are the scores of both models, (n,). The 95% interval of the share of queries
+    `small` and `full` are the scores (n,) of both models. The 95% interval of the share of queries
     with a precision of at least `precision` must lie above 95%. Each query is tried on a table of
-    `rows` rows that shares no rows with other tables. Willump draws tables that overlap: all of
-    them contain the same best rows, so the queries are not independent.
+    `rows` rows that shares no rows with other tables. Willump draws overlapping tables, which
+    contain the same best rows, so the queries are not independent.
     """
     trials = min(small.size // rows, MAX_QUERIES)
     tables = random.permutation(small.size)[: trials * rows].reshape(trials, rows)
     needed = math.ceil(precision * k)
     ranks = np.sort([find_needed_rank(small[table], full[table], k, needed) for table in tables])
-    rank = float(ranks[trials - 1 - max(max_failures(trials), 0)])
+    rank = float(ranks[trials - 1 - max(count_allowed_failures(trials), 0)])
     failures = int((ranks > rank).sum())
-    return FilterRatio(
-        max(rank / k, 1.0), trials, failures, compute_interval(trials - failures, trials)
-    )
+    interval = compute_interval(trials - failures, trials)
+    return FilterRatio(max(rank / k, 1.0), trials, failures, interval)
 
 
 def find_needed_rank(small_scores: Array, full_scores: Array, k: int, needed: int) -> int:
-    """Return how many of the rows with the best `small_scores` must be kept.
-
-    Among them must be `needed` of the `k` rows with the best `full_scores`.
-    """
+    """Return how many rows with the best `small_scores` contain `needed` of the best `k` rows."""
     k = min(k, full_scores.size)
     needed = min(needed, k)
     kth_score = np.partition(full_scores, -k)[-k]  # Rows that tie with the k-th are as good.

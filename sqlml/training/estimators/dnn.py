@@ -49,10 +49,10 @@ OPTIMIZERS: Mapping[str, Any] = {
 }
 
 MEMORY = ("all", "sublinear")
-"""The activations that training stores: of all layers, or of about sqrt(n) of n layers."""
+"""Whether training stores the activations of all layers, or of about sqrt(n) of n layers."""
 
 OnRound = Callable[[float, float | None], None]
-"""Called after each epoch with the losses on the fitted and on the held-out rows."""
+"""A function that is called after each epoch with the losses on fitted and held-out rows."""
 
 _SCORED_ROWS = 65_536
 
@@ -88,7 +88,7 @@ class MultilayerPerceptron(nn.Module):
         values = X.to(self.last.weight.dtype)
         if self.training and self.memory == "sublinear" and len(self.hidden) > 1:
             segments = math.isqrt(len(self.hidden) - 1) + 1
-            checkpoint: Any = checkpoint_sequential  # It has no type annotations.
+            checkpoint: Any = checkpoint_sequential  # The function has no type annotations.
             values = checkpoint(self.hidden, segments, values, use_reentrant=False)
         else:
             values = self.hidden(values)
@@ -117,7 +117,6 @@ def _to_tensor(X: Any) -> Any:
 
 
 def _make_loader(dataset: Any, batch_size: int, shuffle: bool = False) -> Any:
-    """Return a DataLoader that fetches the rows of a batch together."""
     sampler = RandomSampler(dataset) if shuffle else SequentialSampler(dataset)
     return DataLoader(dataset, sampler=BatchSampler(sampler, batch_size, False), batch_size=None)
 
@@ -150,7 +149,8 @@ class _RoundCallback(Callback):  # type: ignore[misc]
         self.best: tuple[float, int, Any] | None = None
 
     def on_epoch_end(self, net: Any, **_: Any) -> None:
-        epoch, losses = self.epochs_before + len(net.history), net.history[-1]
+        epoch = self.epochs_before + len(net.history)
+        losses = net.history[-1]
         if not np.isfinite(losses["train_loss"]):
             advice = f"train with a smaller learn_rate than {net.lr}"
             raise ConfigError(f"the loss of epoch {epoch} is not finite; {advice}")
@@ -169,8 +169,8 @@ class _RoundCallback(Callback):  # type: ignore[misc]
 class Segment:
     """A segment of a training that may be interrupted between segments.
 
-    number: the number of the segment, which seeds its random draws. count: the number of epochs.
-    state: the estimator's `state_` after the previous segment; None for the first.
+    number: the number of the segment, which seeds the random draws. count: the number of epochs.
+    state: the estimator's `state_` after the previous segment, or None for the first segment.
     """
 
     number: int
@@ -182,8 +182,8 @@ class Segment:
 class Epochs:
     """The epochs of a training.
 
-    patience: epochs without improvement on the held-out rows after which the best epoch is
-    restored. segment: the epochs to fit; None for all.
+    patience: the number of epochs without improvement on the held-out rows after which the best
+    epoch is restored. segment: the epochs to fit, or None for all epochs.
     """
 
     patience: int | None = None
@@ -198,16 +198,16 @@ class _DNN(BaseEstimator):  # type: ignore[misc]
     """The base class of DNNClassifier and DNNRegressor.
 
     hidden_units: widths of the hidden layers. activation, optimizer: names in ACTIVATIONS and
-    OPTIMIZERS. dropout, memory: as in MultilayerPerceptron. lr, weight_decay: the learning rate,
-    and the penalty on squared weights. batch_size: rows of a step. max_epochs: passes over all
-    rows. random_state: seeds the initial weights, the order of rows, and dropout. module_: the
-    trained MultilayerPerceptron.
+    OPTIMIZERS. dropout, memory: as in MultilayerPerceptron. lr: the learning rate. weight_decay:
+    the penalty on squared weights. batch_size: the number of rows in a step. max_epochs: the number
+    of passes over all rows. random_state: the seed of the initial weights, the order of rows, and
+    dropout. module_: the trained MultilayerPerceptron.
     """
 
     WORDS: ClassVar[Mapping[str, Collection[str]]] = MappingProxyType(
         {"activation": ACTIVATIONS.keys(), "optimizer": OPTIMIZERS.keys(), "memory": MEMORY}
     )
-    """Parameter -> its allowed values."""
+    """Maps parameters to their allowed values."""
 
     def __init__(
         self,
@@ -234,10 +234,10 @@ class _DNN(BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
 
     def _check_parameters(self) -> None:
-        for name, allowed in self.WORDS.items():
-            value, words = getattr(self, name), ", ".join(allowed)
-            if value not in allowed:
-                raise ConfigError(f"option {name} must be one of {words}, not {value!r}")
+        for name, words in self.WORDS.items():
+            value = getattr(self, name)
+            if value not in words:
+                raise ConfigError(f"option {name} must be one of {', '.join(words)}, not {value!r}")
         widths = list(self.hidden_units)
         if not all(type(w) is int and 0 < w <= 1 << 16 for w in widths) or len(widths) > 1024:
             raise ConfigError(
@@ -252,9 +252,10 @@ class _DNN(BaseEstimator):  # type: ignore[misc]
     def _fit(
         self, datasets: Sequence[_Rows], n_outputs: int, criterion: Any, epochs: Epochs
     ) -> None:
-        """Train on the first dataset; if a second one has held-out rows, use it to stop early."""
+        """Train on the first dataset, and stop early by the second dataset if there is one."""
         self._check_parameters()
-        (dataset, *held_out), segment = datasets, epochs.segment
+        segment = epochs.segment
+        dataset, *held_out = datasets
         callback = _RoundCallback(epochs, stops_early=bool(held_out))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.random_state)

@@ -1,6 +1,6 @@
 """Fitting: estimators fitted by their libraries, with early stopping, checkpoints and searches.
 
-A `Fitting` goes in: the request, the parameters, and the fitted and held-out rows. A fitted
+`FitArguments` go in: the request, the parameters, and the fitted and held-out rows. A fitted
 estimator comes out, and its rounds are in the log.
 
 Read first: `fit.py` and `fit_boosters.py`, one function per library; `checkpoint.py`, how a

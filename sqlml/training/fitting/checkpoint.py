@@ -1,7 +1,7 @@
-"""Checkpoints: training resumes after a kill and yields the same model as without it.
+"""Checkpoints: a training that resumes after a kill yields the same model as without the kill.
 
-Rounds are fitted in segments, and each segment starts from the saved content of the previous one,
-so that a resumed training repeats exactly what an uninterrupted training does, including random
+Rounds are fitted in segments. Each segment starts from the saved content of the previous segment. A
+resumed training therefore repeats exactly what an uninterrupted training does, including random
 draws and rounding. A search saves its finished trials (`tuning.py`).
 """
 
@@ -56,16 +56,16 @@ class Checkpoint:
     def of(
         cls, folder: str, identity: str, data_parts: Iterable[EstimatorRows | None]
     ) -> Checkpoint:
-        """Return the checkpoint of a training; its file name is a hash of statement and rows."""
+        """Return the checkpoint in `folder` whose file name is a hash of `identity` and rows."""
         digest = sha256(identity.encode())
         for part in data_parts:
             for array in () if part is None else _read_arrays(part):
                 digest.update(np.ascontiguousarray(array).data)
-        _make_private(folder)
+        _make_private_folder(folder)
         return cls(Path(folder) / f"training-{digest.hexdigest()[:32]}.checkpoint")
 
     def load(self) -> SavedProgress | None:
-        """Load the saved content; return None if the file is missing, damaged or another user's."""
+        """Load the saved progress, or return None if the file is missing, damaged or not ours."""
         try:
             content = own_files.read(self.path)
         except OSError:
@@ -76,7 +76,7 @@ class Checkpoint:
         header_line, _, saved_content = body.removeprefix(_HEADER).partition(b"\n")
         try:
             header = json.loads(header_line)
-            losses = tuple((_parse_loss(loss), _parse_loss(b)) for loss, b in header["losses"])
+            losses = tuple((_parse_loss(x), _parse_loss(y)) for x, y in header["losses"])
             return SavedProgress(str(header["metric"]), losses, saved_content)
         except (ValueError, TypeError, KeyError, RecursionError):
             return None
@@ -97,7 +97,7 @@ class Checkpoint:
             path.unlink(missing_ok=True)
 
 
-def _make_private(folder: str) -> None:
+def _make_private_folder(folder: str) -> None:
     if not hasattr(os, "geteuid"):
         raise ConfigError("leave out checkpoint: Windows does not tell who can write to a folder")
     try:
@@ -128,8 +128,8 @@ class ModelFormat:
 
 
 FitSegment = Callable[[int, int, Any], Any]
-"""Fits a segment, given its number, its rounds and the model so far (None at first). It returns the
-model with these rounds, or with fewer if training stopped early."""
+"""A function from the index of a segment, its number of rounds, and the model so far (None at
+first) to the model with these rounds, or with fewer rounds if training stopped early."""
 
 
 def fit_in_segments(
@@ -141,7 +141,7 @@ def fit_in_segments(
 ) -> Any:
     """Fit `rounds` rounds of a model, in segments if `checkpoint` is set, otherwise all at once.
 
-    Each segment is saved, and training resumes after the last segment that was saved.
+    Each segment is saved, and training resumes after the last saved segment.
     """
     if checkpoint is None:
         return fit_segment(0, rounds, None)
@@ -150,25 +150,26 @@ def fit_in_segments(
     if saved is not None and is_readable(model_format.package, saved.content):
         log.restore(saved.metric, saved.losses)
         model = model_format.load(saved.content)
-    resumes = model is not None
-    for number, start, end in split_rounds(rounds, model_format.growth, model_format.min_rounds):
+    is_resuming = model is not None
+    segments = split_rounds(rounds, model_format.growth, model_format.min_rounds)
+    for segment_index, start, end in segments:
         if end <= len(log.rounds):
             continue
         if start != len(log.rounds):
-            break  # Training had stopped early.
+            break  # Training stopped early.
         try:
-            content = model_format.dump(fit_segment(number, end - start, model))
+            model_bytes = model_format.dump(fit_segment(segment_index, end - start, model))
         except Exception as error:
-            if not resumes or isinstance(error, SqlmlError):
+            if not is_resuming or isinstance(error, SqlmlError):
                 raise
-            # The library refuses to continue from this content, so training starts over.
+            # The library cannot continue from this saved model, so training starts over.
             log.rounds.clear()
             checkpoint.remove()
             return fit_in_segments(checkpoint, log, rounds, fit_segment, model_format)
-        resumes = False
+        is_resuming = False
         losses = tuple((past_round.loss, past_round.eval_loss) for past_round in log.rounds)
-        checkpoint.save(SavedProgress(log.metric, losses, content))
-        model = model_format.load(content)
+        checkpoint.save(SavedProgress(log.metric, losses, model_bytes))
+        model = model_format.load(model_bytes)
     return model
 
 
@@ -203,18 +204,18 @@ def read_content(package: bytes, content: bytes) -> Generator[bytes, bytes, None
 
 
 def split_rounds(rounds: int, growth: float, min_rounds: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the number, first round and end of each segment of a training.
+    """Yield the index, first round and end of each segment of a training.
 
-    A segment has `growth` times as many rounds as all before it, but at least `min_rounds`.
+    A segment has `growth` times as many rounds as all earlier segments, but at least `min_rounds`.
 
     >>> list(split_rounds(25, 0.25, 10))
     [(0, 0, 10), (1, 10, 20), (2, 20, 25)]
     """
-    start = number = 0
+    start = segment_index = 0
     while start < rounds:
         end = min(start + max(min_rounds, int(start * growth)), rounds)
-        yield number, start, end
-        start, number = end, number + 1
+        yield segment_index, start, end
+        start, segment_index = end, segment_index + 1
 
 
 def _read_arrays(part: EstimatorRows) -> Iterator[Any]:
@@ -242,7 +243,7 @@ class FitArguments:
 
     parameters: the parameters of the estimator. categories: the indices of categorical columns in
     X. held_out: None if no rows are held out. memory_limit: the memory limit of the engine, in
-    bytes. n_classes: the number of classes of the label. checkpoint: saves the rounds, or None.
+    bytes. n_classes: the number of classes of the label. checkpoint: None if rounds are not saved.
     """
 
     request: Request
@@ -257,5 +258,5 @@ class FitArguments:
 
     @property
     def patience(self) -> int | None:
-        """The number of rounds without improvement after which to stop; None to fit all rounds."""
+        """The number of rounds without improvement after which to stop, or None to never stop."""
         return None if self.held_out is None else self.request.early_stopping_rounds

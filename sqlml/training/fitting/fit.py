@@ -23,11 +23,11 @@ MAX_PASSES = 20
 """Upper bound on the passes over the rows unless max_iter is set."""
 
 MIN_GAIN = 1e-3
-"""Relative reduction of the best loss that a pass must achieve, unless tol is set. Two passes in a
-row without it end the fit."""
+"""Relative reduction of the best loss that a pass must achieve, unless tol is set. The fit ends if
+two passes in a row fail to achieve this reduction."""
 
 BLOCK_STRETCHES = 16
-"""Stretches of neighbouring rows in a block. Taking several reduces the effect of ordered rows."""
+"""Number of stretches of neighboring rows in a block. Several stretches mix ordered rows."""
 
 
 def fit_by_blocks(fitting: FitArguments) -> Any:
@@ -37,7 +37,7 @@ def fit_by_blocks(fitting: FitArguments) -> Any:
     decreases in two passes.
     """
     request, fitted, log = fitting.request, fitting.fitted, fitting.log
-    parameters, row_count = fitting.parameters, fitted.X.shape[0]
+    parameters = fitting.parameters
     replacement = find_block_estimator(request.trainer.path, parameters)
     assert replacement is not None
     # Ignore the default that a solver has for max_iter.
@@ -46,13 +46,15 @@ def fit_by_blocks(fitting: FitArguments) -> Any:
     passes = max(max_passes, 1) if replacement.gains_by_passes else 1
     log.start(passes)
     requested = {"random_state": request.seed, **parameters}
-    estimator = import_class(replacement.path)(**replacement.parameters(requested, row_count))
+    block_parameters = replacement.convert_parameters(requested, fitted.X.shape[0])
+    estimator = import_class(replacement.path)(**block_parameters)
     random = np.random.default_rng(request.seed)
     parts = [fitted] if fitting.held_out is None else [fitted, fitting.held_out]
     samples = [sample_rows(part, 20_000) for part in parts]
     losses_by_task = {"classify": "log_loss", "regress": "mean_squared_error"}
     log.metric = losses_by_task.get(request.task, "mean_squared_distance")
-    idle_passes, best_loss = 0, float("inf")
+    idle_passes = 0
+    best_loss = float("inf")
     for pass_number in range(passes):
         for X, y, weight in _shuffle_blocks(fitted, random):
             if pass_number == 0 and hasattr(estimator, "eta0") and not hasattr(estimator, "t_"):
@@ -73,16 +75,15 @@ def fit_by_blocks(fitting: FitArguments) -> Any:
 
 def _shuffle_blocks(
     part: EstimatorRows, random: np.random.Generator
-) -> Iterator[tuple[Any, Any, Any]]:
-    """Yield all rows in mixed blocks (X, y, weight), where y and weight may be None."""
+) -> Iterator[tuple[Any, Array | None, Array | None]]:
     stretch_rows = max(part.X.block_rows // BLOCK_STRETCHES, 1)
     starts = random.permutation(np.arange(0, len(part.X), stretch_rows))
     for block_start in range(0, len(starts), BLOCK_STRETCHES):
         block_starts = starts[block_start : block_start + BLOCK_STRETCHES]
         stretches = [(start, min(start + stretch_rows, len(part.X))) for start in block_starts]
         y, weight = (
-            None if values is None else np.concatenate([values[begin:b] for begin, b in stretches])
-            for values in (part.y, part.weight)
+            None if array is None else np.concatenate([array[i:j] for i, j in stretches])
+            for array in (part.y, part.weight)
         )
         yield part.X.stretches(stretches), y, weight
 
@@ -115,7 +116,8 @@ def fit_sklearn(fitting: FitArguments) -> Any:
     if isinstance(fitted.X, BlockMatrix):
         return fit_by_blocks(fitting)
     trainer = fitting.request.trainer
-    parameters, fit_arguments = dict(fitting.parameters), {}
+    parameters = dict(fitting.parameters)
+    fit_arguments: dict[str, Any] = {}
     if trainer.stops_early:
         parameters["categorical_features"] = fitting.categories or None
         parameters["early_stopping"] = fitting.patience is not None
@@ -160,7 +162,7 @@ def fit_torch(fitting: FitArguments) -> Any:
 
 
 def make_training_error(class_name: str, error: BaseException, hint: str = "") -> ConfigError:
-    """Make the error to raise if the library fails during training, with advice for the user."""
+    """Build the error to raise when a library fails during training; `hint` advises the user."""
     reason = shorten_message(str(error))
     message = f"{class_name} cannot be trained: {type(error).__name__}: {reason}"
     return ConfigError(f"{message.removesuffix('.')}; {hint}" if hint else message)
@@ -195,9 +197,9 @@ _MESSAGE_RULES = (
 
 
 def fit(fitting: FitArguments) -> Any:
-    names = ("n_estimators", "iterations", "max_iter", "max_epochs")
-    rounds = next((fitting.parameters[name] for name in names if name in fitting.parameters), None)
-    fitting.log.start(rounds)
+    round_options = ("n_estimators", "iterations", "max_iter", "max_epochs")
+    rounds = [fitting.parameters[name] for name in round_options if name in fitting.parameters]
+    fitting.log.start(rounds[0] if rounds else None)
     estimator = FITTERS[fitting.request.trainer.package](fitting)
     show_stage("measuring it")
     if fitting.checkpoint is not None:

@@ -31,11 +31,11 @@ def fit_xgboost(fitting: FitArguments) -> Any:
 
 
 def _fit_with_xgboost(folder: str | None, fitting: FitArguments) -> Any:
-    """Fit an XGBoost estimator, with bins in `folder`, or in memory if `folder` is None."""
     import xgboost
 
     fitted, held_out = fitting.fitted, fitting.held_out
-    parameters, feature_types = dict(fitting.parameters), None
+    parameters = dict(fitting.parameters)
+    feature_types = None
     if fitting.categories:
         feature_types = ["c" if k in fitting.categories else "q" for k in range(fitted.X.shape[1])]
         parameters["feature_types"] = feature_types
@@ -44,9 +44,8 @@ def _fit_with_xgboost(folder: str | None, fitting: FitArguments) -> Any:
     matrix = _build_matrix(fitted, feature_types, estimator, folder)
     evals = [(matrix, "training")]
     if held_out is not None:
-        evals.append(
-            (_build_matrix(held_out, feature_types, estimator, folder, matrix), "held_out")
-        )
+        held_out_matrix = _build_matrix(held_out, feature_types, estimator, folder, matrix)
+        evals.append((held_out_matrix, "held_out"))
     if not fitting.request.trainer.stops_early:  # A forest is fitted in one round.
         evals = []
 
@@ -77,7 +76,6 @@ def _fit_with_xgboost(folder: str | None, fitting: FitArguments) -> Any:
 
 
 def _make_callbacks(fitting: FitArguments, model: Any) -> list[Any]:
-    """Return the callbacks of a segment, which log its rounds and may stop the training early."""
     from xgboost.callback import EarlyStopping, TrainingCallback
 
     log = fitting.log
@@ -117,10 +115,10 @@ def _build_matrix(
     folder: str | None,
     reference: Any = None,
 ) -> Any:
-    """Build the XGBoost matrix of `part`, quantized to one byte per number if it trains on bins.
+    """Build the XGBoost matrix of `part`, quantized to bins if the estimator trains on bins.
 
     A matrix of held-out rows uses the bins of `reference`, the matrix of the fitted rows. The bins
-    are stored in `folder`, or in memory if `folder` is None. `feature_types` are XGBoost's names.
+    are stored in `folder`, or in memory if `folder` is None.
     """
     import xgboost
 
@@ -165,7 +163,7 @@ def _build_matrix(
 
 
 def _to_arrow(block: Any) -> Any:
-    """Convert dense rows to Arrow columns, which XGBoost reads faster; return others unchanged."""
+    """Convert dense rows to Arrow columns, which XGBoost reads faster than arrays."""
     import pyarrow as pa
 
     if not isinstance(block, np.ndarray):
@@ -175,7 +173,7 @@ def _to_arrow(block: Any) -> Any:
 
 
 _BYTES_PER_BIN = 2
-"""Bytes that XGBoost stores per number: its bin, by rows and by columns."""
+"""Bytes that XGBoost stores per number: the bin, once by rows and once by columns."""
 
 _EXTRA_ROW_BYTES = 8
 """Further bytes per row in XGBoost's files."""
@@ -184,7 +182,7 @@ _BIN_MEMORY_SHARE = 0.25
 
 
 def _open_bin_folder(fitting: FitArguments) -> AbstractContextManager[str | None]:
-    """Open a temporary folder for bins that do not fit into memory; if they fit, yield None.
+    """Open a temporary folder for bins that do not fit into memory; yield None if they fit.
 
     If the disk is too full, ConfigError is raised, because XGBoost would abort the process.
     """
@@ -196,12 +194,13 @@ def _open_bin_folder(fitting: FitArguments) -> AbstractContextManager[str | None
         return nullcontext()
     row_count = len(X) + (0 if held_out is None else len(held_out.X))
     bin_bytes = 2 if fitting.parameters.get("max_bin", 0) > 256 else 1
-    needed = 1.1 * row_count * (X.shape[1] * _BYTES_PER_BIN * bin_bytes + _EXTRA_ROW_BYTES)
+    row_bytes = X.shape[1] * _BYTES_PER_BIN * bin_bytes + _EXTRA_ROW_BYTES
+    mebibytes = 1.1 * row_count * row_bytes / 2**20
     folder = X.store.folder or tempfile.gettempdir()
-    if shutil.disk_usage(folder).free < needed:
+    if shutil.disk_usage(folder).free / 2**20 < mebibytes:
         raise ConfigError(
-            f"training needs {needed / 2**20:,.0f} MiB in {folder} for the binned data of XGBoost: "
-            "free some space there, set temp_directory, or raise memory_limit"
+            f"training needs {mebibytes:,.0f} MiB in {folder} for the binned data of XGBoost: free "
+            "some space there, set temp_directory, or raise memory_limit"
         )
     return open_vanishing_folder(folder)
 
@@ -227,9 +226,7 @@ def fit_lightgbm(fitting: FitArguments) -> Any:
     estimator = fitting.request.trainer.estimator_class()(**parameters)
     if isinstance(fitted.X, StoredRows) or fitting.checkpoint is not None:
         return _fit_with_lightgbm(fitting, estimator, log_round)
-    eval_sets = (
-        {"training": fitted} if held_out is None else {"training": fitted, "held out": held_out}
-    )
+    eval_sets = {"training": fitted, **({} if held_out is None else {"held out": held_out})}
     callbacks: list[Any] = [log_round]
     if fitting.patience is not None:
         callbacks.append(lightgbm.early_stopping(fitting.patience, verbose=False))
@@ -245,12 +242,11 @@ def fit_lightgbm(fitting: FitArguments) -> Any:
     if fitted.group is not None:
         groups = [part.group for part in eval_sets.values() if part.group is not None]
         options["group"] = _compute_group_sizes(fitted.group)
-        options["eval_group"] = [_compute_group_sizes(group) for group in groups]
+        options["eval_group"] = list(map(_compute_group_sizes, groups))
     return estimator.fit(fitted.X, fitted.y, **options)
 
 
 def _fit_with_lightgbm(fitting: FitArguments, estimator: Any, log_round: Any) -> Any:
-    """Fit with `lightgbm.train`, from rows in a file or in segments."""
     import lightgbm
     from lightgbm.callback import EarlyStopException
 
@@ -301,7 +297,6 @@ def _fit_with_lightgbm(fitting: FitArguments, estimator: Any, log_round: Any) ->
 
 
 def _make_dataset(part: EstimatorRows, **options: Any) -> Any:
-    """Make a LightGBM dataset from the rows of `part`; rows in a file are read as needed."""
     import lightgbm
 
     class Rows(lightgbm.Sequence):
@@ -332,7 +327,6 @@ def _find_best_round(log: TrainingLog) -> int:
 
 
 def _compute_group_sizes(group: Array) -> Array:
-    """Return the lengths (g,) of the runs of equal values in `group` (n,)."""
     return np.diff(np.concatenate([[0], np.flatnonzero(np.diff(group)) + 1, [len(group)]]))
 
 
@@ -355,11 +349,10 @@ def fit_catboost(fitting: FitArguments) -> Any:
             return not errors
 
     def make_pool(part: EstimatorRows) -> Any:
-        options = {} if part.group is None else {"group_id": part.group}
-        cat_features = fitting.categories
-        return catboost.Pool(
-            part.X, part.y, cat_features=cat_features, weight=part.weight, **options
-        )
+        pool_options = {"cat_features": fitting.categories, "weight": part.weight}
+        if part.group is not None:
+            pool_options["group_id"] = part.group
+        return catboost.Pool(part.X, part.y, **pool_options)
 
     parameters = dict(fitting.parameters)
     if fitting.categories:

@@ -1,8 +1,8 @@
-"""Hyperparameter search by optuna, on the held-out rows.
+"""Hyperparameter search with optuna on the held-out rows.
 
-A trial ends early if it is worse than the median of other trials after as many rounds. Its draws
-depend only on its number and on the previous trials, so that a search that resumes from a
-checkpoint runs the same trials as an uninterrupted search.
+A trial ends early if it is worse than the median of the other trials after as many rounds. The
+draws of a trial depend only on its number and on the previous trials. A search that resumes from a
+checkpoint therefore runs the same trials as an uninterrupted search.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class FitResult:
 class Trial:
     """A finished trial.
 
-    drawn: parameter -> the value that optuna drew: a number, or the index of a candidate. status:
+    drawn: maps parameters to the values that optuna drew, numbers or indices of candidates. status:
     succeeded, pruned or fail. value: the value of the objective, if the trial succeeded. losses:
     the losses on the held-out rows after each round. reason: the reason for a failure.
     """
@@ -55,7 +55,7 @@ Trials = tuple[tuple[Any, ...], ...]
 """The trials as in `TrainingFacts.trials`."""
 
 Fitter = Callable[[Mapping[str, Any], TrainingLog], FitResult]
-"""A function that fits the parameters, logs the rounds, and returns a fit."""
+"""A function that fits an estimator with the given parameters, and logs the rounds."""
 
 
 def tune(
@@ -72,14 +72,13 @@ def tune(
         if trial_fit is not None and search.find_best(trials) == len(trials) - 1:
             best = len(trials) - 1, trial_fit
         if checkpoint is not None:
-            checkpoint.save(
-                SavedProgress("trials", (), json.dumps([*map(astuple, trials)]).encode())
-            )
+            content = json.dumps([*map(astuple, trials)]).encode()
+            checkpoint.save(SavedProgress("trials", (), content))
     best_index = search.find_best(trials)
     if best_index is None:
         reason = next((t.reason for t in reversed(trials) if t.reason), "")
         raise ConfigError(f"no trial was completed; the last error: {reason}")
-    parameters = request.trial_parameters(search.values(trials[best_index]))
+    parameters = request.make_parameters(search.values(trials[best_index]))
     if best is not None and best[0] == best_index:
         best_fit = best[1]
     else:
@@ -113,15 +112,13 @@ class _Search:
             study.add_trial(self._restore_trial(trial))
         return study
 
-    def _create_sampler(self, number: int) -> Any:
-        seeds = np.random.SeedSequence([self.request.seed, number]).generate_state(1)
+    def _create_sampler(self, trial_index: int) -> Any:
+        seeds = np.random.SeedSequence([self.request.seed, trial_index]).generate_state(1)
         return self.optuna.samplers.TPESampler(seed=int(seeds[0]))
 
     def _make_distributions(self) -> dict[str, Any]:
-        """Return the distributions from which optuna draws numbers, or indices of candidates."""
-        return {
-            name: self._make_distribution(space) for name, space in self.request.searched.items()
-        }
+        spaces = self.request.searched
+        return {name: self._make_distribution(space) for name, space in spaces.items()}
 
     def _make_distribution(self, space: SearchSpace) -> Any:
         distributions = self.optuna.distributions
@@ -142,9 +139,9 @@ class _Search:
             intermediate_values=dict(enumerate(trial.losses, 1)),
         )
 
-    def run_trial(self, study: Any, number: int) -> tuple[Trial, FitResult | None]:
-        """Fit a model with drawn parameters; return the trial, and its fit or None if cut short."""
-        study.sampler = self._create_sampler(number)
+    def run_trial(self, study: Any, trial_index: int) -> tuple[Trial, FitResult | None]:
+        """Fit a model with drawn parameters; return the trial, and the fit or None if it failed."""
+        study.sampler = self._create_sampler(trial_index)
         optuna_trial = study.ask(self._make_distributions())
         trial = Trial(dict(optuna_trial.params))
         trial_log = _TrialLog(self.optuna, optuna_trial, self.log)
@@ -152,7 +149,7 @@ class _Search:
         fit = None
         states = self.optuna.trial.TrialState
         try:
-            fit = self.fitter(self.request.trial_parameters(self.values(trial)), trial_log)
+            fit = self.fitter(self.request.make_parameters(self.values(trial)), trial_log)
             value = fit.metrics.get(self.objective)
             if value is None or math.isnan(value):
                 fit = None
@@ -176,7 +173,7 @@ class _Search:
         return values
 
     def find_best(self, trials: Sequence[Trial]) -> int | None:
-        """Return the index of the best trial, or of the first among equals; None if all failed."""
+        """Return the index of the first of the best trials, or None if all trials failed."""
         sign = 1 if self.objective in LOWER_IS_BETTER else -1
         scores = [(sign * t.value, n) for n, t in enumerate(trials) if t.value is not None]
         return min(scores)[1] if scores else None
@@ -202,7 +199,7 @@ def _load_trials(checkpoint: Checkpoint) -> list[Trial]:
 
 
 class _TrialLog(TrainingLog):
-    """The log of a trial, which raises TrialPruned if other trials were better at this round."""
+    """The log of a trial, which raises TrialPruned if other trials were better after a round."""
 
     def __init__(self, optuna: Any, trial: Any, log: TrainingLog) -> None:
         super().__init__(log.progress)

@@ -27,7 +27,7 @@ class Range:
 
     @property
     def is_wide(self) -> bool:
-        """Return whether the range is searched on a logarithmic scale."""
+        """Whether the range is searched on a logarithmic scale."""
         return self.low > 0 and self.high / self.low >= 10
 
 
@@ -41,7 +41,7 @@ class Candidates:
 SearchSpace = Range | Candidates
 
 
-def parse_search(name: str, call: Call) -> SearchSpace:
+def parse_space(name: str, call: Call) -> SearchSpace:
     arguments = call.arguments
     if call.name == "hparam_range":
         numbers = [n for n in arguments if isinstance(n, int | float) and not isinstance(n, bool)]
@@ -60,7 +60,7 @@ def parse_search(name: str, call: Call) -> SearchSpace:
 MONOTONE_OPTIONS = ("monotone_constraints", "monotone_constraint", "monotonic_cst", "mc")
 
 Constraints = tuple[int, ...] | tuple[tuple[str, int], ...]
-"""Directions by feature or name: 1 if predictions may only rise, -1 if only fall, 0 if free."""
+"""Directions, in order or keyed by feature: 1 for predictions that may only rise, -1, or 0."""
 
 _DIRECTIONS = (-1, 0, 1)
 
@@ -96,15 +96,15 @@ def order_constraints(
 ) -> dict[str, Any]:
     """Reorder the monotone constraints in `parameters` from query to estimator columns.
 
-    `query_columns` are the features in the order of the query. `estimator_columns` gives, for each
-    column that the estimator reads, the numeric feature in it, or None if it cannot be constrained.
+    `query_columns` are the features in the order of the query. `estimator_columns` lists the
+    numeric feature in each column that the estimator reads, or None for an unconstrained column.
     """
     ordered_parameters = dict(parameters)
     for option in MONOTONE_OPTIONS:
-        if ordered_parameters.get(option) is None:
+        constraints = ordered_parameters.get(option)
+        if constraints is None:
             continue
-        columns = query_columns, numeric_columns
-        directions = _map_constraints(option, ordered_parameters[option], *columns)
+        directions = _map_constraints(option, constraints, query_columns, numeric_columns)
         by_column = [0 if name is None else directions.get(name, 0) for name in estimator_columns]
         # CatBoost copies a list, and scikit-learn's clone rejects copied parameters.
         text = f"({','.join(map(str, by_column))})"
@@ -118,14 +118,13 @@ def _map_constraints(
     query_columns: Sequence[str],
     numeric_columns: Collection[str],
 ) -> dict[str, int]:
-    """Map each constrained feature to its direction; reject unknown and categorical features."""
-    by_position = [constraint for constraint in constraints if not isinstance(constraint, tuple)]
-    if by_position and len(by_position) != len(query_columns):
+    unnamed = [constraint for constraint in constraints if not isinstance(constraint, tuple)]
+    if unnamed and len(unnamed) != len(query_columns):
         features = f"{len(query_columns)} features: {', '.join(query_columns)}"
-        message = f"option {option} has {len(by_position)} values, and the model has {features}"
+        message = f"option {option} has {len(unnamed)} values, and the model has {features}"
         raise ConfigError(message)
     directions = dict(constraint for constraint in constraints if isinstance(constraint, tuple))
-    directions |= dict(zip(query_columns, by_position, strict=False))
+    directions |= dict(zip(query_columns, unnamed, strict=False))
     for name, direction in directions.items():
         if name not in query_columns:
             suggestion = closest(name, query_columns)
@@ -209,7 +208,7 @@ ALLOWED: Mapping[str, frozenset[str]] = {
         "activation batch_size dropout hidden_units lr max_epochs memory optimizer weight_decay"
     ),
 }
-"""Package -> the parameters that a statement may set.
+"""Maps each package to the parameters that a statement may set.
 
 A definition may come from an untrusted database, and libraries have parameters that read and write
 files, open sockets, or run code. A parameter that is not listed is therefore rejected, even if a
@@ -226,7 +225,7 @@ XGBOOST_EXTRAS = _split_names(
 """Parameters that XGBoost's estimators accept without declaring them."""
 
 _LIGHTGBM_WORD = re.compile(r"[\w.,:;@+\-()\[\]]*")
-"""Strings that LightGBM reads as one value: it joins all parameters into one string."""
+"""Strings that LightGBM reads as one value, although it joins all parameters into one string."""
 
 
 @lru_cache(maxsize=64)
@@ -245,9 +244,9 @@ def list_parameter_names(trainer: Trainer) -> frozenset[str]:
 
 @lru_cache(maxsize=64)
 def map_parameter_aliases(trainer: Trainer) -> Mapping[str, str]:
-    """Map the library's alternative names of parameters to the estimator's names.
+    """Map the library's alternative parameter names to the estimator's names.
 
-    LightGBM would ignore a name if the estimator sets another name of the same parameter.
+    LightGBM would ignore a name if the estimator set the same parameter under another name.
     """
     if trainer.package != "lightgbm":
         return MappingProxyType({})
@@ -267,13 +266,13 @@ def _read_lightgbm_names() -> Mapping[str, str]:
 
 
 def check_parameters(
-    trainer: Trainer, given: Mapping[str, Any], spellings: Mapping[str, str] = MappingProxyType({})
+    trainer: Trainer, params: Mapping[str, Any], spellings: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, Any]:
-    """Convert parameters to the estimator's types; errors show their names as in `spellings`."""
-    return {n: _check_parameter(trainer, n, v, spellings.get(n, n)) for n, v in given.items()}
+    """Convert parameters to the estimator's types; errors show the names in `spellings`."""
+    return {n: _check_parameter(trainer, n, v, spellings.get(n, n)) for n, v in params.items()}
 
 
-def check_search(trainer: Trainer, name: str, space: SearchSpace, spelling: str) -> SearchSpace:
+def check_space(trainer: Trainer, name: str, space: SearchSpace, spelling: str) -> SearchSpace:
     if isinstance(space, Candidates):
         return Candidates(tuple(_check_parameter(trainer, name, v, spelling) for v in space.values))
     parameter_type = _read_parameter_types(trainer).get(name)
@@ -283,7 +282,7 @@ def check_search(trainer: Trainer, name: str, space: SearchSpace, spelling: str)
     if parameter_type is not None:
         bounds = (space.low, space.high)
         return Range(*(_check_parameter(trainer, name, bound, spelling) for bound in bounds))
-    if name in COUNTS:
+    if name in COUNT_PARAMETERS:
         _check_count(name, space.low, spelling)
     return space
 
@@ -297,8 +296,8 @@ def _check_parameter(trainer: Trainer, name: str, value: Any, spelling: str) -> 
         value = (value,)
     elif isinstance(value, str):
         value = _normalize_word(trainer, name, value, spelling)
-    value = _convert_type(name, value, _read_parameter_types(trainer).get(name), spelling)
-    if name in COUNTS:
+    value = _convert_type(value, _read_parameter_types(trainer).get(name), spelling)
+    if name in COUNT_PARAMETERS:
         _check_count(name, value, spelling)
     if trainer.package == "lightgbm":
         _check_words(value, spelling)
@@ -316,7 +315,7 @@ def _check_words(value: Any, spelling: str) -> None:
         )
 
 
-def _convert_type(name: str, value: Any, parameter_type: type | None, spelling: str) -> Any:
+def _convert_type(value: Any, parameter_type: type | None, spelling: str) -> Any:
     if parameter_type is None:
         return list(value) if isinstance(value, tuple) else value
     if parameter_type is float and type(value) in (int, float):
@@ -329,7 +328,7 @@ def _convert_type(name: str, value: Any, parameter_type: type | None, spelling: 
     return value
 
 
-COUNTS = frozenset(
+COUNT_PARAMETERS = frozenset(
     "n_estimators iterations max_iter max_epochs n_components num_parallel_tree n_clusters "
     "batch_size".split()
 )
@@ -366,7 +365,7 @@ def _normalize_word(trainer: Trainer, name: str, value: str, spelling: str) -> s
 
 
 def _find_allowed_words(trainer: Trainer, name: str) -> list[str]:
-    """Return the keywords that a parameter accepts; [] if it accepts any string, or is unknown."""
+    """Return the keywords that a parameter accepts, or [] if they are unlimited or unknown."""
     if trainer.package not in ("sklearn", "torch"):
         return []
     cls = trainer.estimator_class()
@@ -384,7 +383,7 @@ _TYPE_NAMES = {int: "an integer", float: "a number", bool: "true or false", str:
 
 @lru_cache(maxsize=64)
 def _read_parameter_types(trainer: Trainer) -> Mapping[str, type]:
-    """Return the types of parameters that have a single type; the estimator checks all others."""
+    """Map parameters to their type; omit those with several types, which the estimator checks."""
     cls = trainer.estimator_class()
     if trainer.package == "sklearn":
         return _read_constraint_types(getattr(cls, "_parameter_constraints", {}))

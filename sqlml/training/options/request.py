@@ -32,10 +32,10 @@ from sqlml.training.options.estimator_parameters import (
     Range,
     SearchSpace,
     check_parameters,
-    check_search,
+    check_space,
     list_parameter_names,
     map_parameter_aliases,
-    parse_search,
+    parse_space,
 )
 from sqlml.training.options.splits import SplitRule, parse_split
 from sqlml.training.options.sqlml_options import (
@@ -53,14 +53,14 @@ PENALTIES = ("l1_reg", "l2_reg")
 """Options for the weights of the L1 and L2 penalties on coefficients."""
 
 
-def apply_regularisation(
+def apply_penalties(
     model_type: str, trainer: Trainer, options: Mapping[str, Any]
 ) -> tuple[Trainer, dict[str, Any]]:
-    """Choose the estimator for the penalties in `options`, and convert them to its parameters.
+    """Choose the estimator for the penalties in `options`; return its trainer and new options.
 
-    scikit-learn has a class for each kind of penalized linear regression. Return its trainer and
-    the options. If a search covers one of `PENALTIES`, all of them stay in the options, and each
-    trial converts them.
+    scikit-learn has a class for each kind of penalized linear regression. The new options are
+    parameters of this class. If the statement searches for one of `PENALTIES`, all penalties stay
+    in the options, and each trial converts them.
     """
     if model_type not in ("linear_reg", "logistic_reg"):
         return trainer, dict(options)
@@ -132,15 +132,16 @@ SEED = 0
 class Request:
     """The checked options of a training.
 
-    options: all options of the statement, under sqlml's names. written: name of an option -> its
-    spelling in the statement. parameters: the parameters of the estimator, under its own names,
-    including the seed. early_stopping_rounds: None to fit all rounds. class_weights: name of a
-    class -> its weight; "balanced"; or None. encoding: the encoding of categories; None to choose
-    it by their number. searched: parameter -> its search space; `objective` is the metric of the
-    search. fixed_penalties: penalties that are not searched for, if others are. held_out_for: the
-    error to raise if no rows are held out; None if that is allowed. out_of_core: whether rows are
-    read in blocks from a file; None to decide by their size. num_workers: workers that train
-    together in Spark; None for one in each executor.
+    options: all options of the statement, under sqlml's names. written: maps the name of an option
+    to the spelling in the statement. parameters: the parameters of the estimator, under the
+    library's names, including the seed. early_stopping_rounds: None to fit all rounds.
+    class_weights: "balanced", None, or a mapping from the name of a class to its weight. encoding:
+    the encoding of categories, or None to choose it by the number of categories. searched: maps
+    parameters to search spaces. objective: the metric of the search. fixed_penalties: penalties
+    with a fixed value, if another penalty is searched for. held_out_for: the error to raise if no
+    rows are held out, or None if that is allowed. out_of_core: whether rows are read in blocks from
+    a file, or None to decide by the size of the rows. num_workers: workers that train together in
+    Spark, or None for one worker in each executor.
     """
 
     model_type: str
@@ -178,17 +179,18 @@ class Request:
         model_type: str,
         task: Task,
         trainer: Trainer,
-        given: Mapping[str, Any],
+        options: Mapping[str, Any],
         stored_names: Collection[str],
     ) -> Request:
+        stored_options = {n: v for n, v in options.items() if n in stored_names}
         return cls(
             *(model_type, task, trainer.package, trainer),
-            *(MappingProxyType(dict(given)), MappingProxyType({})),
+            *(MappingProxyType(dict(options)), MappingProxyType({})),
             split=_parse_split(values, task),
             early_stopping_rounds=_parse_early_stopping(values, trainer),
             class_weights=parse_class_weights(values.get("class_weights")),
             objective=values.get("tuning_objective"),
-            stored_options=MappingProxyType({n: v for n, v in given.items() if n in stored_names}),
+            stored_options=MappingProxyType(stored_options),
             **{name: values[name] for name in _UNCHANGED_OPTIONS if name in values},
         )
 
@@ -198,7 +200,7 @@ class Request:
 
     @property
     def reads_blocks(self) -> bool:
-        """Return whether training can read the rows in blocks instead of all at once."""
+        """Whether training can read the rows in blocks instead of all at once."""
         # LightGBM needs all rows in memory to continue from saved trees.
         if self.checkpoint is not None and self.trainer.package == "lightgbm":
             return False
@@ -214,7 +216,7 @@ class Request:
         option_columns = (self.label, self.weight, self.group, self.split.column)
         return frozenset(name for name in option_columns if name is not None)
 
-    def trial_parameters(self, values: Mapping[str, Any]) -> dict[str, Any]:
+    def make_parameters(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return the estimator's parameters for a trial, given values of searched parameters."""
         estimator_values = {name: value for name, value in values.items() if name not in PENALTIES}
         parameters = {**self.parameters, **check_parameters(self.trainer, estimator_values)}
@@ -224,17 +226,20 @@ class Request:
         return {**penalties, **parameters}
 
     def with_columns(self, columns: Mapping[str, str]) -> Request:
-        """Return the request with the column names of the query; `columns` maps folded names."""
-        names: dict[str, Any] = {
+        """Return the request with column names spelled as in the query.
+
+        `columns` maps case-folded names to the spelling in the query.
+        """
+        resolved_names: dict[str, Any] = {
             name: _find_column(self.written.get(name, name), getattr(self, name), columns)
             for name in ("label", "weight", "group")
             if getattr(self, name) is not None
         }
         split = self.split
         if split.column is not None:
-            option = self.written.get("split_column", "split_column")
-            split = replace(split, column=_find_column(option, split.column, columns))
-        return replace(self, split=split, **names)
+            split_option = self.written.get("split_column", "split_column")
+            split = replace(split, column=_find_column(split_option, split.column, columns))
+        return replace(self, split=split, **resolved_names)
 
 
 _UNCHANGED_OPTIONS = (
@@ -254,36 +259,36 @@ def _find_column(option: str, name: str, columns: Mapping[str, str]) -> str:
 
 
 def parse_request(options: Mapping[str, Any], stored_names: tuple[str, ...]) -> Request:
-    """Parse the options of a training statement; `stored_names` are options that any model has.
+    """Parse the options of a training statement; `stored_names` are options of all models.
 
-    If an option is invalid, ConfigError is raised; if the library is not installed,
+    If an option is invalid, ConfigError is raised. If the library is not installed,
     MissingDependencyError is raised.
     """
     renamed = _rename_objective(Options.from_mapping(options)).rename(ALIASES)
     model_type, definition = find_model_type(renamed.values.get("model_type"))
     values = read_sqlml_options(renamed, TRAINING_OPTIONS)
     library, trainer = find_trainer(model_type, values.get("library"))
-    unchecked = drop_unsupported(renamed.exclude((*TRAINING_OPTIONS, *stored_names)), model_type)
-    trainer, regularised = apply_regularisation(model_type, trainer, unchecked.values)
-    unchecked = unchecked.replace_values(regularised).rename(trainer.names)
-    unchecked = unchecked.rename(map_parameter_aliases(trainer))
+    requested = drop_unsupported(renamed.exclude((*TRAINING_OPTIONS, *stored_names)), model_type)
+    trainer, penalized_options = apply_penalties(model_type, trainer, requested.values)
+    requested = requested.replace_values(penalized_options).rename(trainer.names)
+    requested = requested.rename(map_parameter_aliases(trainer))
     # The names of options are folded, and some parameters, such as C, are not in lower case.
     names_by_folded = {name.lower(): name for name in list_parameter_names(trainer)}
-    unchecked = unchecked.rename({n: names_by_folded.get(n.lower(), n) for n in unchecked.values})
-    pass_options = _select_pass_options(unchecked, values.get("out_of_core"), trainer)
-    unchecked = unchecked.exclude(pass_options)
-    calls = {n: value for n, value in unchecked.values.items() if isinstance(value, Call)}
-    searches = {n: parse_search(unchecked.written.get(n, n), call) for n, call in calls.items()}
-    penalties = unchecked.select(PENALTIES).values if searches.keys() & set(PENALTIES) else {}
-    check_parameter_names(unchecked.exclude(penalties), model_type, library, trainer, stored_names)
+    requested = requested.rename({n: names_by_folded.get(n.lower(), n) for n in requested.values})
+    pass_options = _select_pass_options(requested, values.get("out_of_core"), trainer)
+    requested = requested.exclude(pass_options)
+    calls = {n: value for n, value in requested.values.items() if isinstance(value, Call)}
+    spaces = {n: parse_space(requested.written.get(n, n), call) for n, call in calls.items()}
+    penalties = requested.select(PENALTIES).values if spaces.keys() & set(PENALTIES) else {}
+    check_parameter_names(requested.exclude(penalties), model_type, library, trainer, stored_names)
     _check_sqlml_options(values, renamed, model_type, definition.task, trainer)
-    fixed_parameters = dict(unchecked.exclude((*searches, *penalties)).values)
+    fixed_parameters = dict(requested.exclude((*spaces, *penalties)).values)
     if trainer.seed is not None:
         fixed_parameters.setdefault(trainer.seed, values.get("seed", SEED))
     fixed_parameters = {**trainer.defaults, **fixed_parameters}
-    parameters = check_parameters(trainer, fixed_parameters, unchecked.written)
-    searches = {n: _check_search(trainer, n, s, unchecked.written) for n, s in searches.items()}
-    _check_search_options(searches, values)
+    parameters = check_parameters(trainer, fixed_parameters, requested.written)
+    spaces = {n: _check_space(trainer, n, s, requested.written) for n, s in spaces.items()}
+    _check_search_options(spaces, values)
     task = definition.task
     request = replace(
         Request.from_sqlml_options(values, model_type, task, trainer, renamed.values, stored_names),
@@ -291,10 +296,10 @@ def parse_request(options: Mapping[str, Any], stored_names: tuple[str, ...]) -> 
         written=renamed.written,
         options=MappingProxyType({**renamed.values, "model_type": model_type, "library": library}),
         parameters=MappingProxyType({**parameters, **pass_options}),
-        fixed_penalties=MappingProxyType({n: v for n, v in penalties.items() if n not in searches}),
-        searched=MappingProxyType(searches),
-        num_trials=values.get("num_trials", NUM_TRIALS if searches else 0),
-        held_out_for=NO_HOLDOUT_ERROR if searches else None,
+        fixed_penalties=MappingProxyType({n: v for n, v in penalties.items() if n not in spaces}),
+        searched=MappingProxyType(spaces),
+        num_trials=values.get("num_trials", NUM_TRIALS if spaces else 0),
+        held_out_for=NO_HOLDOUT_ERROR if spaces else None,
     )
     _check_feasible(request)
     return request
@@ -324,26 +329,24 @@ NO_HOLDOUT_ERROR = (
 )
 
 
-def _check_search(
+def _check_space(
     trainer: Trainer, name: str, space: SearchSpace, spellings: Mapping[str, str]
 ) -> SearchSpace:
     if name not in PENALTIES:
-        return check_search(trainer, name, space, spellings.get(name, name))
+        return check_space(trainer, name, space, spellings.get(name, name))
     if isinstance(space, Candidates):
         return Candidates(tuple(check_penalty(name, v) for v in space.values))
     return Range(check_penalty(name, space.low), check_penalty(name, space.high))
 
 
 def _select_pass_options(options: Options, out_of_core: Any, trainer: Trainer) -> dict[str, Any]:
-    """Check and return the `PASS_OPTIONS` among `options`, which limit out-of-core passes.
-
-    If training is not out of core, or if these options are estimator parameters, return {}.
-    """
+    """Check and return the `PASS_OPTIONS` that limit out-of-core passes, or {} if none do."""
     pass_options = {name: options.values[name] for name in PASS_OPTIONS if name in options.values}
     if not out_of_core or pass_options.keys() <= list_parameter_names(trainer):
         return {}
     for name, value in pass_options.items():
-        spelling, (types, description) = options.written[name], PASS_OPTIONS[name]
+        spelling = options.written[name]
+        types, description = PASS_OPTIONS[name]
         is_valid = isinstance(value, types) and not isinstance(value, bool)
         if not is_valid or float(value) < 0:
             raise ConfigError(f"option {spelling} must be {description}, not {option_text(value)}")
@@ -351,7 +354,6 @@ def _select_pass_options(options: Options, out_of_core: Any, trainer: Trainer) -
 
 
 def _rename_objective(options: Options) -> Options:
-    """Rename `objective` to tuning_objective if it names a metric and the statement searches."""
     searches = any(isinstance(value, Call) for value in options.values.values())
     objective = options.values.get("objective")
     metric = objective.lower() if isinstance(objective, str) else objective
@@ -359,21 +361,22 @@ def _rename_objective(options: Options) -> Options:
     return options.rename({"objective": "tuning_objective"}) if searches and is_metric else options
 
 
-def _check_search_options(searches: Mapping[str, SearchSpace], values: Mapping[str, Any]) -> None:
+def _check_search_options(spaces: Mapping[str, SearchSpace], values: Mapping[str, Any]) -> None:
     num_trials = values.get("num_trials")
-    if num_trials is not None and not searches:
+    if num_trials is not None and not spaces:
         example = "max_depth = hparam_range(2, 8)"
         raise ConfigError(f"num_trials needs a parameter to search for, such as {example}")
     if num_trials is not None and num_trials < 1:
         raise ConfigError("num_trials must be at least 1")
-    if values.get("tuning_objective") is not None and not searches:
+    if values.get("tuning_objective") is not None and not spaces:
         raise ConfigError("tuning_objective needs a parameter to search for")
 
 
 def _check_sqlml_options(
-    values: Mapping[str, Any], given: Options, model_type: str, task: Task, trainer: Trainer
+    values: Mapping[str, Any], options: Options, model_type: str, task: Task, trainer: Trainer
 ) -> None:
-    spellings, no_option = given.written, f"{model_type} models have no option"
+    spellings = options.written
+    no_option = f"{model_type} models have no option"
     if task in SUPERVISED and values.get("label") is None:
         raise ConfigError(f"training {model_type} models needs the option label")
     for name in ("label", "class_weights", "early_stop", "early_stopping_rounds"):
@@ -393,7 +396,7 @@ def _check_sqlml_options(
     keywords = {"encoding": ("one_hot", "target"), "leaks": ("warn", "error")}
     for name, allowed in keywords.items():
         if values.get(name) not in (None, *allowed):
-            expected, text = TRAINING_OPTIONS[name][1], option_text(given.values[name])
+            expected, text = TRAINING_OPTIONS[name][1], option_text(options.values[name])
             raise ConfigError(f"option {spellings[name]} must be {expected}, not {text}")
     if values.get("encoding") == "one_hot" and trainer.features in ("ordinal", "named"):
         message = f"this library encodes categories itself; leave {spellings['encoding']} out"
@@ -405,10 +408,9 @@ def _check_sqlml_options(
 
 
 def _parse_split(values: Mapping[str, Any], task: Task) -> SplitRule:
-    """Parse the options of the split; by default, tasks without a label hold out no rows."""
     split = parse_split(*(values.get(n) for n in ("split", "eval_fraction", "split_column")))
-    is_automatic = split.method == "auto" and split.fraction is None
-    return SplitRule("none") if is_automatic and task not in SUPERVISED else split
+    is_default = split.method == "auto" and split.fraction is None
+    return SplitRule("none") if is_default and task not in SUPERVISED else split
 
 
 def _parse_early_stopping(values: Mapping[str, Any], trainer: Trainer) -> int | None:

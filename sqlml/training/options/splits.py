@@ -39,32 +39,31 @@ STEP = 1_327_217_885
 class SplitRule:
     """A rule that decides which rows are held out.
 
-    method: by a hash of the row (random), the largest values of a column (seq), the rows where a
-    BOOLEAN column is true (custom), none, or by the number of rows (auto). fraction: the share that
-    is held out; None unless it was set. column: the column of seq and custom; for random and auto,
-    a column with the positions of the rows, as in Spark.
+    method: random (by a hash of the row), seq (the largest values of a column), custom (the rows
+    where a BOOLEAN column is true), none, or auto (by the number of rows). fraction: the share of
+    held-out rows, or None if no share was set. column: the column that seq and custom read; for
+    random and auto, a column with the positions of the rows, as in Spark.
     """
 
     method: Method = "auto"
     fraction: float | None = None
     column: str | None = None
 
-    def settle(self, rows: int) -> SplitRule:
-        """Return the split for `rows` rows, with a definite method and fraction instead of auto.
+    def settle(self, num_rows: int) -> SplitRule:
+        """Return the split for `num_rows` rows, with a definite method and fraction.
 
-        >>> Split().settle(100_000)
-        Split(method='random', fraction=0.1, column=None)
+        >>> SplitRule().settle(100_000)
+        SplitRule(method='random', fraction=0.1, column=None)
         """
         if self.method not in ("auto", "random", "seq"):
             return self
         method: Method = "random" if self.method == "auto" else self.method
         if self.fraction is not None or self.method != "auto":
-            return SplitRule(
-                method, FRACTION if self.fraction is None else self.fraction, self.column
-            )
-        if rows < MIN_ROWS:
+            fraction = FRACTION if self.fraction is None else self.fraction
+            return SplitRule(method, fraction, self.column)
+        if num_rows < MIN_ROWS:
             return SplitRule("none")
-        fraction = FRACTION if rows <= MAX_SHARE_ROWS else MAX_HELD_OUT / rows
+        fraction = FRACTION if num_rows <= MAX_SHARE_ROWS else MAX_HELD_OUT / num_rows
         return SplitRule(method, fraction, self.column)
 
     @property
@@ -76,18 +75,18 @@ class SplitRule:
     def reads_hashes(self) -> bool:
         return self.method in ("auto", "random")
 
-    def count_trained(self, rows: int) -> int:
-        """Return how many of `rows` rows are training rows with the method seq."""
-        return rows - round(rows * (self.fraction or 0.0))
+    def count_trained(self, num_rows: int) -> int:
+        """Return how many of `num_rows` rows the method seq trains on."""
+        return num_rows - round(num_rows * (self.fraction or 0.0))
 
-    def key_expressions(
+    def build_keys(
         self, columns: Mapping[str, str], label: str | None, group: str | None, seed: int
     ) -> tuple[str, ...]:
         """Return the SQL expressions whose values decide whether a row is held out.
 
-        If no rows are held out, the result is (). One expression is the split column, or the
-        position of the row's group, whose rows stay together. Two expressions are the hash of the
-        row without its label, and the hash of the label, by which equal rows are numbered.
+        Return () if no rows are held out. A single expression is the split column, or the position
+        of the row's group, so that the rows of a group stay together. Otherwise, return the hash of
+        the row without its label, and the hash of the label. The latter orders equal rows.
         """
         if self.method == "none":
             return ()
@@ -95,7 +94,7 @@ class SplitRule:
             return (DUCKDB.quote_name(self.column),)
         if group is not None:
             group_text = f"CAST({DUCKDB.quote_name(group)} AS VARCHAR)"
-            return (_base_position(DUCKDB.call("hash", group_text, str(seed))),)
+            return (_build_base_position(DUCKDB.call("hash", group_text, str(seed))),)
         features = {n: kind for n, kind in columns.items() if fold(n) != fold(label or "")}
         labels = list_hash_arguments({n: kind for n, kind in columns.items() if n not in features})
         row_hash = DUCKDB.call("hash", *list_hash_arguments(features), str(seed))
@@ -106,26 +105,29 @@ class SplitRule:
     ) -> str:
         """Return a query for the held-out (`held_out`) or the fitted rows of `rows_sql`.
 
-        `rows_sql` is a query in parentheses with an alias, and `keys` are its `key_expressions`.
-        `last` is SQL for the largest value that method seq trains on; None for all rows.
+        `rows_sql` is a query in parentheses with an alias. `keys` are its `build_keys`. `last`
+        is SQL for the largest value that method seq trains on, or None to train on all rows.
         """
         if not keys:
             return f"SELECT * FROM {rows_sql} WHERE {'false' if held_out else 'true'}"
         if len(keys) == 1:
             (key,) = keys
-            only_last_is_null = f"{last} IS NULL AND {key} IS NOT NULL"
-            fitted = "true" if last is None else f"coalesce({key} <= {last}, {only_last_is_null})"
             if self.method == "custom":
-                fitted = f"NOT coalesce({key}, true)"
+                is_fitted = f"NOT coalesce({key}, true)"
             elif self.method == "random":
-                fitted = f"{key} >= {self.bound}"
-            return f"SELECT * FROM {rows_sql} WHERE {f'NOT ({fitted})' if held_out else fitted}"
+                is_fitted = f"{key} >= {self.bound}"
+            elif last is None:
+                is_fitted = "true"
+            else:
+                is_fitted = f"coalesce({key} <= {last}, {last} IS NULL AND {key} IS NOT NULL)"
+            condition = f"NOT ({is_fitted})" if held_out else is_fitted
+            return f"SELECT * FROM {rows_sql} WHERE {condition}"
         # The hashes are columns, so that the engine numbers the rows without their other columns.
         key_columns = ", ".join(f"{key} AS {name}" for key, name in zip(keys, _KEYS, strict=True))
         order = f"PARTITION BY {_KEYS[0]} ORDER BY {_KEYS[1]}"
         row_number = DUCKDB.operator("-", f"{builtin('row_number')}() OVER ({order})", "1")
         offset = DUCKDB.operator("*", row_number, str(STEP))
-        position = DUCKDB.operator("+", _base_position(_KEYS[0]), offset)
+        position = DUCKDB.operator("+", _build_base_position(_KEYS[0]), offset)
         position = DUCKDB.operator("%", position, str(2**BITS))
         return (
             f"SELECT * EXCLUDE ({', '.join(_KEYS)}) FROM (SELECT *, {key_columns} FROM {rows_sql}) "
@@ -135,12 +137,12 @@ class SplitRule:
     def find_held_out(self, keys: Sequence[Any]) -> Array:
         """Return a mask, (n,) bool, of the held-out rows; the split must be settled.
 
-        `keys` are the values of `key_expressions`: numpy arrays of hashes or positions, or one
-        pyarrow Array of the split column.
+        `keys` are the values of `build_keys`. Hashes and positions are numpy arrays, and the
+        values of a split column are a pyarrow Array.
         """
         if len(keys) > 1:
             row_hashes, label_hashes = keys
-            return _find_below(row_hashes, label_hashes, self.bound)
+            return _mark_below(row_hashes, label_hashes, self.bound)
         (values,) = keys
         if self.method == "random":
             return np.asarray(values) < self.bound
@@ -171,38 +173,34 @@ _PORTION_ROWS = 1 << 20
 """Approximate number of rows that are sorted at a time."""
 
 
-def _base_position(row_hash: str) -> str:
+def _build_base_position(row_hash: str) -> str:
     """Return SQL for the highest `BITS` bits of a row hash, which are equal for equal rows."""
     return f"CAST({DUCKDB.operator('>>', row_hash, str(64 - BITS))} AS BIGINT)"
 
 
-def _find_below(row_hashes: Array, label_hashes: Array, bound: int) -> Array:
+def _mark_below(row_hashes: Array, label_hashes: Array, bound: int) -> Array:
     """Return a mask, (n,) bool, of the rows whose position is below `bound`.
 
-    `row_hashes` and `label_hashes` are (n,) uint64; the latter order rows with equal row hashes.
-    Rows are sorted in portions with the same first byte of the hash, which bounds memory.
+    `row_hashes` and `label_hashes` are (n,) uint64. The latter order rows with equal row hashes.
     """
+    # Rows are sorted in portions with the same first byte of the hash, which bounds memory.
     portion_count = min(1 << (len(row_hashes) // _PORTION_ROWS).bit_length(), 256)
     first_bytes = row_hashes.astype("<u8", copy=False).view(np.uint8).reshape(-1, 8)[:, 7]
-    portion_of = first_bytes // np.uint8(256 // portion_count) if portion_count > 1 else None
+    row_portions = first_bytes // np.uint8(256 // portion_count) if portion_count > 1 else None
     is_below = np.empty(len(row_hashes), bool)
     for portion in range(portion_count):
-        selected = slice(None) if portion_of is None else np.flatnonzero(portion_of == portion)
-        hashes = row_hashes[selected]
+        rows = slice(None) if row_portions is None else np.flatnonzero(row_portions == portion)
+        hashes = row_hashes[rows]
         positions = (hashes >> np.uint64(64 - BITS)).astype(np.int64)
         sorted_hashes = np.sort(hashes)
         if (sorted_hashes[1:] == sorted_hashes[:-1]).any():
-            positions += _number_ties(hashes, label_hashes[selected]) * STEP
+            positions += _number_ties(hashes, label_hashes[rows]) * STEP
             positions %= 2**BITS
-        is_below[selected] = positions < bound
+        is_below[rows] = positions < bound
     return is_below
 
 
 def _number_ties(row_hashes: Array, label_hashes: Array) -> Array:
-    """Number the rows with equal row hashes from 0, in the order of their label hashes.
-
-    The result is (n,) int64.
-    """
     order = np.lexsort((label_hashes, row_hashes))
     sorted_rows = row_hashes[order]
     run_starts = np.flatnonzero(np.append(True, sorted_rows[1:] != sorted_rows[:-1]))
@@ -213,7 +211,7 @@ def _number_ties(row_hashes: Array, label_hashes: Array) -> Array:
 
 
 def list_hash_arguments(columns: Mapping[str, str]) -> list[str]:
-    """Return the SQL arguments to hash columns (name -> type); an ENUM is hashed as a string."""
+    """Return SQL arguments to hash `columns`, keyed by name; an ENUM is hashed as a string."""
     quoted = {name: DUCKDB.quote_name(name) for name in columns}
     return [
         f"CAST({quoted[name]} AS VARCHAR)" if sql_type.startswith("ENUM(") else quoted[name]

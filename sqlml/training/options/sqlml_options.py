@@ -38,7 +38,7 @@ TRAINING_OPTIONS: Mapping[str, tuple[tuple[type, ...], str]] = {
     "out_of_core": ((bool,), "true or false"),
     "num_workers": ((int,), "an integer"),
 }
-"""Option -> the types of its value, and their description in errors."""
+"""Maps each option to the types of its value, and their description in errors."""
 
 ALIASES: Mapping[str, str] = {
     "input_label_cols": "label",
@@ -64,18 +64,18 @@ ESTIMATOR_OPTIONS = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options by name, with each name's spelling in the statement for error messages."""
+    """Options keyed by name, and the spelling of each name in the statement for errors."""
 
     values: Mapping[str, Any]
     written: Mapping[str, str]
 
     @classmethod
     def from_mapping(cls, options: Mapping[str, Any]) -> Options:
-        values = {n: _freeze(v) for n, v in options.items()}
+        values = {n: _to_tuples(v) for n, v in options.items()}
         return cls(MappingProxyType(values), MappingProxyType({n: n for n in values}))
 
     def rename(self, names: Mapping[str, str]) -> Options:
-        """Rename options by `names`, old -> new, and reject two options with the same meaning."""
+        """Rename options as `names` maps them, and reject two options with the same meaning."""
         values: dict[str, Any] = {}
         spellings: dict[str, str] = {}
         for name, value in self.values.items():
@@ -97,11 +97,11 @@ class Options:
         return Options(MappingProxyType(dict(values)), self.written)
 
 
-def _freeze(value: Any) -> Any:
+def _to_tuples(value: Any) -> Any:
     """Convert Python lists and dicts to tuples, the form in which statements contain them."""
     if isinstance(value, Mapping):
-        return tuple((name, _freeze(v)) for name, v in value.items())
-    return tuple(_freeze(v) for v in value) if isinstance(value, list | tuple) else value
+        return tuple((name, _to_tuples(v)) for name, v in value.items())
+    return tuple(_to_tuples(v) for v in value) if isinstance(value, list | tuple) else value
 
 
 def read_sqlml_options(options: Options, names: Collection[str]) -> dict[str, Any]:
@@ -135,7 +135,7 @@ _KEYWORD_OPTIONS = frozenset({"class_weights", "encoding", "leaks", "library", "
 
 
 def parse_class_weights(value: Any) -> Mapping[str, float] | str | None:
-    """Parse class weights to a map from class names, to "balanced", or to None if not set."""
+    """Return "balanced", or weights keyed by class name, or None if `value` is None."""
     if value is None or value == "balanced":
         return value  # type: ignore[no-any-return]
     description = TRAINING_OPTIONS["class_weights"][1]
@@ -172,16 +172,16 @@ UNSUPPORTED: Mapping[str, Mapping[str, str]] = {
     **dict.fromkeys(("linear_reg", "logistic_reg"), _LINEAR),
     "kmeans": _KMEANS,
 }
-"""Model type -> BigQuery option without effect in sqlml -> the reason, and what to do."""
+"""Maps model types to BigQuery options that sqlml does not support, with the reason for each."""
 
 
 def drop_unsupported(options: Options, model_type: str) -> Options:
     """Drop `UNSUPPORTED` options whose values request the default behavior; reject other values."""
-    actual_values = {"optimize_strategy": "auto_strategy", "distance_type": "euclidean"}
+    default_values = {"optimize_strategy": "auto_strategy", "distance_type": "euclidean"}
     reasons = UNSUPPORTED.get(model_type, {})
     for name, value in options.values.items():
-        is_actual = isinstance(value, str) and value.lower() == actual_values.get(name)
-        if name in reasons and not is_actual:
+        is_default = isinstance(value, str) and value.lower() == default_values.get(name)
+        if name in reasons and not is_default:
             raise ConfigError(f"option {options.written[name]}: {reasons[name]}")
     return options.exclude(reasons)
 
@@ -193,9 +193,9 @@ def check_parameter_names(
     trainer: Trainer,
     stored_names: Collection[str],
 ) -> None:
-    """Reject parameters that the estimator lacks, and suggest the library or name that has them.
+    """Reject parameters that the estimator lacks, and suggest a library or a name that has them.
 
-    `stored_names` are the options stored with any model.
+    `stored_names` are the names of the options that are stored with every model.
     """
     names = list_parameter_names(trainer)
     for name in parameters.values:
@@ -210,10 +210,10 @@ def check_parameter_names(
         owners = list(_find_owners(spelling))
         libraries = [library for other, library in owners if other == model_type]
         if libraries and library not in libraries:
-            choice = " or ".join(f"'{other}'" for other in libraries)
+            library_choice = " or ".join(f"'{other}'" for other in libraries)
             raise ConfigError(
                 f"option {spelling} belongs to {model_type} models by {' and '.join(libraries)}, "
-                f"not to those by {library}; set library = {choice}"
+                f"not to those by {library}; set library = {library_choice}"
             )
         if owners and not libraries:  # Name boosted_tree instead of boosted_tree_classifier.
             families = [re.sub("_(classifier|regressor|ranker)$", "", t) for t, _ in owners]

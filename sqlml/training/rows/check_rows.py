@@ -19,13 +19,12 @@ from sqlml.types import Array, class_literal
 MAX_CLASSES = 1000
 
 _SAMPLE_ROWS = 100_000
-"""Rows that are first searched for a leak or a key."""
+"""Number of rows that are searched first for a leak or a key."""
 
 _MIN_KEY_ROWS = 100
 
 _NUMBER = re.compile(r"\s*[+-]?(0|[1-9]\d*|(?=\.\d))(\.\d*)?([eE][+-]?\d+)?\s*", re.ASCII)
-"""Strings that are numbers, without leading zeros, which are typical of codes."""
-
+"""Strings that are numbers. Leading zeros are excluded, because they are typical of codes."""
 
 _KEY_NOTICE = "column {!r} is like a key, with a distinct value in nearly every row"
 
@@ -35,7 +34,7 @@ def check_rows(
 ) -> list[str]:
     """Raise ConfigError for rows that cannot be trained on; return notices about likely mistakes.
 
-    `text_columns` are the features with free text, which may differ in every row.
+    `text_columns` are the free-text features, whose values may differ in every row.
     """
     _check_counts(rows, request)
     notices = check_label(request, label_type)
@@ -57,7 +56,7 @@ def check_rows(
             notices.append(f"column {feature.name!r} has one value in all rows")
         elif feature.name in text_columns:
             continue
-        elif _is_key(rows, feature):
+        elif _looks_like_key(rows, feature):
             left_out = " and is left out" if feature.role == "category" else ""
             notices.append(_KEY_NOTICE.format(feature.name) + left_out)
         elif _equals_label(rows, feature, request):
@@ -73,7 +72,7 @@ def _report_leak(name: str, request: Request) -> str:
 
 
 def check_label(request: Request, label_type: str | None) -> list[str]:
-    """Return a notice if another model type suits the type of the label better, otherwise []."""
+    """Return a list with a notice if a classifier suits the label better, otherwise []."""
     if request.task != "regress" or label_type != "BOOLEAN":
         return []
     classifier = "logistic_reg"
@@ -109,7 +108,9 @@ def _check_values(rows: TrainingRows, feature: TrainingColumn, request: Request)
 
 def find_keys(rows: TrainingRows) -> frozenset[str]:
     """Return the names of categorical features that are keys of the rows."""
-    return frozenset(f.name for f in rows.features if f.role == "category" and _is_key(rows, f))
+    return frozenset(
+        f.name for f in rows.features if f.role == "category" and _looks_like_key(rows, f)
+    )
 
 
 def _check_counts(rows: TrainingRows, request: Request) -> None:
@@ -132,7 +133,8 @@ def _has_one_label(rows: TrainingRows) -> bool:
 
 def check_classes(classes: Classes, row_count: int, request: Request) -> None:
     """Raise ConfigError if a classifier cannot learn `classes` from `row_count` rows."""
-    label, class_count = request.label, len(classes)
+    label = request.label
+    class_count = len(classes)
     if class_count == 1:
         value = class_literal(classes.values()[0])
         requirement = "a classifier needs at least two classes"
@@ -152,7 +154,7 @@ def check_classes(classes: Classes, row_count: int, request: Request) -> None:
         )
 
 
-def _is_key(rows: TrainingRows, feature: TrainingColumn) -> bool:
+def _looks_like_key(rows: TrainingRows, feature: TrainingColumn) -> bool:
     statistics = rows.statistics[feature.name]
     if feature.role == "category" or statistics.row_count - statistics.null_count < _MIN_KEY_ROWS:
         return is_key(statistics, feature.type, np.empty(0))
@@ -162,7 +164,7 @@ def _is_key(rows: TrainingRows, feature: TrainingColumn) -> bool:
 def is_key(statistics: ColumnStatistics, sql_type: str, sample: Array) -> bool:
     """Return whether a column of categories or integers has a distinct value in nearly every row.
 
-    `sql_type` is the column's type. `sample` holds some of its values, (n,), if it is numeric.
+    `sql_type` is the column's type. `sample` holds some values (n,) of a numeric column.
     """
     value_count = statistics.row_count - statistics.null_count
     if value_count < _MIN_KEY_ROWS:
@@ -187,9 +189,9 @@ def _equals_label(rows: TrainingRows, feature: TrainingColumn, request: Request)
 
 
 def determine_each_other(values: Array, labels: Array, n_classes: int | None) -> bool:
-    """Return whether `values` and `labels`, both (n,), are equal up to renaming the classes.
+    """Return whether `values` and `labels`, both (n,), are equal except for names of classes.
 
-    `n_classes` is the number of classes; None for a numeric label, which must be equal as it is.
+    `n_classes` is the number of classes, or None for numeric labels, which must be equal.
     """
     if n_classes is None:
         return np.array_equal(values, labels.astype(values.dtype))
@@ -201,10 +203,7 @@ def determine_each_other(values: Array, labels: Array, n_classes: int | None) ->
 
 
 def _read_column(rows: TrainingRows, feature: TrainingColumn, max_rows: int) -> Array:
-    """Return the (n,) numbers or codes of a feature in the first `max_rows` fitted rows.
-
-    If the rows are in a file, fewer may be returned unless all rows are requested.
-    """
+    """Return the numbers or codes (n,) of a feature in at most the first `max_rows` fitted rows."""
     features: Any = rows.fitted.features
     index = rows.features.index(feature)
     column: Array
@@ -224,11 +223,12 @@ def check_frame(
     n_classes: int | None,
     request: Request,
 ) -> tuple[list[ColumnStatistics], list[str]]:
-    """Check a pandas frame of training rows; return statistics of its `features`, and notices.
+    """Check a pandas frame of training rows; return statistics of `features`, and notices.
 
-    `types` maps columns to SQL types. For `label` and `n_classes` see `determine_each_other`.
+    `types` maps columns to SQL types. `label` and `n_classes` are as in `determine_each_other`.
     """
-    all_statistics, notices = [], []
+    all_statistics = []
+    notices = []
     for name in features:
         values, categories = _to_codes(frame[name])
         statistics = ColumnStatistics(name, types[name])
@@ -251,10 +251,10 @@ def check_frame(
 
 
 def _to_codes(column: Any) -> tuple[Array | None, tuple[str, ...]]:
-    """Convert a pandas column to (n,) numbers or category codes, and return the category names.
+    """Return the (n,) numbers or category codes of a pandas column, and the category names.
 
-    Numbers are float64 with NaN for missing values, and codes are int64 with -1. The array is None
-    if the column holds neither numbers nor strings nor booleans.
+    Numbers are float64 with NaN for missing values. Codes are int64 with -1 for missing values. The
+    array is None if the column holds neither numbers nor strings nor booleans.
     """
     import pandas as pd
 

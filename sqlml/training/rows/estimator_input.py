@@ -48,10 +48,7 @@ def read_held_out(rows: TrainingRows, groups: FeatureGroups, request: Request) -
 def make_part(
     side: SplitSide, X: Any, request: Request, rows: TrainingRows, weighs_classes: bool = False
 ) -> EstimatorRows:
-    """Return the estimator's input `X` with the labels, weights and groups of `side`.
-
-    `weighs_classes` multiplies the row weights by the class weights of the request.
-    """
+    """Add the labels, weights and groups of `side` to `X`; `weighs_classes` adds class weights."""
     weight = side.weight
     if weighs_classes and request.class_weights is not None and rows.classes is not None:
         row_weights = compute_class_weights(request, rows)[side.label]
@@ -78,15 +75,12 @@ def compute_class_weights(request: Request, rows: TrainingRows) -> Any:
 
 
 def select_matrix(rows: TrainingRows, side: SplitSide, groups: FeatureGroups) -> Any:
-    """Return the (n, k) features of `side` in the order of `groups.names`.
-
-    Nothing is copied if all features are used in their present order.
-    """
+    """Return the (n, k) features of `side` in the order of `groups.names`."""
     order = [f.name for f in rows.features]
     indices = [order.index(name) for name in groups.names]
     features: Any = side.features
     if indices == list(range(len(order))):
-        return features
+        return features  # This avoids a copy.
     if isinstance(features, StoredRows):
         return replace(features, columns=tuple(indices))
     return features[:, indices]
@@ -109,7 +103,6 @@ def build_frame(
     features: Any = side.features
     if isinstance(features, StoredRows):
         features = features.array() if row_slice == slice(None) else features.first_block
-    # Code -1 of a missing category selects the last name.
     is_matrix = isinstance(features, np.ndarray)
     columns = {}
     for name in (name for name in rows.order if name in names):
@@ -117,6 +110,7 @@ def build_frame(
         if name in rows.names:
             codes = np.where(np.isnan(values), -1, values).astype(int) if is_matrix else values
             missing_name = "" if name in text_columns else np.nan
+            # The code of a missing category, -1, selects the last name.
             names_by_code = np.array([*rows.names[name], missing_name], object)
             values = pd.Series(names_by_code[codes], dtype=object)
         columns[name] = values
@@ -131,8 +125,8 @@ _MAX_DENSE_COLUMNS = 1000
 class EncodedBlocks(BlockMatrix):
     """Rows of a file, encoded for scikit-learn: scaled numbers and one-hot columns, as float64.
 
-    source: numbers, then category codes. transformer: the transformer of `feature_pipeline.py`,
-    fitted without loading all rows. dense: whether rows with categories are dense or sparse.
+    source: numbers, then category codes. transformer: a fitted transformer as in
+    `feature_pipeline.py`. dense: whether rows with categories are dense instead of sparse.
     """
 
     source: StoredRows
@@ -149,7 +143,7 @@ class EncodedBlocks(BlockMatrix):
 
     @property
     def block_rows(self) -> int:
-        """The number of rows in a block, which is reduced if encoding adds many columns."""
+        """The number of rows in a block, which is smaller if encoding adds many columns."""
         expansion = max(self.rows(0, 1).shape[1] // self.source.shape[1], 1) if self.dense else 1
         return max(self.source.block_rows // expansion, 1)
 
@@ -179,7 +173,7 @@ def encode_blocks(
 ) -> EncodedBlocks:
     """Fit a transformer block by block, and return the encoded rows.
 
-    `source` has the features in the order of the groups, and `order` is their order in the query.
+    The features of `source` are in the order of the groups. `order` is their order in the query.
     """
     value_counts, means = _count_and_average(source)
     transformer = make_transformer(groups, names, request)
@@ -259,10 +253,10 @@ def _encode_one_hot(codes: Array, categories: Sequence[Array]) -> Any:
 
 
 def build_held_out_query(host: RowHost, facts: TrainingFacts) -> str | None:
-    """Return a query, in parentheses, for the rows that repeating a training would hold out today.
+    """Return a query in parentheses for the rows that a repeated training would hold out today.
 
-    Return None if the training held out no rows. A sequential split trains on as many rows as
-    before. If the engine can no longer bind the training query, duckdb.Error is raised.
+    Return None if the training held out no rows. A sequential split trains on as many rows as in
+    the original training. If the engine can no longer bind the query, duckdb.Error is raised.
     """
     columns = dict(host.describe(facts.query))
     try:
@@ -273,14 +267,15 @@ def build_held_out_query(host: RowHost, facts: TrainingFacts) -> str | None:
     names = {fold(name): name for name in columns}
     label = None if facts.label is None else names.get(fold(facts.label))
     group = facts.options.get("group")
-    keys = split.key_expressions(columns, label, None if group is None else str(group), facts.seed)
+    group_name = None if group is None else str(group)
+    keys = split.build_keys(columns, label, group_name, facts.seed)
     if not keys or not facts.held_out:
         return None
     condition = "true" if label is None else f"{DUCKDB.quote_name(label)} IS NOT NULL"
     rows_sql = f"(SELECT * FROM (\n{facts.query}\n) AS sqlml_query WHERE {condition}) AS sqlml_rows"
     last_trained = None
     if split.method == "seq":
-        (key_expression,) = keys
-        last_row = f"ORDER BY {key_expression} NULLS LAST LIMIT 1 OFFSET {max(facts.rows, 1) - 1}"
-        last_trained = f"(SELECT {key_expression} FROM {rows_sql} {last_row})"
+        (key,) = keys
+        clauses = f"ORDER BY {key} NULLS LAST LIMIT 1 OFFSET {max(facts.rows, 1) - 1}"
+        last_trained = f"(SELECT {key} FROM {rows_sql} {clauses})"
     return f"({split.select_side(rows_sql, keys, last_trained, held_out=True)})"

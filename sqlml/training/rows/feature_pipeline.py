@@ -22,7 +22,7 @@ TOPICS = 50
 
 
 def are_texts(values: Sequence[str]) -> bool:
-    """Return whether the values are texts of several words, counted like in TfidfVectorizer.
+    """Return whether the values are texts of several words, counted as in TfidfVectorizer.
 
     A UUID or an e-mail address is a single word.
 
@@ -51,7 +51,7 @@ def make_vectorizer(values: Sequence[str], sparse: bool, seed: int) -> Any:
 
 
 _WORD = re.compile(r"(?u)\b\w\w+\b")
-"""TfidfVectorizer's own pattern."""
+"""The token pattern of TfidfVectorizer."""
 
 
 def _sample_texts(values: Sequence[str]) -> Sequence[str]:
@@ -66,9 +66,10 @@ MAX_NATIVE_CATEGORIES: Mapping[str, int] = {
     **dict.fromkeys(("xgboost", "lightgbm"), 1000),
     **dict.fromkeys(("sklearn", "catboost"), 254),
 }
-"""Package -> the most categories that its trees support; a column with more becomes label means.
+"""Maps packages to the maximum number of categories per column that their trees support.
 
-CatBoost would compute its own statistics instead, which sqlml does not import.
+A column with more categories becomes label means. CatBoost would compute statistics instead, which
+sqlml cannot import.
 """
 
 MAX_ONE_HOT = 50
@@ -87,7 +88,7 @@ class FeatureGroups:
 
     numbers: numeric columns. categories: categorical columns that the estimator supports natively,
     or that are one-hot encoded. target_encoded: categorical columns that become means of the label.
-    texts: columns of several words.
+    texts: columns of texts with several words.
     """
 
     numbers: tuple[str, ...]
@@ -107,11 +108,10 @@ def group_features(
     number_columns = tuple(f.name for f in features if f.role == "number")
     categories = [f.name for f in features if f.role == "category"]
     text_columns = tuple(name for name in categories if name in texts)
+    other_columns = [name for name in categories if name not in texts]
     max_categories = _get_max_categories(request)
-    categorical = tuple(n for n in categories if len(names[n]) <= max_categories and n not in texts)
-    target_encoded = tuple(
-        n for n in categories if len(names[n]) > max_categories and n not in texts
-    )
+    categorical = tuple(name for name in other_columns if len(names[name]) <= max_categories)
+    target_encoded = tuple(name for name in other_columns if len(names[name]) > max_categories)
     return FeatureGroups(number_columns, categorical, target_encoded, text_columns)
 
 
@@ -121,18 +121,16 @@ def find_text_columns(
     keys: Collection[str],
     request: Request,
 ) -> frozenset[str]:
-    """Return the string features to vectorize as texts.
-
-    Their values have several words, and they are in `keys` or have too many values for categories.
-    """
+    """Return the columns of texts with several words, if they are `keys` or have many values."""
     if request.trainer.features == "named":  # CatBoost reads texts itself.
         return frozenset()
     max_count = _get_max_categories(request)
     categories = {f.name: category_names[f.name] for f in features if f.role == "category"}
-    large_columns = {
-        n: values for n, values in categories.items() if n in keys or len(values) > max_count
-    }
-    return frozenset(name for name, values in large_columns.items() if are_texts(values))
+    return frozenset(
+        name
+        for name, values in categories.items()
+        if (name in keys or len(values) > max_count) and are_texts(values)
+    )
 
 
 def learns_in_blocks(groups: FeatureGroups, category_names: Categories, request: Request) -> bool:

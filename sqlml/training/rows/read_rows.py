@@ -47,12 +47,12 @@ _FLOAT32_TYPES = ("FLOAT", "BOOLEAN", "TINYINT", "SMALLINT", "UTINYINT", "USMALL
 class SplitSide:
     """One side of the split: the rows that a model is fitted to, or the held-out rows.
 
-    features: a matrix (n, k), float32 or float64, of numbers and category codes in the order of
-        `TrainingRows.features`, with NaN for NULL; the same matrix in a file; or a dict of columns:
-        numbers as float64 (n,) with NaN for NULL, category codes as int32 (n,) with -1 for NULL.
-    label: (n,) class codes, int64, or numbers, float64; None without a label. weight: (n,) float64,
-    or None. group: (n,) int64, equal for neighbours of one group, or None. rows: the number of
-    rows.
+    features: a matrix or a dict of columns. A matrix (n, k), float32 or float64, in memory or in a
+        file, holds numbers and category codes in the order of `TrainingRows.features`, with NaN for
+        NULL. In a dict, numbers are float64 (n,) with NaN for NULL, and category codes are int32
+        (n,) with -1 for NULL.
+    label: int64 class codes or float64 numbers (n,), or None. weight: float64 (n,), or None. group:
+    int64 (n,), equal for neighboring rows of one group, or None. rows: the number of rows.
     """
 
     features: Array | Mapping[str, Array] | StoredRows
@@ -69,8 +69,8 @@ class TrainingRows:
     order: names of the features in the order of the query. features: numbers, then categories.
     names: the sorted categories of each categorical column. classes: the classes of the label, or
     None. statistics: the statistics of each feature. held_out: None if all rows are fitted. split:
-    the split after it was settled. returned_classes: classes that only held-out rows had, so that
-    these rows are fitted. unlabelled: the number of rows without a label, which are left out.
+    the settled split. returned_classes: classes that only held-out rows had, before these rows were
+    moved to the fitted rows. unlabelled: the number of rows without a label, which are left out.
     memory_limit: the memory limit of the engine, in bytes.
     """
 
@@ -122,7 +122,7 @@ class _Reader:
         self.group_encoder = CategoryNumbers() if request.group else None
         self.group_codes = RowBuffer(np.int64) if request.group else None
         split_options = request.label, request.group, request.seed
-        self.split_keys = request.split.key_expressions(columns.raw, *split_options)
+        self.split_keys = request.split.build_keys(columns.raw, *split_options)
         self.hashes = [RowBuffer(np.uint64) for _ in self.split_keys]
         self.split_values: list[Any] = []
         self.recoded: dict[int, Array] = {}
@@ -152,8 +152,8 @@ class _Reader:
         return self.matrix.nbytes >= _CROWDING_SHARE * self.memory_limit
 
     def _make_matrix(self, folder: str | None) -> RowStore:
-        """Make a matrix, which can move to a file in `folder` if the estimator reads blocks."""
-        request, package = self.request, self.request.trainer.package
+        request = self.request
+        package = request.trainer.package
         max_memory_bytes = float("inf")
         if request.reads_blocks:
             memory_bytes = max(MAX_MEMORY_BYTES, self.memory_limit * MEMORY_SHARES.get(package, 0))
@@ -184,13 +184,14 @@ class _Reader:
             expressions.append(f"CAST({DUCKDB.quote_name(request.weight)} AS DOUBLE)")
         order_by = ""
         if request.group is not None:
-            group = f"CAST({DUCKDB.quote_name(request.group)} AS VARCHAR)"
-            expressions.append(group)
-            row = DUCKDB.call("hash", *list_hash_arguments(self.columns.raw))
-            order_by = f" ORDER BY {group}, {row}"  # A total order, whatever the number of threads.
+            group_sql = f"CAST({DUCKDB.quote_name(request.group)} AS VARCHAR)"
+            expressions.append(group_sql)
+            row_hash = DUCKDB.call("hash", *list_hash_arguments(self.columns.raw))
+            # The order is total, so it does not depend on the number of threads.
+            order_by = f" ORDER BY {group_sql}, {row_hash}"
         expressions += self.split_keys
-        columns = ", ".join(f"{expression} AS c{n}" for n, expression in enumerate(expressions))
-        return f"SELECT {columns} FROM (\n{query}\n) AS sqlml_rows{order_by}"
+        columns_sql = ", ".join(f"{expression} AS c{n}" for n, expression in enumerate(expressions))
+        return f"SELECT {columns_sql} FROM (\n{query}\n) AS sqlml_rows{order_by}"
 
     def add_batch(self, batch: Any) -> None:
         """Append the rows of a pyarrow RecordBatch, except those without a label."""
@@ -232,7 +233,6 @@ class _Reader:
                 self.split_values.append(pa.concat_arrays([values, values.slice(0, 0)]))
 
     def _convert_feature(self, column: TrainingColumn, values: Any) -> Array:
-        """Return the (n,) numbers or category codes of a column, and update its statistics."""
         statistics = self.statistics[column.name]
         if column.role == "category":
             codes = self.names[column.name].encode(values)
@@ -272,7 +272,7 @@ class _Reader:
             codes = self.labels.array()
             codes[:] = self.classes.sorted_positions()[codes]
         split, mask = self._find_held_out()
-        returned_classes = self._return_lone_classes(mask)
+        returned_classes = self._move_lone_classes(mask)
         if mask is not None and not mask.any():
             mask = None
         # The held-out rows are removed first; the fitted rows are those that remain.
@@ -292,7 +292,7 @@ class _Reader:
         )
 
     def _sort_names(self) -> None:
-        """Renumber category codes in the order of the sorted names; in a file, only when read."""
+        """Renumber category codes in the order of the names; a file is renumbered when read."""
         for column_index, column in enumerate(self.features):
             names = self.names.get(column.name)
             if names is None:
@@ -323,11 +323,7 @@ class _Reader:
             return split, split.find_held_out([hashes.array() for hashes in self.hashes])
         return split, split.find_held_out([pa.concat_arrays(self.split_values)])
 
-    def _return_lone_classes(self, mask: Array | None) -> tuple[Any, ...]:
-        """Move rows to the fitted rows if no fitted row has their class; return these classes.
-
-        The rows are moved in `mask`, (n,) bool, which selects the held-out rows.
-        """
+    def _move_lone_classes(self, mask: Array | None) -> tuple[Any, ...]:
         if mask is None or self.classes is None or self.labels is None:
             return ()
         codes = self.labels.array()
@@ -338,8 +334,6 @@ class _Reader:
         return tuple(values[code] for code in lone_codes)
 
     def _build_side(self, mask: Array | None, is_held_out: bool) -> SplitSide:
-        """Return the held-out rows, which are removed from memory, or the remaining fitted rows."""
-
         def select(buffer: RowBuffer | RowStore) -> Array:
             return buffer.take_out(np.asarray(mask)) if is_held_out else buffer.array()
 
@@ -375,9 +369,9 @@ MAX_MEMORY_BYTES = 64 << 20
 """A matrix of at most this many bytes stays in memory even if its estimator reads blocks."""
 
 MEMORY_SHARES: Mapping[str, float] = {"lightgbm": 0.25, "sklearn": 0.25}
-"""Package -> the share of memory_limit above which rows move to a file.
+"""Maps packages to the share of memory_limit above which rows move to a file.
 
-From blocks these packages train a different model, while XGBoost trains the same.
+If these packages train on blocks, they train a different model. XGBoost trains the same model.
 """
 
 _CROWDING_SHARE = 0.125

@@ -18,23 +18,23 @@ from sqlml.errors import ConfigError
 from sqlml.host import RowHost
 from sqlml.training.options.request import Request
 from sqlml.training.transform.fitted_rows import FittedRows, check_time_zones
-from sqlml.training.transform.transform_items import Named, transform_items
+from sqlml.training.transform.transform_items import NamedFeature, transform_items
 from sqlml.types import fold
 
-_DATE = ("year", "month", "day", "dayofweek", "epoch")
-_TIMESTAMP = ("year", "month", "day", "dayofweek", "hour", "minute", "epoch")
+_DAY_FUNCTIONS = ("year", "month", "day", "dayofweek", "epoch")
+_TIMESTAMP_FUNCTIONS = ("year", "month", "day", "dayofweek", "hour", "minute", "epoch")
 
 DATE_PARTS: Mapping[str, tuple[str, ...]] = {
-    "DATE": _DATE,
-    "TIMESTAMP": _TIMESTAMP,
-    "TIMESTAMP_S": _TIMESTAMP,
-    "TIMESTAMP_MS": _TIMESTAMP,
-    "TIMESTAMP_NS": _TIMESTAMP,
-    "TIMESTAMP WITH TIME ZONE": _TIMESTAMP,
+    "DATE": _DAY_FUNCTIONS,
+    "TIMESTAMP": _TIMESTAMP_FUNCTIONS,
+    "TIMESTAMP_S": _TIMESTAMP_FUNCTIONS,
+    "TIMESTAMP_MS": _TIMESTAMP_FUNCTIONS,
+    "TIMESTAMP_NS": _TIMESTAMP_FUNCTIONS,
+    "TIMESTAMP WITH TIME ZONE": _TIMESTAMP_FUNCTIONS,
     "TIME": ("hour", "minute", "second"),
     "INTERVAL": ("epoch",),
 }
-"""Type -> the engine's functions for its numeric parts. `epoch` is in seconds."""
+"""Maps each type to the engine's functions for its numeric parts. `epoch` is in seconds."""
 
 
 NamedPart = tuple[str, RowExpression]
@@ -71,7 +71,8 @@ def flatten_column(rows: FittedRows, name: str, column: RowExpression) -> list[N
         return []
     parts: list[NamedPart] = []
     for suffix, sql, type_name in _list_parts(rows, column, duckdb.sqltype(column.type)):
-        part_name, part = f"{name}_{suffix}", RowExpression(sql, column.columns, type_name)
+        part_name = f"{name}_{suffix}"
+        part = RowExpression(sql, column.columns, type_name)
         parts += flatten_column(rows, part_name, part) or [(part_name, part)]
         if len(parts) > MAX_PARTS:
             return []
@@ -108,12 +109,11 @@ def _list_items(column: RowExpression, length: int, item_type: str) -> _NestedPa
 
 def _list_list_parts(rows: FittedRows, column: RowExpression, item_type: str) -> _NestedParts:
     if NUMBERS.fullmatch(item_type):
-        length = f"{builtin('len')}({_format_over_columns(column)})"
-        length_range = f"{builtin('min')}({length}), {builtin('max')}({length})"
-        min_length, max_length = rows.read_aggregates(length_range)
-        yield from _list_items(
-            column, (min_length or 0) if min_length == max_length else 0, item_type
-        )
+        length_sql = f"{builtin('len')}({_format_over_columns(column)})"
+        range_sql = f"{builtin('min')}({length_sql}), {builtin('max')}({length_sql})"
+        min_length, max_length = rows.read_aggregates(range_sql)
+        length = (min_length or 0) if min_length == max_length else 0
+        yield from _list_items(column, length, item_type)
     elif _is_category(item_type):
         string_list = f"CAST({column.sql} AS VARCHAR[])"
         for text in _find_frequent(rows, _format_over_columns(column)):
@@ -122,18 +122,19 @@ def _list_list_parts(rows: FittedRows, column: RowExpression, item_type: str) ->
 
 
 def _list_map_parts(
-    rows: FittedRows, column: RowExpression, key_type: str, value: str
+    rows: FittedRows, column: RowExpression, key_type: str, value_type: str
 ) -> _NestedParts:
-    if not _is_category(key_type) or not (NUMBERS.fullmatch(value) or _is_category(value)):
+    is_number = NUMBERS.fullmatch(value_type) is not None
+    if not _is_category(key_type) or not (is_number or _is_category(value_type)):
         return
     keys = f"{builtin('map_keys')}({_format_over_columns(column)})"
     for text in _find_frequent(rows, keys):
         key_value = f"CAST({DUCKDB.quote_string(text)} AS {key_type})"
         expression = f"{builtin('map_extract_value')}({column.sql}, {key_value})"
-        if NUMBERS.fullmatch(value):  # A missing key is 0, as in scikit-learn's DictVectorizer.
-            zero = f"CASE WHEN {column.sql} IS NOT NULL THEN CAST(0 AS {value}) END"
+        if is_number:  # A missing key is 0, as in scikit-learn's DictVectorizer.
+            zero = f"CASE WHEN {column.sql} IS NOT NULL THEN CAST(0 AS {value_type}) END"
             expression = f"COALESCE({expression}, {zero})"
-        yield text, expression, value
+        yield text, expression, value_type
 
 
 def _find_frequent(rows: FittedRows, lists_sql: str) -> list[str]:
@@ -170,10 +171,10 @@ _TEXT_LABELS = re.compile(r"DATE|UUID|TIMESTAMP( WITH TIME ZONE)?|ENUM\(.*\)|VAR
 
 @dataclass(frozen=True, slots=True)
 class TrainingColumn:
-    """A column of the query, or one that is computed from columns.
+    """A column of the query, or a column that is computed from others.
 
-    type: its type in the engine. role: None if the model does not learn from it. expression: the
-    expression that computes it, or None.
+    type: the SQL type. role: None if the model does not learn from the column. expression: the
+    expression that computes the column, or None for a column of the query.
     """
 
     name: str
@@ -201,9 +202,9 @@ class TrainingColumn:
 class TrainingColumns:
     """The columns of a training query.
 
-    raw: the types of the query's columns, by name. features: the columns that the model learns
-    from, in the order of the query or of TRANSFORM. left_out: other columns, except those that
-    options name. label: the column or expression of the label, or None.
+    raw: the types of the query's columns, keyed by name. features: the columns that the model
+    learns from, in the order of the query or of TRANSFORM. left_out: all other columns that no
+    option names. label: the column or expression of the label, or None.
     """
 
     raw: Mapping[str, str]
@@ -211,8 +212,8 @@ class TrainingColumns:
     left_out: tuple[TrainingColumn, ...]
     label: TrainingColumn | None
 
-    def transform(self, features: Sequence[str]) -> Transform | None:
-        """Return the `Transform` that computes `features`; None if all of them are columns."""
+    def build_transform(self, features: Sequence[str]) -> Transform | None:
+        """Return the `Transform` that computes `features`, or None if all of them are columns."""
         used_columns = [column for column in self.features if column.name in features]
         expressions = {c.name: c.expression for c in used_columns if c.expression is not None}
         if not expressions:
@@ -233,8 +234,8 @@ class TrainingColumns:
         features = []
         for column in self.features:
             if column.name in names:
-                raw = RowExpression("sqlml_raw_0", (column.name,), "VARCHAR")
-                expression = column.expression or raw
+                unchanged = RowExpression("sqlml_raw_0", (column.name,), "VARCHAR")
+                expression = column.expression or unchanged
                 filled = replace(expression, sql=f"COALESCE({expression.sql}, '')", type="VARCHAR")
                 column = replace(column, expression=filled)
             features.append(column)
@@ -281,24 +282,24 @@ def _find_duplicate(names: Iterable[str]) -> str | None:
 
 
 def _check_types(raw: Mapping[str, str], request: Request) -> None:
-    weight, split = raw.get(request.weight or ""), request.split
-    is_number = weight != "BOOLEAN" and NUMBERS.fullmatch(str(weight))
-    if weight not in (None, *UNTYPED) and not is_number:
-        message = f"option weight takes a column of numbers, and {request.weight!r} is {weight}"
-        raise ConfigError(message)
-    split_type = raw.get(split.column or "")
+    weight_type = raw.get(request.weight or "")
+    is_number = weight_type != "BOOLEAN" and NUMBERS.fullmatch(str(weight_type))
+    if weight_type not in (None, *UNTYPED) and not is_number:
+        fault = f"{request.weight!r} is {weight_type}"
+        raise ConfigError(f"option weight takes a column of numbers, and {fault}")
+    split_type = raw.get(request.split.column or "")
     is_ordered = split_type is None or _ORDERED_TYPES.fullmatch(split_type)
-    if split.method == "seq" and not is_ordered:
-        fault = f"{split.column!r} is {split_type}"
+    if request.split.method == "seq" and not is_ordered:
+        fault = f"{request.split.column!r} is {split_type}"
         accepted = "a column of numbers, strings, dates or times"
         raise ConfigError(f"split 'seq' takes {accepted}, and {fault}")
 
 
 def _list_columns(rows: FittedRows, transform: Sequence[str] | None) -> list[TrainingColumn]:
-    """Return all columns with their roles, and split nested columns and dates into parts."""
-    raw, option_columns = rows.columns, {fold(name) for name in rows.request.other_columns}
+    raw = rows.columns
+    option_columns = {fold(name) for name in rows.request.other_columns}
     if transform is None:
-        named_expressions: list[Named] = [(name, None) for name in raw]
+        named_expressions: list[NamedFeature] = [(name, None) for name in raw]
     else:
         named_expressions = transform_items(rows, transform, option_columns)
     columns: list[TrainingColumn] = []
@@ -320,15 +321,17 @@ def _list_columns(rows: FittedRows, transform: Sequence[str] | None) -> list[Tra
 
 
 def _make_unique_name(name: str, taken_names: set[str]) -> str:
-    unique, number = name, 2
-    while fold(unique) in taken_names:
-        unique, number = f"{name}_{number}", number + 1
-    taken_names.add(fold(unique))
-    return unique
+    unique_name = name
+    number = 1
+    while fold(unique_name) in taken_names:
+        number += 1
+        unique_name = f"{name}_{number}"
+    taken_names.add(fold(unique_name))
+    return unique_name
 
 
 def _split_column(rows: FittedRows, column: TrainingColumn) -> list[TrainingColumn]:
-    """Return the parts of a nested or date column; if it has no parts, return only the column."""
+    """Return the parts of a nested or date column, or only the column if it has no parts."""
     name, sql_type = column.name, column.type
     expression = column.expression or RowExpression("sqlml_raw_0", (name,), sql_type)
     computed = replace(expression, type=sql_type)
@@ -353,8 +356,9 @@ def _choose_role(sql_type: str) -> Role | None:
 
 
 def build_label_sql(label: TrainingColumn, request: Request) -> str:
-    """Return SQL for the label: a DOUBLE to predict, or a class that keeps all of its digits."""
-    sql, sql_type = replace(label, role=None).sql, label.type
+    """Return SQL for the label: a DOUBLE for a regression, or a class with all of its digits."""
+    sql = replace(label, role=None).sql
+    sql_type = label.type
     if request.task != "classify":
         if not NUMBERS.fullmatch(sql_type):
             fault = f"column {label.name!r} has type {sql_type}"

@@ -35,11 +35,11 @@ class FittedRows:
     def list_types(self, expressions: Sequence[RowExpression]) -> list[str]:
         if not expressions:
             return []
-        columns = ", ".join(
+        columns_sql = ", ".join(
             f"{e.to_sql({c: DUCKDB.quote_name(c) for c in e.columns})} AS c{n}"
             for n, e in enumerate(expressions)
         )
-        query = f"SELECT {columns} FROM (\n{self.query}\n) AS sqlml_rows"
+        query = f"SELECT {columns_sql} FROM (\n{self.query}\n) AS sqlml_rows"
         try:
             return [sql_type for _, sql_type in self.host.describe(query)]
         except duckdb.Error as error:
@@ -73,18 +73,18 @@ class FittedRows:
     def _fitted_rows_sql(self) -> str:
         request = self.request
         group = self._find_column(request.group)
-        keys = request.split.key_expressions(self.columns, request.label, group, request.seed)
+        keys = request.split.build_keys(self.columns, request.label, group, request.seed)
         ((count,),) = self.host.read(f"SELECT {builtin('count')}(*) FROM {self._labelled_rows_sql}")
         split = request.split.settle(count)
         last_fitted = None
         if split.method == "seq" and split.count_trained(count) < count:
             (key,) = keys
-            text, kind = f"CAST({key} AS VARCHAR)", DUCKDB.call("typeof", key)
-            ((value, kind),) = self.host.read(
-                f"SELECT {text}, {kind} FROM {self._labelled_rows_sql} ORDER BY {key} NULLS LAST "
-                f"LIMIT 1 OFFSET {max(split.count_trained(count), 1) - 1}"
+            type_sql = DUCKDB.call("typeof", key)
+            ((text, sql_type),) = self.host.read(
+                f"SELECT CAST({key} AS VARCHAR), {type_sql} FROM {self._labelled_rows_sql} "
+                f"ORDER BY {key} NULLS LAST LIMIT 1 OFFSET {max(split.count_trained(count), 1) - 1}"
             )
-            last_fitted = f"CAST({'NULL' if value is None else DUCKDB.text(value)} AS {kind})"
+            last_fitted = f"CAST({'NULL' if text is None else DUCKDB.text(text)} AS {sql_type})"
         if split.method == "none":
             keys = ()
         fitted_rows = split.select_side(self._labelled_rows_sql, keys, last_fitted, held_out=False)
@@ -108,7 +108,7 @@ def check_time_zones(rows: FittedRows, expressions: Mapping[str, RowExpression])
     aliases = {column: f"sqlml_c{n}" for n, column in enumerate(columns)}
     columns_sql = []
     for column, alias in aliases.items():
-        # An ENUM may have very many names.
+        # The definition of an ENUM may be very long.
         sql_type = "VARCHAR" if rows.columns[column].startswith("ENUM(") else rows.columns[column]
         columns_sql.append(f"CAST(NULL AS {sql_type}) AS {alias}")
     features = ", ".join(f"{e.to_sql(aliases)} AS f{n}" for n, e in enumerate(expressions.values()))
@@ -118,7 +118,7 @@ def check_time_zones(rows: FittedRows, expressions: Mapping[str, RowExpression])
     if plan.get("error"):
         raise ParseError(f"TRANSFORM cannot be checked: {plan.get('error_message')}")
     for name, tree in zip(expressions, plan["plans"][0]["expressions"], strict=True):
-        if any(map(_reads_zone, _walk_expressions(tree))):
+        if any(map(_depends_on_zone, _walk_expressions(tree))):
             raise ParseError(_describe_fix(rows, name, expressions[name]))
 
 
@@ -142,21 +142,23 @@ def _walk_expressions(value: Any) -> Iterator[Mapping[str, Any]]:
             yield from _walk_expressions(item)
 
 
-def _reads_zone(node: Mapping[str, Any]) -> bool:
+def _depends_on_zone(node: Mapping[str, Any]) -> bool:
     children = [*node.get("children", ()), *([node["child"]] if "child" in node else ())]
-    argument_types, result_type = [_dump_type(child) for child in children], _dump_type(node)
-    types = " ".join((*argument_types, result_type))
-    has_zone = "TIME ZONE" in types or "TIMESTAMPTZ" in types
+    argument_types = [_dump_type(child) for child in children]
+    result_type = _dump_type(node)
+    types_text = " ".join((*argument_types, result_type))
+    has_zone = "TIME ZONE" in types_text or "TIMESTAMPTZ" in types_text
     if node["type"] == "OPERATOR_CAST":
-        return has_zone and any(name_ not in (result_type, _NULL_TYPE) for name_ in argument_types)
+        return has_zone and any(t not in (result_type, _NULL_TYPE) for t in argument_types)
     if node["expression_class"] == "BOUND_CONSTANT":
         return has_zone and not node["value"].get("is_null")
     if node["type"] != "BOUND_FUNCTION" or not has_zone:
         return False
-    name = str(node["name"] if "name" in node else node["qname"]["path"][-1])
-    if name == "timezone":  # With one argument, or of a TIME, it reads the session's zone.
+    function_name = str(node["name"] if "name" in node else node["qname"]["path"][-1])
+    if function_name == "timezone":
+        # The session's time zone is used for a single argument, and to convert a TIME.
         return len(children) != 2 or '"TIME WITH TIME ZONE"' in result_type
-    return name not in _ZONE_FREE
+    return function_name not in _ZONE_FREE
 
 
 def _dump_type(node: Mapping[str, Any]) -> str:

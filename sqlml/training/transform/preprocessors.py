@@ -19,11 +19,8 @@ from sqlml.dialects.type_names import NUMBERS, STRINGS, element
 from sqlml.errors import ConfigError, ParseError
 from sqlml.suggestions import closest
 
-MAX_BUCKETS = 1000
-"""Maximum number of quantile buckets."""
-
+MAX_QUANTILE_BUCKETS = 1000
 MAX_NGRAM_WORDS = 100
-"""Maximum number of words in an n-gram."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,17 +76,20 @@ def _is_string_list(sql_type: str) -> bool:
     return element_type is not None and STRINGS.fullmatch(element_type) is not None
 
 
-_PLAIN = ("UUID", "DATE", "TIMESTAMP")
+_SIMPLE_TYPES = ("UUID", "DATE", "TIMESTAMP")
 
-_NUMBER = ArgumentKind("a number", lambda kind: NUMBERS.fullmatch(kind) is not None)
-_ANY = ArgumentKind("a column", lambda kind: True)
+_NUMBER = ArgumentKind("a number", lambda sql_type: NUMBERS.fullmatch(sql_type) is not None)
+_ANY = ArgumentKind("a column", lambda sql_type: True)
 _VALUE = ArgumentKind(
     "a number, a string, a BOOLEAN, a UUID, a DATE or a TIMESTAMP",
-    lambda kind: bool(NUMBERS.fullmatch(kind) or STRINGS.fullmatch(kind) or kind in _PLAIN),
+    lambda sql_type: (
+        (NUMBERS.fullmatch(sql_type) or STRINGS.fullmatch(sql_type)) is not None
+        or sql_type in _SIMPLE_TYPES
+    ),
 )
-_LIST = ArgumentKind("a list", lambda kind: element(kind) is not None)
+_LIST = ArgumentKind("a list", lambda sql_type: element(sql_type) is not None)
 _TEXTS = ArgumentKind("a list of strings", _is_string_list)
-_STRUCT = ArgumentKind("a struct", lambda kind: kind.startswith("STRUCT("))
+_STRUCT = ArgumentKind("a struct", lambda sql_type: sql_type.startswith("STRUCT("))
 
 _BOOLEAN = ArgumentKind("true or false", lambda value: isinstance(value, bool))
 _TEXT = ArgumentKind("a string", lambda value: isinstance(value, str))
@@ -98,8 +98,8 @@ _FREQUENCY = ArgumentKind("an integer of at least 0", lambda value: _is_integer(
 _LIMITS = (_COUNT, _FREQUENCY)
 _DEGREE = ArgumentKind("a degree of at least 2", lambda value: _is_integer(value, 2))
 _BUCKETS = ArgumentKind(
-    f"a number of buckets from 2 to {MAX_BUCKETS:,}",
-    lambda value: _is_integer(value, 2, MAX_BUCKETS),
+    f"a number of buckets from 2 to {MAX_QUANTILE_BUCKETS:,}",
+    lambda value: _is_integer(value, 2, MAX_QUANTILE_BUCKETS),
 )
 _PERCENTILES = ArgumentKind("two percentiles in order, from 0 to 100", _are_percentiles)
 _POINTS = ArgumentKind("a list of finite numbers in order", _are_points)
@@ -133,7 +133,7 @@ SIGNATURES: Mapping[str, Signature] = {
     "ml_ngrams": Signature("ml_ngrams(words, [1, 2], ' ')", _TEXTS, (_SIZES, _TEXT)),
     "ml_feature_cross": Signature("ml_feature_cross({'a': a, 'b': b}, 2)", _STRUCT, (_DEGREE,)),
 }
-"""Function in TRANSFORM -> its signature."""
+"""Maps each function in TRANSFORM to its signature."""
 
 
 def find_signature(name: str) -> Signature:
@@ -145,7 +145,7 @@ def find_signature(name: str) -> Signature:
     return SIGNATURES[name]
 
 
-def check_count(name: str, argument_count: int) -> None:
+def check_argument_count(name: str, argument_count: int) -> None:
     signature = find_signature(name)
     min_count, max_count = 1 + signature.required_count, 1 + len(signature.others)
     if min_count <= argument_count <= max_count:
@@ -155,7 +155,7 @@ def check_count(name: str, argument_count: int) -> None:
     raise ParseError(f"{name} takes {expected}, not {argument_count}: {signature.example}")
 
 
-def check_values(name: str, values: Sequence[Any]) -> None:
+def check_constants(name: str, values: Sequence[Any]) -> None:
     signature = SIGNATURES[name]
     for position, (value, argument_kind) in enumerate(zip(values, signature.others, strict=False)):
         is_omitted = value is None and position >= signature.required_count
@@ -198,14 +198,14 @@ def _suggest_cast(expected: ArgumentKind, column: str, sql_type: str) -> str | N
     return None
 
 
-_BITS = 125
+_SUM_BITS = 125
 """Bits of a sum in a HUGEINT."""
 
-Ask = Callable[[str], tuple[Any, ...]]
+AggregateReader = Callable[[str], tuple[Any, ...]]
 """A function from the SQL of aggregates to their values."""
 
 
-def compute_exact_moments(ask: Ask, column: str) -> tuple[float, float]:
+def compute_exact_moments(ask: AggregateReader, column: str) -> tuple[float, float]:
     """Return the mean and the population standard deviation of a DOUBLE `column`.
 
     If the column has no values or an infinite value, both are 0. The numbers are shifted, scaled by
@@ -222,7 +222,7 @@ def compute_exact_moments(ask: Ask, column: str) -> tuple[float, float]:
     exponent = math.frexp(half_range)[1]  # Scales the values into the range from -1 to 1.
     shifted_column = call("-", column, _format_double(midpoint))
     normalized = call("*", shifted_column, _format_double(2.0 ** -max(min(exponent, 1000), -1000)))
-    bits = _BITS - count.bit_length()
+    bits = _SUM_BITS - count.bit_length()
     values = normalized, call("*", normalized, normalized)
     scaled_columns = [call("*", value, _format_double(2.0**bits)) for value in values]
     total, squares = ask(", ".join(call("sum", f"CAST({v} AS HUGEINT)") for v in scaled_columns))
@@ -240,8 +240,8 @@ MAX_CATEGORIES = 1000
 class Arguments:
     """The checked arguments of a call.
 
-    column: the stored expression of the first argument. shown: its form in messages. values: the
-    values of the other arguments. ask: computes aggregates over the fitted rows.
+    column: the stored expression of the first argument. shown: the first argument as messages show
+    it. values: the values of the other arguments. ask: computes aggregates over the fitted rows.
     """
 
     name: str
@@ -249,7 +249,7 @@ class Arguments:
     type: str
     shown: str
     values: tuple[Any, ...]
-    ask: Ask
+    ask: AggregateReader
 
     def value(self, position: int, default: Any) -> Any:
         value = self.values[position] if position < len(self.values) else None
@@ -260,23 +260,24 @@ class Arguments:
         return f"CAST({self.column} AS DOUBLE)"
 
     def find_categories(self) -> list[str]:
-        histogram = _call("histogram", f"CAST({self.column} AS VARCHAR)")
+        histogram = _render("histogram", f"CAST({self.column} AS VARCHAR)")
         return self.find_most_frequent(f"{histogram} FILTER (WHERE {self.column} IS NOT NULL)")
 
     def find_list_categories(self) -> list[str]:
-        texts = _call("list", f"CAST({self.column} AS VARCHAR[])")
-        histogram = _call("list_aggregate", _call("flatten", texts), "'histogram'")
+        texts = _render("list", f"CAST({self.column} AS VARCHAR[])")
+        histogram = _render("list_aggregate", _render("flatten", texts), "'histogram'")
         return self.find_most_frequent(histogram)
 
     def find_most_frequent(self, histogram: str) -> list[str]:
         """Return the sorted most frequent strings of a histogram, within the call's limits."""
-        max_categories, min_frequency = self.value(0, MAX_CATEGORIES), self.value(1, 1)
+        max_categories = self.value(0, MAX_CATEGORIES)
+        min_frequency = self.value(1, 1)
         (counts,) = self.ask(histogram)
         ranked = sorted((-n, text) for text, n in (counts or {}).items() if n >= min_frequency)
         return sorted(text for _, text in ranked[:max_categories])
 
 
-def _call(name: str, *arguments: str) -> str:
+def _render(name: str, *arguments: str) -> str:
     return f"{builtin(name)}({', '.join(arguments)})"
 
 
@@ -285,17 +286,18 @@ def _format_double(value: float) -> str:
 
 
 def _compile_scaling(call: Arguments, center: float, scale: float) -> str:
-    """Compile (x - center) / scale, in which a scale of 0 is replaced by 1 as in scikit-learn."""
-    return _call("/", _call("-", call.number, _format_double(center)), _format_double(scale or 1.0))
+    """Compile (x - center) / scale. As in scikit-learn, a scale of 0 is replaced by 1."""
+    centered = _render("-", call.number, _format_double(center))
+    return _render("/", centered, _format_double(scale or 1.0))
 
 
 def _compile_min_max_scaler(call: Arguments) -> str:
-    min_value, max_value = call.ask(f"{_call('min', call.number)}, {_call('max', call.number)}")
+    min_value, max_value = call.ask(f"{_render('min', call.number)}, {_render('max', call.number)}")
     return _compile_scaling(call, min_value or 0.0, (max_value or 0.0) - (min_value or 0.0))
 
 
 def _compile_max_abs_scaler(call: Arguments) -> str:
-    (max_abs,) = call.ask(_call("max", _call("abs", call.number)))
+    (max_abs,) = call.ask(_render("max", _render("abs", call.number)))
     return _compile_scaling(call, 0.0, float(max_abs or 0.0))
 
 
@@ -310,7 +312,7 @@ def _compile_robust_scaler(call: Arguments) -> str:
 
 def _compute_quantiles(call: Arguments, levels: Sequence[float]) -> Sequence[float]:
     level_list = f"[{', '.join(map(repr, levels))}]"
-    (quantiles,) = call.ask(_call("quantile_cont", call.number, level_list))
+    (quantiles,) = call.ask(_render("quantile_cont", call.number, level_list))
     return quantiles or ()
 
 
@@ -322,8 +324,8 @@ def _compile_imputer(call: Arguments) -> str:
             f"{call.name} takes the {strategy} of numbers only, and {call.shown} has type "
             f"{call.type}: write ml_imputer({call.shown}, 'most_frequent') OVER ()"
         )
-    aggregate = {"mean": "count", "median": "median", "most_frequent": "mode"}[strategy]
-    (fill_value,) = call.ask(_call(aggregate, call.column))
+    function_name = {"mean": "count", "median": "median", "most_frequent": "mode"}[strategy]
+    (fill_value,) = call.ask(_render(function_name, call.column))
     if strategy == "mean":
         fill_value = compute_exact_moments(call.ask, call.number)[0] if fill_value else None
     if fill_value is None:
@@ -335,7 +337,7 @@ def _compile_imputer(call: Arguments) -> str:
 
 
 def _compile_bin_names(column: str, points: Sequence[float]) -> str:
-    """Compile the names of bins: bin_1 below the first point, bin_2 below the second, ..."""
+    """Compile to the name of a bin: bin_1 below the first point, bin_2 below the second, ..."""
     bounds = [_format_double(float(point)) for point in points]
     when_clauses = " ".join(f"WHEN {column} < {b} THEN 'bin_{n}'" for n, b in enumerate(bounds, 1))
     return f"CASE WHEN {column} IS NULL THEN NULL {when_clauses} ELSE 'bin_{len(points) + 1}' END"
@@ -359,24 +361,23 @@ def _compile_quantile_bucketize(call: Arguments) -> str:
 
 
 def _compile_one_hot_encoder(call: Arguments) -> str:
-    """Compile to the category, which the estimator encodes, or to NULL if it is not frequent."""
     categories = DUCKDB.texts(call.find_categories())
     text = f"CAST({call.column} AS VARCHAR)"
-    return f"CASE WHEN {_call('list_contains', categories, text)} THEN {text} END"
+    return f"CASE WHEN {_render('list_contains', categories, text)} THEN {text} END"
 
 
 def _compile_label_encoder(call: Arguments) -> str:
     categories = DUCKDB.texts(call.find_categories())
-    position = _call("list_position", categories, f"CAST({call.column} AS VARCHAR)")
+    position = _render("list_position", categories, f"CAST({call.column} AS VARCHAR)")
     return f"COALESCE({position}, 0)"
 
 
 def _compile_hash_bucketize(call: Arguments) -> str:
     """Compile to a bucket by md5, which is stable across versions of the engine."""
     bucket_count = call.value(0, 1)
-    digits = _call("substr", _call("md5", f"CAST({call.column} AS VARCHAR)"), "1", "15")
-    number = f"CAST({_call('||', DUCKDB.quote_string('0x'), digits)} AS BIGINT)"
-    return _call("%", number, str(bucket_count))
+    digits = _render("substr", _render("md5", f"CAST({call.column} AS VARCHAR)"), "1", "15")
+    number = f"CAST({_render('||', DUCKDB.quote_string('0x'), digits)} AS BIGINT)"
+    return _render("%", number, str(bucket_count))
 
 
 def _compile_ngrams(call: Arguments) -> str:
@@ -385,13 +386,13 @@ def _compile_ngrams(call: Arguments) -> str:
     separator = DUCKDB.quote_string(call.value(1, " "))
     ngrams = []
     for size in range(min_size, max_size + 1):
-        last_start = _call("-", _call("len", call.column), str(size - 1))
-        end = _call("+", "sqlml_p9", str(size - 1))
-        words = _call("array_slice", call.column, "sqlml_p9", end)
-        joined_words = _call("list_aggregate", words, "'string_agg'", separator)
-        starts = _call("generate_series", "1", last_start)
-        ngrams.append(_call("list_transform", starts, f"lambda sqlml_p9: {joined_words}"))
-    return ngrams[0] if len(ngrams) == 1 else _call("list_concat", *ngrams)
+        last_start = _render("-", _render("len", call.column), str(size - 1))
+        end = _render("+", "sqlml_p9", str(size - 1))
+        words = _render("array_slice", call.column, "sqlml_p9", end)
+        joined_words = _render("list_aggregate", words, "'string_agg'", separator)
+        starts = _render("generate_series", "1", last_start)
+        ngrams.append(_render("list_transform", starts, f"lambda sqlml_p9: {joined_words}"))
+    return ngrams[0] if len(ngrams) == 1 else _render("list_concat", *ngrams)
 
 
 PREPROCESSORS: Mapping[str, Callable[[Arguments], str]] = {
@@ -409,7 +410,7 @@ PREPROCESSORS: Mapping[str, Callable[[Arguments], str]] = {
     "ml_hash_bucketize": _compile_hash_bucketize,
     "ml_ngrams": _compile_ngrams,
 }
-"""Function in TRANSFORM -> the function that compiles it."""
+"""Maps each function in TRANSFORM to the function that compiles its calls."""
 
 
 def compile_multi_hot(call: Arguments) -> dict[str, str]:
@@ -418,11 +419,11 @@ def compile_multi_hot(call: Arguments) -> dict[str, str]:
     categories = call.find_list_categories()
     if not categories:
         raise ConfigError(f"{call.name} finds no categories: all lists are empty")
-    return {text: _call("list_contains", texts, DUCKDB.quote_string(text)) for text in categories}
+    return {text: _render("list_contains", texts, DUCKDB.quote_string(text)) for text in categories}
 
 
 def compile_feature_cross(columns: Mapping[str, str], degree: int) -> dict[str, str]:
-    """Return SQL that joins the values of each 2 to `degree` columns, by the joined names."""
+    """Map the joined names of 2 to `degree` columns to SQL that joins the values of the columns."""
     texts = {name: f"CAST({column} AS VARCHAR)" for name, column in columns.items()}
     sizes = range(2, min(degree, len(columns)) + 1)
     return {
@@ -433,4 +434,4 @@ def compile_feature_cross(columns: Mapping[str, str], degree: int) -> dict[str, 
 
 
 def _join_texts(joined: str, text: str) -> str:
-    return _call("||", _call("||", joined, "'_'"), text)
+    return _render("||", _render("||", joined, "'_'"), text)

@@ -23,7 +23,7 @@ from sqlml.training.transform import preprocessors
 from sqlml.training.transform.fitted_rows import FittedRows
 from sqlml.types import fold
 
-Named = tuple[str, RowExpression | None]
+NamedFeature = tuple[str, RowExpression | None]
 """The name of a feature, and the expression that computes it, or None for an unchanged column."""
 
 MULTI_FEATURE_FUNCTIONS = ("ml_multi_hot_encoder", "ml_feature_cross")
@@ -32,12 +32,12 @@ MULTI_FEATURE_FUNCTIONS = ("ml_multi_hot_encoder", "ml_feature_cross")
 
 def transform_items(
     rows: FittedRows, texts: Sequence[str], option_columns: set[str]
-) -> list[Named]:
+) -> list[NamedFeature]:
     """Compile `texts`, the items of TRANSFORM (...), to features whose SQL types are not yet set.
 
-    `option_columns` are the folded names of columns that options name, which a star leaves out.
+    A star leaves out `option_columns`, the case-folded names of columns that options name.
     """
-    features: list[Named] = []
+    features: list[NamedFeature] = []
     items = parse_items(rows.host.read, texts)
     listed_names = {fold(n) for i in items if not i.star for n in (i.column or "", i.name)}
     for item in items:
@@ -60,8 +60,8 @@ def _check_excluded(rows: FittedRows, item: Item) -> None:
         raise ParseError(f"{fault}; its columns: {columns}")
 
 
-def _compile_item(rows: FittedRows, item: Item) -> Named:
-    sql, columns = _compile(rows, item)
+def _compile_item(rows: FittedRows, item: Item) -> NamedFeature:
+    sql, columns = _compile_expression(rows, item)
     if not item.name:
         raise ParseError(f"give {item.text!r} in TRANSFORM a name with AS")
     if item.column is not None and fold(item.name) == fold(item.column):
@@ -69,44 +69,40 @@ def _compile_item(rows: FittedRows, item: Item) -> Named:
     return item.name, RowExpression(sql, columns, "DOUBLE")
 
 
-def _compile_multi_item(rows: FittedRows, item: Item) -> list[Named]:
-    """Compile a call of one of `MULTI_FEATURE_FUNCTIONS` to all features that it computes."""
+def _compile_multi_item(rows: FittedRows, item: Item) -> list[NamedFeature]:
     name = str(find_function_name(item.tree))
     check_plain_call(item.tree)
     trees = list_arguments(item.tree)
-    preprocessors.check_count(name, len(trees))
+    preprocessors.check_argument_count(name, len(trees))
     if not item.name:
         raise ParseError(f"give {item.text!r} in TRANSFORM a name with AS")
-    fields = _struct_fields(trees[0]) if name == "ml_feature_cross" else {}
+    fields = _list_struct_fields(trees[0]) if name == "ml_feature_cross" else {}
     values = tuple(
         _evaluate(rows, name, *to_stored_sql(rows.host.read, Item("", tree, ""), [*rows.columns]))
         for tree in trees[1:]
     )
-    preprocessors.check_values(name, values)
+    preprocessors.check_constants(name, values)
     if fields:
-        field_sql, columns = _share_columns(rows, fields)
+        field_sql, columns = _compile_with_shared_columns(rows, fields)
         degree = values[0] if values and values[0] else 2
         expressions = preprocessors.compile_feature_cross(field_sql, degree)
     else:
-        column, columns = _compile(rows, Item("", trees[0], item.text))
+        column, columns = _compile_expression(rows, Item("", trees[0], item.text))
         bound_arguments = _bind_arguments(rows, name, column, columns, values)
         expressions = preprocessors.compile_multi_hot(bound_arguments)
-    features = {
-        feature: RowExpression(sql, columns, "DOUBLE") for feature, sql in expressions.items()
-    }
-    is_single = len(features) == 1
-    prefix = item.name
-    return [(prefix if is_single else f"{prefix}_{feature}", f) for feature, f in features.items()]
+    is_single = len(expressions) == 1
+    names = [item.name] if is_single else [f"{item.name}_{suffix}" for suffix in expressions]
+    named_sqls = zip(names, expressions.values(), strict=True)
+    return [(feature, RowExpression(sql, columns, "DOUBLE")) for feature, sql in named_sqls]
 
 
-def _share_columns(
+def _compile_with_shared_columns(
     rows: FittedRows, trees: Mapping[str, Mapping[str, Any]]
 ) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Compile `trees` to expressions that share one numbering of their column placeholders.
-
-    Return the expressions by name, and the columns in the order of the placeholders.
-    """
-    compiled = {name: _compile(rows, Item(name, tree, name)) for name, tree in trees.items()}
+    """Compile `trees` with shared placeholders; return SQL keyed by name, and the columns."""
+    compiled = {
+        name: _compile_expression(rows, Item(name, tree, name)) for name, tree in trees.items()
+    }
     columns = tuple(dict.fromkeys(c for _, own_columns in compiled.values() for c in own_columns))
     placeholders = {column: f"sqlml_raw_{n}" for n, column in enumerate(columns)}
     expressions = {
@@ -116,7 +112,7 @@ def _share_columns(
     return expressions, columns
 
 
-def _struct_fields(tree: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+def _list_struct_fields(tree: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     fields = list_arguments(tree) if find_function_name(tree) in _STRUCT_FUNCTIONS else []
     names = [
         field.get("sqlml_name") or (field.get("column_names") or ("",))[-1] for field in fields
@@ -132,7 +128,7 @@ _STRUCT_FUNCTIONS = ("struct_pack", "row", "struct")
 """Functions that `{'a': a}`, `(a, b)` and `STRUCT(a, b)` call."""
 
 
-def _compile(rows: FittedRows, item: Item) -> tuple[str, tuple[str, ...]]:
+def _compile_expression(rows: FittedRows, item: Item) -> tuple[str, tuple[str, ...]]:
     return to_stored_sql(rows.host.read, item, list(rows.columns), partial(_compile_call, rows))
 
 
@@ -141,10 +137,10 @@ def _compile_call(
 ) -> str | None:
     if name in MULTI_FEATURE_FUNCTIONS:
         raise ParseError(f"{name} computes several features, so it must stand alone in TRANSFORM")
-    preprocessors.check_count(name, len(arguments))
+    preprocessors.check_argument_count(name, len(arguments))
     column, *other_arguments = arguments
     values = tuple(_evaluate(rows, name, text, columns) for text in other_arguments)
-    preprocessors.check_values(name, values)
+    preprocessors.check_constants(name, values)
     bound_arguments = _bind_arguments(rows, name, column, tuple(columns), values)
     return preprocessors.PREPROCESSORS[name](bound_arguments)
 
@@ -154,7 +150,7 @@ def _bind_arguments(
 ) -> preprocessors.Arguments:
     expression = RowExpression(column, columns, "DOUBLE")
     (sql_type,) = rows.list_types([expression])
-    shown_column = _spell(expression)
+    shown_column = _render_expression(expression)
     preprocessors.check_column(name, shown_column, sql_type)
     ask = partial(_compute_aggregates, rows, columns)
     return preprocessors.Arguments(name, column, sql_type, shown_column, values, ask)
@@ -169,7 +165,7 @@ def _compute_aggregates(
 
 def _evaluate(rows: FittedRows, name: str, sql: str, columns: Sequence[str]) -> Any:
     if "sqlml_raw_" in sql:
-        argument = _spell(RowExpression(sql, tuple(columns), "DOUBLE"))
+        argument = _render_expression(RowExpression(sql, tuple(columns), "DOUBLE"))
         example = preprocessors.SIGNATURES[name].example
         message = f"{name} takes constants after its first argument, not {argument}: {example}"
         raise ParseError(message)
@@ -177,7 +173,7 @@ def _evaluate(rows: FittedRows, name: str, sql: str, columns: Sequence[str]) -> 
     return _convert_decimals(value)
 
 
-def _spell(expression: RowExpression) -> str:
+def _render_expression(expression: RowExpression) -> str:
     return shorten_names(expression.to_sql({column: column for column in expression.columns}))
 
 

@@ -14,7 +14,7 @@ from sqlml.catalog.scoring_macros import (
     Macros,
     ModelCall,
     build_choosers,
-    key_digits,
+    hash_key,
 )
 from sqlml.catalog.tables import TABLES
 
@@ -111,15 +111,15 @@ def test_no_macro_of_many_has_many_overloads() -> None:
     assert len({part.macro for part in parts}) == len(parts)
     leaves = [part for part in parts if not part.by_digit]
     assert sum(part.definition.count("(n BOOLEAN[") for part in leaves) == 2000
-    assert all(key_digits(key)[:1] for key in models)
+    assert all(hash_key(key)[:1] for key in models)
 
 
 def test_a_changed_part_gives_the_same_tree() -> None:
     models = {f"m{i}": f"score_{i}" for i in range(300)}
     whole = build_choosers(models, "")
-    beside = {p.prefix: p.call() for p in whole if len(p.prefix) == 1 and p.prefix != "7"}
+    beside = {p.prefix: p.build_call() for p in whole if len(p.prefix) == 1 and p.prefix != "7"}
     part = build_choosers(
-        {k: v for k, v in models.items() if key_digits(k)[0] == "7"}, "", existing=beside
+        {k: v for k, v in models.items() if hash_key(k)[0] == "7"}, "", existing=beside
     )
     assert part == [p for p in whole if p.prefix[:1] in ("", "7")]
 

@@ -11,7 +11,7 @@ from sqlglot.dialects.duckdb import DuckDB as DuckDBDialect
 
 from sqlml.errors import ParseError
 from sqlml.parsing.parse import parse_trees
-from sqlml.parsing.places import ModelName, PipedQuery, is_written, span
+from sqlml.parsing.places import ModelName, PipedQuery, is_in_text, span
 
 CALL = "predict('m', *)"
 
@@ -101,7 +101,7 @@ def test_what_a_node_holds_stands_within_it(sql: str, dialect: str) -> None:
 def pairs(tree: exp.Expr) -> Iterator[tuple[exp.Expr, exp.Expr]]:
     for node in tree.walk():
         for child in node.iter_expressions():
-            if is_written(node) and is_written(child):
+            if is_in_text(node) and is_in_text(child):
                 yield node, child
 
 

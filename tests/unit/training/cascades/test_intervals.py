@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom, binomtest
 
-from sqlml.training.cascades.threshold import binomial_cdf, compute_interval, max_failures
+from sqlml.training.cascades.threshold import binomial_cdf, compute_interval, count_allowed_failures
 
 
 def test_interval_is_that_of_clopper_and_pearson() -> None:
@@ -31,6 +31,6 @@ def test_at_most_is_the_binomial_distribution() -> None:
 def test_sample_sizes_for_failures() -> None:
     """The trials that show a share of 95%, and the paper's own 99 of 100, which do not."""
     for failures, trials in enumerate((72, 110, 142, 173, 202)):
-        assert max_failures(trials) == failures
-        assert max_failures(trials - 1) == failures - 1
-    assert max_failures(100) == 0
+        assert count_allowed_failures(trials) == failures
+        assert count_allowed_failures(trials - 1) == failures - 1
+    assert count_allowed_failures(100) == 0

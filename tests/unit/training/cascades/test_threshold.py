@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from sqlml.training.cascades.threshold import count_needed_rows, find_lowest_threshold, max_loss
+from sqlml.training.cascades.threshold import bound_loss, count_needed_rows, find_lowest_threshold
 
 
 def models(n: int, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -68,7 +68,7 @@ def test_all_rows_may_be_confident() -> None:
 
 def test_few_rows_show_no_small_loss() -> None:
     needed = count_needed_rows(0.01)
-    assert max_loss(0, 0, needed) <= 0.01 < max_loss(0, 0, needed - 1)
+    assert bound_loss(0, 0, needed) <= 0.01 < bound_loss(0, 0, needed - 1)
     right = np.ones(needed - 1, bool)
     assert find_lowest_threshold(np.linspace(0, 1, needed - 1), right, right, loss=0.01) is None
 
@@ -80,5 +80,5 @@ def test_the_bound_of_rare_rows_holds_as_often_as_it_says(lost: float, won: floa
     drawn = zip(random.poisson(lost, 20_000), random.poisson(won, 20_000), strict=True)
     counts = Counter((int(gone), int(more)) for gone, more in drawn)
     real = (lost - won) / 10_000
-    missed = sum(n for (a, b), n in counts.items() if max_loss(a, b, 10_000) < real)
+    missed = sum(n for (a, b), n in counts.items() if bound_loss(a, b, 10_000) < real)
     assert missed <= 0.025 * 20_000

@@ -124,12 +124,10 @@ def test_a_trial_has_its_own_regularisation() -> None:
     request = parse_options(**LINEAR, **weights)
     assert request.trainer.path.endswith("ElasticNet")
     assert (
-        request.trial_parameters({"l2_reg": 3.0}).items() >= {"alpha": 4, "l1_ratio": 0.25}.items()
+        request.make_parameters({"l2_reg": 3.0}).items() >= {"alpha": 4, "l1_ratio": 0.25}.items()
     )
     request = parse_options(model_type="logistic_reg", label="y", **weights)
-    assert (
-        request.trial_parameters({"l2_reg": 3.0}).items() >= {"C": 0.25, "l1_ratio": 0.25}.items()
-    )
+    assert request.make_parameters({"l2_reg": 3.0}).items() >= {"C": 0.25, "l1_ratio": 0.25}.items()
     request = parse_options(model_type="logistic_reg", label="y", l2_reg=0)
     assert request.parameters["C"] == float("inf"), "no regularisation, as it says"
 

@@ -138,7 +138,7 @@ def test_the_engine_holds_out_the_same_rows(split: SplitRule) -> None:
         )
         columns = {"a": "BIGINT", "n": "BIGINT", "c": "BOOLEAN", "y": "VARCHAR"}
         for group in (None, "a"):
-            keys = split.key_expressions(columns, "Y", group, 7)
+            keys = split.build_keys(columns, "Y", group, 7)
             table = con.sql(f"SELECT *, {', '.join(keys)} FROM t").to_arrow_table()
             found = table.columns[4:]
             values = [k.to_numpy() if split.reads_hashes else k.combine_chunks() for k in found]
