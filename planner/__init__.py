@@ -1,9 +1,9 @@
 """The planner: from a statement that calls models to a plan, a pure value that prints as EXPLAIN.
 
-A statement comes in as text, with a `Context` that answers questions about the engine and the
-catalog. What goes out is a `Plan`: the rewritten statement for the engine, and for each call the
-model, the columns that it reads, and the functions that must be registered. The planner registers
-nothing and runs no statement, except queries that the user asks it to read while planning.
+The input is the text of a statement, with a `Context` that answers questions about the engine and
+the catalog. The result is a `Plan`: the rewritten statement for the engine, and for each call the
+model, the columns that the call reads, and the functions that must be registered. The planner
+registers nothing, and runs only queries that the user asks it to read while planning.
 
 Read first:
 

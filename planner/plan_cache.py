@@ -25,10 +25,10 @@ from sqlml.planner.plan_statement import plan_statement
 from sqlml.planner.program.choose import change_setting
 
 MAX_PLANS = 256
-"""The maximum number of plans in the cache; the least recently used plan is removed first."""
+"""The maximum number of plans in the cache. The least recently used plan is removed first."""
 
 Stamp = Callable[[str], Any]
-"""A function that returns a value which changes with the named model; None if it is unknown."""
+"""A function that maps a model name to a value that changes with the model, or to None."""
 
 Question = tuple[str, Any]
 """The name of a function in `_RECORDED_FUNCTIONS`, and its argument: a string or a tuple."""
@@ -49,33 +49,32 @@ class _CachedPlan:
 
 
 class PlanCache:
-    """A thread-safe cache of the plans of one session's statements; it also holds SET options."""
+    """A thread-safe cache of the plans of one session's statements, and the SET options."""
 
     def __init__(self, context: Context, stamp: Stamp) -> None:
         self._context = context
         functions = {name: getattr(context, name) for name in _RECORDED_FUNCTIONS}
         self._recorded_functions = {name: ask for name, ask in functions.items() if ask is not None}
-        self._lookups: Mapping[str, Callable[[Any], Any]] = {
-            **self._recorded_functions,
-            "model": stamp,
-        }
+        self._lookups: dict[str, Callable[[Any], Any]]
+        self._lookups = {**self._recorded_functions, "model": stamp}
         self._settings: Mapping[str, str] = {}
         self._cached_plans: OrderedDict[Any, _CachedPlan] = OrderedDict()
         self._lock = threading.Lock()
 
     def set(self, option: str, value: Any) -> None:
-        """Set an option of the session, which overrides those of models; None resets it.
+        """Set an option of the session, which overrides those of models. None removes the option.
 
         Raises ConfigError for an unknown option or value.
         """
         self._settings = change_setting(self._settings, option, value)
 
     def plan(self, sql: str, parameters: Any = None) -> Plan | None:
-        """Return the plan of a statement; None if it calls no model.
+        """Return the plan of a statement, or None if it calls no model.
 
         Raises the errors of `plan_statement`.
         """
-        key, settings = _make_key(sql, parameters), self._settings
+        key = _make_key(sql, parameters)
+        settings = self._settings
         if settings and key is not None:
             key = (*key, tuple(sorted(settings.items())))
         with self._lock:
@@ -108,7 +107,7 @@ class PlanCache:
             return str(error)
 
     def _make_recording_context(self, answers: dict[Question, Any]) -> Context:
-        """Return a copy of the context whose functions also record their answers in `answers`."""
+        """Return a copy of the context whose functions record answers in `answers`."""
         stamped_together: set[str] = set()  # Models whose stamps `models` records together.
 
         def ask_and_record(name: str, ask: Callable[[Any], Any], argument: Any) -> Any:
@@ -126,15 +125,13 @@ class PlanCache:
                 stamped_together.update(answer)
             return answer
 
-        recorded: dict[str, Any] = {
-            name: partial(ask_and_record, name, ask)
-            for name, ask in self._recorded_functions.items()
-        }
+        functions = self._recorded_functions.items()
+        recorded: dict[str, Any] = {name: partial(ask_and_record, name, f) for name, f in functions}
         return replace(self._context, **recorded)
 
 
 def _make_key(sql: str, parameters: Any) -> Any:
-    """Return the cache key of a statement; None if a parameter's value cannot be compared."""
+    """Return the cache key of a statement, or None if a parameter's value cannot be compared."""
     if parameters is None:
         return (sql,)
     if isinstance(parameters, Mapping):

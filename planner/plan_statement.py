@@ -24,7 +24,7 @@ from sqlml.planner.syntax.read_outline import read_outline
 def plan_statement(
     sql: str, parameters: Any, context: Context, disabled_rules: Collection[str] = ()
 ) -> Plan | None:
-    """Plan a statement with all rules except `disabled_rules`; return None if it uses no model.
+    """Plan a statement with all rules except `disabled_rules`, or return None if it uses no model.
 
     `parameters` holds the parameters' values. Raises ParseError if the statement calls a model
     and sqlml cannot parse it, and BindError, UnknownModelError or ConfigError if a call is wrong.
@@ -75,7 +75,7 @@ def read_statement(sql: str, parameters: Any, context: Context) -> Draft:
 
 
 def _plan_unparsed_statement(sql: str, error: ParseError, context: Context) -> Plan | None:
-    """Plan a statement that sqlml cannot parse; return None if it calls no model.
+    """Plan a statement that sqlml cannot parse, or return None if it calls no model.
 
     In the plan, NULL replaces each call, so that the engine reports the syntax error. Raises
     ParseError if the engine can parse the statement.
@@ -91,9 +91,8 @@ def _plan_unparsed_statement(sql: str, error: ParseError, context: Context) -> P
     except ProbeError as probe_error:
         if str(probe_error).startswith(("Parser", "Syntax")):
             return Plan(sql, sql_without_calls, ())
-    raise ParseError(
+    message = (
         f"sqlml cannot read this statement ({error.message}); move the part that it cannot read "
-        "into a view, and call the model on the view",
-        sql,
-        error.offset,
-    ) from None
+        "into a view, and call the model on the view"
+    )
+    raise ParseError(message, sql, error.offset) from None

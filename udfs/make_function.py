@@ -34,15 +34,15 @@ from sqlml.planner.program.function_spec import (
     FunctionSpec,
     ResultPart,
     find_refused_text_names,
-    spell_struct,
+    format_struct,
 )
 from sqlml.planner.program.prepare_program import (
     ALL_PARTS,
     PreparedProgram,
     compile_core,
     is_list,
+    list_result_fields,
     prepare_parts,
-    struct_fields,
 )
 from sqlml.planner.program.result_sql import find_first_positions
 from sqlml.types import Array
@@ -251,7 +251,7 @@ def make_engine_function(
     groups = tuple(map(len, labels)) if len(labels) > 1 and has_groups else ()
     class_offsets = find_first_positions(labels) if len(labels) > 1 and is_integer else ()
     is_listed = is_list(part, output_type.width)
-    fields = struct_fields(program, spec.parts, spec.by_column)
+    fields = list_result_fields(program, spec.parts, spec.by_column)
     scorer = BatchFunction(
         compiled=compiled,
         input_name=PACKED,
@@ -278,7 +278,7 @@ def make_engine_function(
         argument_types = (f"{sql_type}[{scorer.packed}]",) + ("BLOB[]",) * bool(scorer.texts)
     result_type = ("INTEGER" if is_integer else "DOUBLE") + "[]" * (is_listed + bool(groups))
     if fields:
-        result_type = spell_struct(fields)
+        result_type = format_struct(fields)
     return EngineFunction(spec.name, scorer, argument_types, result_type, spec.once, spec.by_column)
 
 

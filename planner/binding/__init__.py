@@ -1,15 +1,14 @@
-"""Binding: the meaning of each argument of a model call. The engine is asked, but nothing is
-decided yet.
+"""Binding of the arguments of a model call to the model's features.
 
-In go a call of the outline (`planner/syntax`) and its `Scope`; out come the requested output of a
-model (`Target`) and the SQL expression that feeds each feature (`Bound`), or an error that points
-at the argument.
+The input is a call of the outline (`planner/syntax`) and its `Scope`. The result is the requested
+output of a model (`Target`) and the SQL expression that feeds each feature (`BoundInput`), or an
+error that points at the argument.
 
 Read first:
 
 * `context.py`: the `Context`, which is all that the planner may ask of the engine and the catalog.
-* `bind.py`: arguments become features, by name, star, struct, list or position.
-* `probe_queries.py`: the probes, small queries by which the engine tells names and types.
+* `bind.py`: binds arguments to features by name, star, struct, list or position.
+* `probe_queries.py`: the probes, small queries with which the engine reports names and types.
 
 `requested_output.py` finds the model and output of a call, and `models_of_rows.py` the models that
 rows name. `column_types.py` converts a column to the type of a feature. `refused_nulls.py` and

@@ -101,19 +101,19 @@ def find_other_columns(
 
 
 def _read_struct(positional: Sequence[Argument], scope: Scope) -> Available | None:
-    """Return the fields of a lone argument that is a struct or a table's row; otherwise None."""
+    """Return the fields of a lone argument that is a struct or a table's row, or else None."""
     if len(positional) != 1:
         return None
     (argument,) = positional
     available: Available = {}
     if argument.fields is not None:  # {'a': x, 'b': y}
-        columns = scope.single_columns([span for _, span in argument.fields])
+        columns = scope.describe_values([span for _, span in argument.fields])
         for (name, span), column in zip(argument.fields, columns, strict=True):
             value = BoundInput(parenthesize(scope.text(span)), column.type)
             available.setdefault(fold(name), []).append(value)
         return available
     try:
-        (column,) = scope.single_columns([argument.span])
+        (column,) = scope.describe_values([argument.span])
     except BindError:
         return None
     fields = struct_fields(column.type)
@@ -139,24 +139,19 @@ def _can_read_columns(argument: Argument, fields: Sequence[str], scope: Scope) -
     if [word for word, _ in _find_identifiers(argument.span, scope)] != [name]:
         return False
     for word, offset in () if block.group is None else _find_identifiers(block.group, scope):
-        in_call = overlaps(Span(offset, offset + 1), scope.outline.outer_calls)
-        if word == name and not in_call:
+        if word == name and not overlaps(Span(offset, offset + 1), scope.outline.outer_calls):
             return False
     return scope.is_row_of_table(scope.text(argument.span), name, fields)
 
 
 def _find_identifiers(span: Span, scope: Scope) -> Sequence[tuple[str, int]]:
-    """Return the folded identifiers in a span with their offsets."""
     identifiers = scope.outline.identifiers
     first_index = bisect_left(identifiers, span.start, key=itemgetter(1))
     return identifiers[first_index : bisect_left(identifiers, span.end, key=itemgetter(1))]
 
 
 def _reject_class_by_position(call: ModelCall, arguments: list[Argument], scope: Scope) -> None:
-    """Raise BindError if `arguments` are a row and a class.
-
-    Only the macros for plain connections accept a class by position.
-    """
+    """Raise BindError for a row and a class. Only macros accept a class by position."""
     if _read_struct(arguments[:1], scope) is not None:
         row_sql, class_sql = (scope.text(argument.span) for argument in arguments)
         message = f"name the class: {call.function}(.., {row_sql}, class := {class_sql})"
@@ -165,7 +160,7 @@ def _reject_class_by_position(call: ModelCall, arguments: list[Argument], scope:
 
 @dataclass(frozen=True, slots=True)
 class _Binder:
-    """A binder of the arguments of one call; its attributes are the arguments of `bind`."""
+    """A binder of the arguments of one call. The attributes are the arguments of `bind`."""
 
     call: ModelCall
     features: Sequence[Feature]
@@ -180,7 +175,7 @@ class _Binder:
         return len(self.features) == 1 and self.features[0].kind in NESTED
 
     def is_map_argument(self, fields: Available) -> bool:
-        """Return whether a struct with `fields` is the map of the only feature, not a whole row."""
+        """Return whether a struct with `fields` is a value of the only feature, which is a map."""
         if len(self.features) != 1 or self.features[0].kind != "map":
             return False
         bound_inputs = fields.get(fold(self.features[0].name), [])
@@ -205,7 +200,7 @@ class _Binder:
     def collect_columns(
         self, arguments: Sequence[Argument], stars: Sequence[Argument]
     ) -> Available:
-        """Return the columns of `stars`, and the values of `arguments`, which replace them."""
+        """Return the columns of `stars`, replaced by `arguments` of the same names."""
         scope, available = self.scope, Available()
         for argument in stars:
             assert argument.star is not None
@@ -223,10 +218,10 @@ class _Binder:
         return available
 
     def describe_columns(self, arguments: Sequence[Argument]) -> tuple[Column, ...]:
-        """Return the column of each argument; raise BindError at a name that the engine rejects."""
+        """Return the column of each argument, or raise BindError at an unknown name."""
         scope = self.scope
         try:
-            return scope.single_columns([argument.span for argument in arguments])
+            return scope.describe_values([argument.span for argument in arguments])
         except BindError as error:
             if error.offset is not None:
                 raise
@@ -234,7 +229,7 @@ class _Binder:
             raise BindError(error.message, scope.sql, offset) from None
 
     def bind_by_name(self, available: Available) -> dict[str, BoundInput]:
-        """Bind each used feature to the only column with its name, or else raise BindError."""
+        """Bind each used feature to the only column of that name, or raise BindError."""
         scope, offset = self.scope, self.call.span.start
         read_features = [feature for feature in self.features if feature.name in self.used_features]
         missing_names = [f.name for f in read_features if fold(f.name) not in available]
@@ -256,8 +251,9 @@ class _Binder:
                     scope.sql,
                     offset,
                 )
-            bound = convert_to_feature(column, feature, self.model_label, scope, offset)
-            bound_inputs[feature.name] = bound
+            bound_inputs[feature.name] = convert_to_feature(
+                column, feature, self.model_label, scope, offset
+            )
         return bound_inputs
 
     def describe_missing(self, missing_names: list[str], available_names: list[str]) -> str:
@@ -292,12 +288,11 @@ class _Binder:
         if list_inputs is not None:
             return list_inputs
         if len(positional) != len(features):
-            raise ArityError(
+            message = (
                 f"{self.model_label} takes {len(features)} features by position "
-                f"({_list_names(features)}), but got {len(positional)}; write * to bind by name",
-                scope.sql,
-                self.call.span.start,
+                f"({_list_names(features)}), but got {len(positional)}; write * to bind by name"
             )
+            raise ArityError(message, scope.sql, self.call.span.start)
         written_names = [a.column for a in positional]
         expected_names = [fold(f.name) for f in features]
         if None not in written_names and written_names != expected_names:
@@ -320,7 +315,7 @@ class _Binder:
         return bound_inputs
 
     def bind_list(self, argument: Argument) -> dict[str, BoundInput] | None:
-        """Bind the used features to the elements of a list; return None for any other argument.
+        """Bind the used features to the elements of a list, or return None for other arguments.
 
         A NULL list makes each feature NULL. An array of the wrong length raises ArityError, and a
         list of the wrong length fails when it is scored.
@@ -329,7 +324,7 @@ class _Binder:
         if argument.literal is not None or self.is_nested:
             return None
         try:
-            (column,) = scope.single_columns([argument.span])
+            (column,) = scope.describe_values([argument.span])
         except BindError:
             return None  # The caller reports the error.
         element_type = element(column.type)
@@ -359,7 +354,7 @@ class _Binder:
 
 
 def _find_candidates(bound: BoundInput, scope: Scope) -> list[str]:
-    """Return the columns, such as `a.x` and `b.x`, that the engine suggests for ambiguous `x`."""
+    """Return the columns that the engine suggests, such as `a.x` and `b.x` for an ambiguous `x`."""
     try:
         scope.describe_items([bound.sql])
     except BindError as error:
@@ -373,10 +368,7 @@ def _list_names(features: Sequence[Feature]) -> str:
 
 
 def _expand_star(star: Star, offset: int, scope: Scope) -> list[tuple[str, BoundInput]]:
-    """Return the name of each column of a star and the expression that reads the column.
-
-    Errors point at `offset`, the position of the star.
-    """
+    """Return the name and the expression of each column of a star. Errors point at `offset`."""
     qualifier = "" if star.qualifier is None else scope.text(star.qualifier)
     columns = []
     for column in _describe_star(star, offset, scope):
@@ -395,7 +387,7 @@ def _expand_star(star: Star, offset: int, scope: Scope) -> list[tuple[str, Bound
 
 def _describe_star(star: Star, offset: int, scope: Scope) -> tuple[Column, ...]:
     try:
-        (columns,) = scope.columns([star.select])
+        (columns,) = scope.describe_spans([star.select])
     except BindError as error:
         if scope.block is None or not (scope.block.sources or scope.block.parent):
             message = "* needs a FROM clause here; name the features, as in tenure := 12"
@@ -406,10 +398,7 @@ def _describe_star(star: Star, offset: int, scope: Scope) -> tuple[Column, ...]:
 
 
 def _qualify_ambiguous(bound: BoundInput, scope: Scope, excluded: frozenset[str]) -> BoundInput:
-    """Qualify an ambiguous column with its table.
-
-    After `* EXCLUDE (b.id)`, a bare `id` is still ambiguous.
-    """
+    """Qualify an ambiguous column with its table, such as `id` after `* EXCLUDE (b.id)`."""
     for candidate in _find_candidates(bound, scope):
         if fold(candidate) not in excluded:
             qualified_sql = ".".join(map(scope.dialect.quote_name, candidate.split(".")))
@@ -425,10 +414,10 @@ _UNKNOWN_NAME_ERROR = re.compile(
 
 
 def _find_unknown_name(outline: Outline, message: str, offset: int) -> int:
-    """Return the offset in the statement of the name that the engine's `message` calls unknown.
+    """Return the offset of the name that the engine's `message` calls unknown.
 
-    If the name occurs several times, this is the first occurrence at or after `offset`, or else the
-    last one before. Return `offset` if there is no unknown name, or the statement lacks the name.
+    If the name occurs several times, return the first occurrence at or after `offset`, or else the
+    last occurrence. If the message or the statement lacks the name, return `offset`.
     """
     match = _UNKNOWN_NAME_ERROR.search(message)
     if match is None:

@@ -33,7 +33,7 @@ _NESTED_TYPES: Mapping[Kind, str] = MappingProxyType(
 
 
 def convert_to_json(sql: str, sql_type: str, kind: Kind, dialect: Dialect = DUCKDB) -> str | None:
-    """Convert `sql` to JSON for a nested feature; return None if `sql_type` does not fit `kind`.
+    """Convert `sql` to JSON for a nested feature, or return None if `sql_type` does not fit `kind`.
 
     An untyped expression, which always fits, is NULL or a parameter without a known type.
     """
@@ -44,16 +44,16 @@ def convert_to_json(sql: str, sql_type: str, kind: Kind, dialect: Dialect = DUCK
 
 
 def suggest_conversion(sql: str, sql_type: str, kind: Kind) -> str:
-    """Return SQL that converts the expression `sql` to a nested feature, as advice in an error."""
-    element_type, map_type = element(sql_type), map_types(sql_type)
+    """Return SQL that converts `sql` to a nested feature, for the advice in an error."""
+    element_type, key_and_value = element(sql_type), map_types(sql_type)
     if kind == "list":
-        if map_type is not None:
+        if key_and_value is not None:
             return f"map_keys({sql})"
         return f"[{sql}]" if element_type is None else f"CAST({sql} AS VARCHAR[])"
-    if kind == "pairs" and map_type is not None:
+    if kind == "pairs" and key_and_value is not None:
         return f"map_entries({sql})"
-    if kind == "map" and map_type is not None:
-        value_type = map_type[1] if _is_scalar(map_type[1]) else "VARCHAR"
+    if kind == "map" and key_and_value is not None:
+        value_type = key_and_value[1] if _is_scalar(key_and_value[1]) else "VARCHAR"
         return f"CAST({sql} AS MAP(VARCHAR, {value_type}))"
     if kind == "map" and _is_pairs(sql_type):
         return f"map_from_entries({sql})"
@@ -108,7 +108,7 @@ _EMPTY = re.compile(r"[(\s]*(\[(\s|,|NULL)*\]|MAP\s*\{\s*\})[)\s]*", re.IGNORECA
 
 @dataclass(frozen=True, slots=True)
 class BoundInput:
-    """The SQL expression that feeds a feature, and its type in the engine."""
+    """The SQL expression that feeds a feature, and the expression's type in the engine."""
 
     sql: str
     type: str
@@ -121,10 +121,7 @@ Available = dict[str, list[BoundInput]]
 def convert_to_feature(
     bound: BoundInput, feature: Feature, model_label: str, scope: Scope, offset: int
 ) -> BoundInput:
-    """Convert `bound` to the type that `feature` needs; raise ColumnTypeError if it does not fit.
-
-    The error points at `offset`.
-    """
+    """Convert `bound` to the type that `feature` needs, or raise ColumnTypeError at `offset`."""
     if feature.kind == "any":
         return bound  # A SQL expression, which accepts any type, reads the feature.
     dialect, shown_sql = scope.dialect, scope.dialect.display(bound.sql)
@@ -161,14 +158,13 @@ def convert_to_feature(
         suggestion, expected_types = _suggest_number(shown_sql, bound.type, dialect), "numbers"
     is_list_of_numbers = feature.kind == "number" and element(bound.type) is not None
     advice = "give it one number of each list" if is_list_of_numbers else "cast it"
-    raise ColumnTypeError(
+    message = (
         f"feature {feature.name!r} of {model_label} takes {expected_types}, but {shown_sql} is "
         f"{dialect.type(bound.type)}; {advice}, for instance "
         f"{dialect.quote_name(feature.name)} := {suggestion}, if that is what the model was "
-        "trained on",
-        scope.sql,
-        offset,
+        "trained on"
     )
+    raise ColumnTypeError(message, scope.sql, offset)
 
 
 def _suggest_number(sql: str, sql_type: str, dialect: Dialect) -> str:
@@ -180,7 +176,7 @@ def _suggest_number(sql: str, sql_type: str, dialect: Dialect) -> str:
 
 
 def parenthesize(sql: str) -> str:
-    """Put an expression in brackets, unless an operator or a cast can follow it without them."""
+    """Put an expression in brackets, unless an operator or a cast can follow it unbracketed."""
     return sql if re.fullmatch(r"[\w.]+|\"[^\"]*\"|`[^`]*`", sql) else f"({sql})"
 
 

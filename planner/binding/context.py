@@ -33,8 +33,7 @@ class RowEstimate:
 
     Attributes:
         queries: returns queries with as many rows as reach the call, the most exact first.
-        was_asked: whether the engine was asked.
-        estimate: the engine's answer; None if the engine has no answer, or was not asked.
+        estimate: the engine's answer, or None if the engine has no answer or was not asked.
         chosen_by: whether the number of rows has chosen the call's backend.
     """
 
@@ -60,8 +59,8 @@ class RowEstimate:
     def ask_engine(self, estimate_rows: EstimateRows) -> RowEstimate:
         """Return a copy with the engine's answer to the first query that it can bind.
 
-        An estimate of 0 is ignored. It means that nothing can match, perhaps because calls and
-        parameters are NULL in the probe.
+        An estimate of 0 is ignored, since perhaps nothing matches only because calls and parameters
+        are NULL in the probe.
         """
         for query in self.queries():
             try:
@@ -89,7 +88,6 @@ def make_row_estimate(call: ModelCall, scope: Scope) -> RowEstimate:
 
 
 def _iterate_read_spans(block: Block | None) -> Iterator[Span]:
-    """Yield the spans of the sources and CTEs of a block, and of all blocks around it."""
     while block is not None:
         yield from block.sources
         yield from (cte.span for cte in block.ctes)
@@ -97,8 +95,7 @@ def _iterate_read_spans(block: Block | None) -> Iterator[Span]:
 
 
 UniqueKeys = Callable[[str], tuple[frozenset[str], ...]]
-"""A function from a table, as written, to its unique keys, each a set of folded column names."""
-
+"""A function that maps a table, as written, to its unique keys, as sets of folded column names."""
 
 NoColumns = Callable[[bool], str | None]
 """A function that returns why functions cannot take columns, or None if they can.
@@ -107,7 +104,7 @@ Its argument says whether to wait until machine code is compiled.
 """
 
 NeedsPython = Callable[[FunctionSpec, Program], str | None]
-"""A function that returns why Python scores the batches of a function; None for machine code."""
+"""A function that returns why Python scores a function's batches, or None for machine code."""
 
 
 def _reject_model_per_row(_: str) -> Sequence[str]:
@@ -120,33 +117,30 @@ def _reject_background(*_: Any) -> Program:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """The questions that the planner may ask; an engine that cannot answer one leaves the default.
+    """The questions that the planner may ask. An engine without an answer keeps the default.
 
     Attributes:
         describe: returns names and types of a query's columns without running it.
         models: loads several models together, so that `model` is fast, and returns their stamps
             (`PlanCache`), which are None for unknown models.
-        function_type: returns the result type of a user's function; None for a macro.
+        function_type: returns the result type of a user's function, or None for a macro.
         is_repeatable: returns whether a function is known to return the same result for the same
             rows.
-        unique_keys: returns the declared keys of a table; None if joins are never removed.
+        unique_keys: returns the declared keys of a table, or is None if joins are never removed.
         view: returns the query of a view that can be expanded.
         settings: the options that the session has set with `SET sqlml_...`.
         column_name: returns the engine's name for the column of an unnamed expression.
-        type_of: returns the SQL type of a parameter's value.
-        why_no_columns: returns why functions cannot take columns (`Route`), or None.
-        why_python: returns why a function that takes columns still needs Python, or None.
+        why_no_columns: returns why functions cannot get columns (`Route`), or None.
+        why_python: returns why a function that gets columns still needs Python, or None.
         small_models: returns the small models of a version by kind.
-        training: returns how a version was trained; None if sqlml did not train it.
+        training: returns how a version was trained, or None if sqlml did not train it.
         held_out: returns the rows that a training held out, as a query in brackets, or None.
         explain_against: runs a query for background rows, and returns a model's Program that
-            explains against them; the last argument is the number of pairs of feature orders that
+            explains against them. The last argument is the number of pairs of feature orders that
             an estimate samples for each row.
-        read_names: runs a query, which may call models, and returns the strings of its only
-            column.
-        literal: writes a parameter's value as the engine's SQL.
-        is_stored: whether the engine stores the statement.
-        known_columns: a cache: SQL of the rows of a table form -> type by column name.
+        read_names: runs a query, which may call models, and returns the strings of the column.
+        literal: formats a parameter's value as the engine's SQL.
+        known_columns: a cache that maps the SQL of a table form's rows to their column types.
     """
 
     describe: Describe

@@ -29,10 +29,10 @@ _MIN_SIMILARITY = 0.75
 
 
 def suggest_fix(sql: str, message: str, is_function: Callable[[str], bool]) -> str | None:
-    """Return a hint for the engine's error `message` about `sql`; None if sqlml has no hint.
+    """Return a hint for the engine's error `message` about `sql`, or None if sqlml has no hint.
 
-    A call is probably meant for sqlml if its name is similar and its first argument is a string.
-    The engine rejects it because it has no such function, or because an argument is a star. If
+    A call is probably meant for sqlml if the name is similar and the first argument is a string.
+    The engine rejects the call because the function does not exist or an argument is a star. If
     MODEL is missing before a column of model names, the call runs a macro for plain connections.
 
     >>> missing = "Catalog Error: Scalar Function with name predict_prob does not exist!"

@@ -30,9 +30,9 @@ class ModelsOfRows:
     """The models that rows name, with the requested output of each.
 
     Attributes:
-        targets: what the call computes, by model name; all results have the same type.
-        errors: why a model cannot be called, by name; raised if a row with this name is scored.
-        nulls: unknown names for whose rows the result is NULL.
+        targets: model name -> what the call computes. All results have the same type.
+        errors: model name -> the error to raise if a row with this name is scored.
+        nulls: the unknown names for whose rows the result is NULL.
     """
 
     targets: Mapping[str, Target]
@@ -48,7 +48,7 @@ def read_models_of_rows(
     context: Context,
     nulls: Mapping[ModelCall, str],
 ) -> ModelsOfRows | None:
-    """Return the models that the rows of `call` name in `column`; None if there are no rows.
+    """Return the models that the rows of `call` name in `column`, or None if there are no rows.
 
     `nulls` maps the calls on which this call depends to their replacements in probes. Raises
     BindError if the names cannot be read, if no model fits, or if the results differ in type, and
@@ -89,17 +89,16 @@ def _require_same_type(call: ModelCall, targets: Mapping[str, Target], sql: str)
     (first_name, first_target), *other_targets = targets.items()
     for name, target in other_targets:
         if target.type + target.key != first_target.type + first_target.key:
-            raise BindError(
+            message = (
                 f"the models of one {call.function} must give one type: {first_name!r} gives "
-                f"{first_target.type}, and {name!r} gives {target.type}; score them in two queries",
-                sql,
-                call.model_span.start,
+                f"{first_target.type}, and {name!r} gives {target.type}; score them in two queries"
             )
+            raise BindError(message, sql, call.model_span.start)
 
 
 @dataclass(frozen=True, slots=True)
 class _NameReader:
-    """A reader of the model names in a call's rows, which the expression `column` computes."""
+    """A reader of the model names that the expression `column` computes in a call's rows."""
 
     call: ModelCall
     column: Span
@@ -114,7 +113,9 @@ class _NameReader:
         self.check_position()
         call, outline, context = self.call, self.outline, self.context
         literals = {
-            p.span: context.literal(v[0]) for p in outline.parameters if (v := parameters.value(p))
+            parameter.span: context.literal(boxed[0])
+            for parameter in outline.parameters
+            if (boxed := parameters.find_value(parameter))
         }
         nulled_call = {call: "NULL"}  # A recursive CTE may contain this call.
         patches = {**parameters.stand_ins, **literals}
@@ -122,8 +123,8 @@ class _NameReader:
         final_text = partial(splice, outline.sql, nulled_call, literals)
         where = None if call.block is None else call.block.where
         if where is not None and (
-            any(where.contains(c.span) for c in outline.calls)
-            or self.find_unrepeatable_function(where) is not None
+            any(where.contains(model_call.span) for model_call in outline.calls)
+            or self.find_nondeterministic_function(where) is not None
         ):
             where = None  # The names in additional rows do no harm.
         failure = "it depends on rows of another query"
@@ -179,28 +180,27 @@ class _NameReader:
             raise self.error("a lambda cannot have a model per row; call it outside")
         block = call.block
         if block is not None and any(p.contains(call.span) for p in (*block.sources, *block.joins)):
-            raise BindError(
+            message = (
                 "the condition of a join cannot have a model per row; make the prediction in a "
-                "subquery, as in FROM (SELECT *, predict(..) AS p FROM t) JOIN ..",
-                sql,
-                call.span.start,
+                "subquery, as in FROM (SELECT *, predict(..) AS p FROM t) JOIN .."
             )
-        function = self.find_unrepeatable_function(self.column)
+            raise BindError(message, sql, call.span.start)
+        function = self.find_nondeterministic_function(self.column)
         if function is not None:
             raise self.error(
                 f"{function}() may give another name each time that it is evaluated; name the "
                 "models in a subquery, as in FROM (SELECT *, .. AS model FROM t)"
             )
 
-    def find_unrepeatable_function(self, span: Span) -> str | None:
-        """Return the first function in a span whose result may differ between evaluations."""
+    def find_nondeterministic_function(self, span: Span) -> str | None:
+        """Return the first function in a span that may be nondeterministic, or None."""
         outline = self.outline
-        model_calls = {call.span.start for call in outline.calls}
+        call_starts = {call.span.start for call in outline.calls}
         called_names = (
             word
             for word, start in outline.identifiers
             if span.start <= start < span.end
-            and start not in model_calls
+            and start not in call_starts
             and outline.sql[start + len(word) : span.end].lstrip().startswith("(")
         )
         return next((name for name in called_names if not self.context.is_repeatable(name)), None)

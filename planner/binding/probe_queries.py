@@ -23,10 +23,7 @@ _ASOF = re.compile(r"\bASOF\b(?=\s+(LEFT|RIGHT|FULL|INNER|JOIN)\b)", re.IGNORECA
 
 
 class Column(NamedTuple):
-    """The name and the type of a result column, as the engine prints them.
-
-    It is a tuple because wide tables create many of them for each probe.
-    """
+    """The name and the type of a result column, as printed by the engine."""
 
     name: str
     type: str
@@ -37,7 +34,7 @@ Describe = Callable[[str], tuple[Column, ...]]
 
 
 class ProbeError(Exception):
-    """Raised if the engine cannot bind a probe; its text is the engine's message."""
+    """Raised with the engine's message if the engine cannot bind a probe."""
 
 
 TextOf = Callable[[Span], str]
@@ -46,14 +43,14 @@ TextOf = Callable[[Span], str]
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The surroundings of a call, in which the engine binds its arguments.
+    """The surroundings of a call, in which the engine binds the call's arguments.
 
     Attributes:
-        text: returns parts of the statement as it goes to the engine.
+        text: returns parts of the statement for the engine.
         probed: returns parts of the statement in probes, where calls and parameters are NULLs of
             their types.
         untyped: the spans of parameters and local names without a type.
-        types: span of a parameter -> its type, if its value determines the type.
+        types: span of a parameter -> SQL type, if the parameter's value determines the type.
     """
 
     outline: Outline
@@ -69,27 +66,26 @@ class Scope:
     def sql(self) -> str:
         return self.outline.sql
 
-    def columns(self, spans: Sequence[Span]) -> tuple[tuple[Column, ...], ...]:
-        """Return the columns of the select items at these spans, or raise BindError."""
+    def describe_spans(self, spans: Sequence[Span]) -> tuple[tuple[Column, ...], ...]:
+        """Return the columns of the select item at each span, or raise BindError."""
         described = self.describe_items([self.probed(span) for span in spans])
         return tuple(
             (Column("NULL", "NULL"),) if self._is_untyped(span) else columns
             for span, columns in zip(spans, described, strict=True)
         )
 
-    def single_columns(self, spans: Sequence[Span]) -> tuple[Column, ...]:
-        """Return the column of the expression at each span; raise BindError for several columns."""
+    def describe_values(self, spans: Sequence[Span]) -> tuple[Column, ...]:
+        """Return the column of the expression at each span, or raise BindError for a star."""
         probed_spans = [span for span in spans if span not in self.types]
-        probed_columns = self.columns(probed_spans) if probed_spans else ()
+        probed_columns = self.describe_spans(probed_spans) if probed_spans else ()
         described = dict(zip(probed_spans, probed_columns, strict=True))
         for span, columns in described.items():
             if len(columns) != 1:
-                raise BindError(
+                message = (
                     f"{self.text(span)} stands for {len(columns)} columns; write * or "
-                    "COLUMNS(..) on its own, or one expression per feature",
-                    self.sql,
-                    span.start,
+                    "COLUMNS(..) on its own, or one expression per feature"
                 )
+                raise BindError(message, self.sql, span.start)
         return tuple(
             Column("", self.types[span]) if span in self.types else described[span][0]
             for span in spans
@@ -152,7 +148,7 @@ class Scope:
 
 
 def _remove_asof(query: str) -> str:
-    """Return a query with plain joins instead of ASOF joins; names and types are the same.
+    """Return the query with plain joins instead of ASOF joins, which yield the same types.
 
     An ASOF join needs an inequality of columns, but a call is NULL in a probe.
 
@@ -165,7 +161,7 @@ def _remove_asof(query: str) -> str:
 def _iterate_probes(
     items: Sequence[str], block: Block | None, text_of: TextOf
 ) -> Iterator[tuple[str, int]]:
-    """Yield probes, the simplest first, each with the number of its first columns to skip."""
+    """Yield probes, simplest first, each in a pair with the number of leading columns to skip."""
     select = ", ".join(items)
     if block is None:
         yield f"SELECT {select}", 0
@@ -189,11 +185,11 @@ def _iterate_probes(
 
 
 def _list_select_variants(select: str, block: Block, text_of: TextOf) -> list[tuple[str, int, str]]:
-    """Return the select lists to probe, each with the number of first columns to skip and a tail.
+    """Return triples of a select list to probe, the number of leading columns to skip, and a tail.
 
-    The tail, which follows FROM, groups the rows, since engines accept a mixture of aggregates and
-    columns only then. It is the block's GROUP BY clause, or GROUP BY ALL if the block has none.
-    Items of the block come before `select` if GROUP BY or `select` may use their names.
+    The tail follows FROM and groups the rows, since engines mix aggregates and columns only in
+    groups. The tail is the block's GROUP BY clause, or else GROUP BY ALL. Items of the block come
+    before `select` if GROUP BY or `select` may use their names.
     """
     variants = [(select, 0, "")]
     group_by_sql = " GROUP BY ALL" if block.group is None else f" {text_of(block.group)}"
@@ -214,7 +210,7 @@ def _iterate_lateral_queries(
 ) -> Iterator[tuple[str, Block]]:
     """Yield queries that read `select` from `block` in a LATERAL of each enclosing block.
 
-    Each query comes in a pair with its enclosing block, the innermost block first.
+    Each query is paired with its enclosing block. The innermost block comes first.
     """
     query, parent = _build_query(select, block, text_of, tail, with_outer_ctes=False), block.parent
     while parent is not None:
@@ -226,9 +222,9 @@ def _iterate_lateral_queries(
 
 
 def iterate_row_queries(block: Block | None, text_of: TextOf, where: Span | None) -> Iterator[str]:
-    """Yield queries with as many rows as `block` has after its FROM and the condition `where`.
+    """Yield queries with as many rows as `block` has after FROM and the condition `where`.
 
-    If the condition names a select item, it does not bind, so queries without it come last.
+    A condition that names a select item does not bind, so queries without a condition come last.
     """
     for condition in dict.fromkeys((where, None)):
         yield from _iterate_row_queries("1", block, text_of, condition)
@@ -302,18 +298,18 @@ def _find_used_ctes(query: str, block: Block, text_of: TextOf) -> list[str]:
         return []
     words = _find_words(query)
     definitions: dict[int, str] = {}
-    unused = list(range(len(block.ctes)))[::-1]  # A definition mostly uses earlier ones.
+    unused_indices = list(range(len(block.ctes)))[::-1]  # A definition mostly uses earlier ones.
     while True:
-        for index in unused:
+        for index in unused_indices:
             cte = block.ctes[index]
             name = _fold_plain_name(cte.name)
             if name is None or name in words:
                 definitions[index] = text_of(cte.span)
                 words |= _find_words(definitions[index])
-        still_unused = [index for index in unused if index not in definitions]
-        if not block.is_recursive or len(still_unused) == len(unused):
+        remaining_indices = [index for index in unused_indices if index not in definitions]
+        if not block.is_recursive or len(remaining_indices) == len(unused_indices):
             return [definitions[index] for index in sorted(definitions)]
-        unused = still_unused
+        unused_indices = remaining_indices
 
 
 _WORD = re.compile(r"\w+")

@@ -32,9 +32,9 @@ from sqlml.types import Array
 def build_text_argument(
     prepared: PreparedProgram, bound_inputs: Mapping[str, BoundInput], dialect: Dialect = DUCKDB
 ) -> str:
-    """Build the SQL of the string argument that follows the numbers in a call: `, <strings>`.
+    """Build the SQL for the string argument after the numeric argument of a call: `, <strings>`.
 
-    Return "" if the SQL of the numbers encodes all string columns.
+    Return "" if the numeric argument already encodes all string columns.
     """
     string_columns = list_string_columns(prepared, bound_inputs)
     return f", {dialect.text_arguments(string_columns)}" if string_columns else ""
@@ -73,7 +73,7 @@ _PARAMETER = re.compile(r"\(\$\d+\)")
 def find_linear_model(
     prepared: PreparedProgram, bound_inputs: Mapping[str, BoundInput]
 ) -> LinearSql | None:
-    """Return the SQL of a linear model whose inputs are plain columns; None for other models."""
+    """Return the SQL of a linear model whose inputs are plain columns, or None for other models."""
     if find_plain_columns(prepared, bound_inputs) is None:
         return None
     columns = [_build_cast(bound_inputs[c.name], "DOUBLE") for c in prepared.split.columns]
@@ -83,7 +83,7 @@ def find_linear_model(
 def find_plain_columns(
     prepared: PreparedProgram, bound_inputs: Mapping[str, BoundInput]
 ) -> list[str] | None:
-    """Return the SQL of the columns in the packed matrix; None unless all are plain columns."""
+    """Return the SQL of the columns in the packed matrix, or None unless all are plain columns."""
     columns = [bound_inputs[c.name].sql for c in prepared.split.columns if not c.is_encoded]
     are_plain = len(columns) == len(prepared.split.columns) and all(map(is_plain, columns))
     return columns if are_plain else None
@@ -139,17 +139,17 @@ def list_numbers(
 
 
 def _build_cast(bound: BoundInput, sql_type: str) -> str:
-    """Cast an input to `sql_type`, but return a plain column of that type, as casts bind slowly."""
+    """Cast an input to `sql_type`, unless it is a plain column of that type: casts bind slowly."""
     is_column = is_plain(bound.sql) and bound.sql[0] != "(" and bound.sql.upper() != "NULL"
-    has_type = bound.type == sql_type and is_column
-    return bound.sql if has_type else f"CAST({bound.sql} AS {sql_type})"
+    if is_column and bound.type == sql_type:
+        return bound.sql
+    return f"CAST({bound.sql} AS {sql_type})"
 
 
 def find_null_inputs(options: Mapping[str, Any], program: Program) -> frozenset[str]:
-    """Return the inputs in which NULL makes the result NULL: those that reject NULL.
+    """Return the inputs that reject NULL if the option `on_null` is 'null', or else an empty set.
 
-    There are none unless the option `on_null` is 'null'. Raises ConfigError if the inputs cannot be
-    determined.
+    Raises ConfigError if the inputs cannot be determined.
     """
     return _find_required_inputs(program) if options.get("on_null") == "null" else frozenset()
 
@@ -157,7 +157,7 @@ def find_null_inputs(options: Mapping[str, Any], program: Program) -> frozenset[
 def build_missing_test(
     bound_inputs: Mapping[str, BoundInput], names: Iterable[str], dialect: Dialect = DUCKDB
 ) -> str | None:
-    """Build SQL that is true if an input in `names` is NULL or NaN; return None without names."""
+    """Build SQL that is true if an input in `names` is NULL or NaN, or None without names."""
     conditions = []
     for name in names:
         bound = bound_inputs[name]
@@ -168,7 +168,7 @@ def build_missing_test(
 
 
 def build_discarded_test(call: ModelCall, sql: str) -> str | None:
-    """Build SQL that is true for rows whose result the engine discards; None without such rows.
+    """Build SQL that is true for rows whose result the engine discards, or None if there are none.
 
     In MERGE and ON CONFLICT, the engine also evaluates SET for rows without a partner in the other
     table, whose columns are then NULL.
@@ -183,13 +183,13 @@ def build_discarded_test(call: ModelCall, sql: str) -> str | None:
 
 
 def combine_conditions(*conditions: str | None) -> str | None:
-    """Combine SQL conditions with OR and ignore None; return None if no condition remains."""
+    """Combine SQL conditions with OR, ignoring None, or return None if no condition remains."""
     return " OR ".join(condition for condition in conditions if condition is not None) or None
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedOnce:
-    """Inputs of a call that are evaluated once into a struct, whose `fields` then replace them.
+    """Inputs of a call that are evaluated once into a struct, whose `fields` replace the inputs.
 
     Otherwise the test for NULL and the call itself would see two values of random(), and deeply
     nested calls would be repeated many times.
@@ -201,7 +201,7 @@ class EvaluatedOnce:
 
     @classmethod
     def create(cls, bound_inputs: dict[str, BoundInput], dialect: Dialect) -> EvaluatedOnce | None:
-        """Return the struct for `bound_inputs`; None if all of them may be evaluated twice."""
+        """Return the struct for `bound_inputs`, or None if all inputs may be evaluated twice."""
         if all(is_plain(bound.sql) for bound in bound_inputs.values()):
             return None
         fields = {
@@ -211,7 +211,7 @@ class EvaluatedOnce:
         return cls(bound_inputs, fields, dialect)
 
     def wrap(self, value_sql: str) -> str:
-        """Return SQL that evaluates the struct once, then `value_sql`, which reads its fields."""
+        """Return SQL that evaluates the struct once, and then `value_sql`, which reads it."""
         struct_fields = {f"c{k}": b.sql for k, b in enumerate(self.bound_inputs.values())}
         return self.dialect.let("sqlml_n", self.dialect.struct(struct_fields), value_sql)
 
@@ -233,19 +233,19 @@ def _find_required_inputs(program: Program) -> frozenset[str]:
             "so sqlml cannot tell which columns need a value; replace NULL in the query"
         )
     required_inputs = set()
-    for name, feature_kind in ((f.name, f.kind) for f in program.features):
-        missing_value = np.array([None], object) if feature_kind == "string" else np.array([np.nan])
+    for feature in program.features:
+        missing_value = np.array([None], object) if feature.kind == "string" else np.array([np.nan])
         try:
-            reference.run(program, {**row, name: missing_value})
+            reference.run(program, {**row, feature.name: missing_value})
         except (MissingValueError, UnknownCategoryError):
-            required_inputs.add(name)
+            required_inputs.add(feature.name)
         except SqlmlError:
             continue  # Other errors are reported when rows are scored.
     return frozenset(required_inputs)
 
 
 def _find_accepted_row(program: Program) -> dict[str, Array] | None:
-    """Return a row that the model accepts; None if it rejects 32 rows from each of two samples."""
+    """Return a row that the model accepts, or None if it rejects 32 rows of each of two samples."""
     for frame in islice(make_sample_frames(program, program.features), 2):
         for i in range(32):
             row = {name: frame[name].to_numpy()[i : i + 1] for name in program.inputs}

@@ -22,7 +22,7 @@ from sqlml.types import Labels, class_literal, fold, list_classes
 def find_chosen_class(
     call: ModelCall, model: Model, sql: str, parameters: Parameters
 ) -> ChosenClass | None:
-    """Return the class in `class := ...` or the model's `positive_class`; None without either."""
+    """Return the class of `class := ...` or option `positive_class`, or None if neither is set."""
     class_argument = call.class_argument
     if class_argument is None:
         positive_class = model.options.get("positive_class")
@@ -32,7 +32,7 @@ def find_chosen_class(
     offset = class_argument.span.start
     if not model.program.labels:
         raise BindError(f"model {model.name!r} has no classes", sql, offset)
-    boxed = parameters.literal_value(class_argument)
+    boxed = parameters.find_literal_value(class_argument)
     if boxed is None:
         message = "class := takes a literal or a parameter, since it decides what is computed"
         raise BindError(message, sql, offset)
@@ -42,8 +42,8 @@ def find_chosen_class(
 def find_keyed_class(call: ModelCall, model: Model) -> ChosenClass | None:
     """Return the class that the call's key chooses, as in `predict_proba(...)['yes']`.
 
-    Returns None if the key may not be a class: it is not written like a label of the model's type,
-    it equals no label (so the engine returns NULL), or the result is a list.
+    Return None if the result is a list, if the key is not written like a label of the model's type,
+    or if no label equals the key. In the last case, the engine returns NULL.
     """
     labels = model.program.labels
     if call.key is None or call.class_argument is not None or len(labels) != 1:
@@ -54,7 +54,7 @@ def find_keyed_class(call: ModelCall, model: Model) -> ChosenClass | None:
 
 
 def _read_key(literal: Literal, label_kind: str) -> str | int | bool | None:
-    """Return the value of a key; None unless it is written like a label of `label_kind`."""
+    """Return the value of a key, or None unless it is written like a label of `label_kind`."""
     text = literal.text
     if label_kind == "string" and literal.kind == "string":
         return text
@@ -66,7 +66,7 @@ def _read_key(literal: Literal, label_kind: str) -> str | int | bool | None:
 
 
 def _find_class(model: Model, value: Any, sql: str, offset: int) -> ChosenClass:
-    """Return the index of the class `value` in each target's labels; None for targets without it.
+    """Return each target's index of the class `value`, or None for a target without the class.
 
     Raises BindError if no target has the class.
     """
@@ -80,11 +80,11 @@ def _find_class(model: Model, value: Any, sql: str, offset: int) -> ChosenClass:
 
 
 def find_label(labels: Labels, value: Any) -> int | None:
-    """Return the index of the label that equals `value`, or is spelled alike, as '1' and 1 are.
+    """Return the index of the label that equals `value` or is written alike, as '1' and 1 are.
 
-    Return None if no label does. Macros search in the same order (`model_sql/macro_bodies.py`).
+    Return None if no label matches. Macros search in the same order (`model_sql/macro_bodies.py`).
     """
-    for is_same in (_is_equal, lambda a, b: spell_class(a) == spell_class(b), _is_spelled_like):
+    for is_same in (_is_equal, lambda a, b: render_class(a) == render_class(b), _is_written_alike):
         for i, label in enumerate(labels.values):
             if is_same(label, value):
                 return i
@@ -95,31 +95,30 @@ def _is_equal(label: Any, value: Any) -> bool:
     return isinstance(label, str) == isinstance(value, str) and bool(label == value)
 
 
-def spell_class(value: Any) -> str:
+def render_class(value: Any) -> str:
     """Return a class as a string that `class := ...` accepts.
 
-    >>> spell_class(True), spell_class(3)
+    >>> render_class(True), render_class(3)
     ('true', '3')
     """
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _is_spelled_like(label: Any, value: Any) -> bool:
-    """Return whether two classes are spelled alike, as `TRUE` and `true`, or `1` and `1.0` are."""
+def _is_written_alike(label: Any, value: Any) -> bool:
+    """Return whether two classes are written alike, as `TRUE` and `true`, or `1` and `1.0` are."""
     if isinstance(label, bool) or isinstance(value, bool):
         return str(label).casefold() == str(value).casefold()
-    return _spell_number(label) == _spell_number(value)
+    return _write_number(label) == _write_number(value)
 
 
-def _spell_number(value: Any) -> str:
+def _write_number(value: Any) -> str:
     is_whole = isinstance(value, float) and value.is_integer()
     return str(int(value)) if is_whole else str(value)
 
 
 def explain_missing_output(output: str, program: Program) -> str:
-    """Return a hint that says why a model lacks `output`, or "" if there is nothing to explain."""
-    is_voting = program.outputs.keys() == {"label", "proba"}
-    if output != "transform" or not is_voting:
+    """Return a hint that explains why a model lacks `output`, or "" if there is no hint."""
+    if output != "transform" or program.outputs.keys() != {"label", "proba"}:
         return ""
     return (
         " (a VotingClassifier transforms only with flatten_transform=True, since a column cannot "
@@ -128,8 +127,7 @@ def explain_missing_output(output: str, program: Program) -> str:
 
 
 _TABLE_FORMS = {"explain": "ml_explain_predict", "transform": None}
-"""Scalar function -> the table function that does the same for all rows; the default is ml_predict.
-"""
+"""Scalar function -> the table function for all rows. The default is ml_predict."""
 
 
 def check_position(call: ModelCall, sql: str, context: Context) -> None:
@@ -154,7 +152,7 @@ def check_position(call: ModelCall, sql: str, context: Context) -> None:
 
 
 def _guess_table(call: ModelCall, sql: str) -> str:
-    """Return the table that a call in FROM probably means, for an example; "t" if unclear."""
+    """Return the table that a call in FROM probably means, or "t" if it is unclear."""
     if not call.arguments:
         return "t"
     argument_span = call.arguments[0].span
@@ -169,7 +167,7 @@ OUTPUTS_OF: Mapping[str, tuple[Output, ...]] = {
     "predict_score": ("score", "samples"),
     "transform": ("transform",),
 }
-"""Function other than `explain` -> outputs; the function returns the first that the model has.
+"""Function except `explain` -> outputs. The function returns the first output of the model.
 
 A density (KernelDensity, GaussianMixture) has no decision function, but it scores samples.
 """
@@ -184,11 +182,11 @@ _NO_OUTPUT = {
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The requested output of a call: an output of a model, or one class of it if `chosen` is set.
+    """The requested output of a call: an output of a model, or one class if `chosen` is set.
 
     Attributes:
         label: the name of the target in EXPLAIN, if it differs from the name of the output.
-        key: the key that the engine looks up in the result, as it is written: `[1]`.
+        key: the key that the engine looks up in the result, as written, such as `[1]`.
     """
 
     model: Model
@@ -199,7 +197,7 @@ class Target:
 
     @property
     def column(self) -> int | None:
-        """The index of the only output column that is computed; None if all are computed."""
+        """The index of the only output column that is computed, or None if all are computed."""
         return None if self.chosen is None or len(self.chosen) > 1 else self.chosen[0]
 
     @property
@@ -212,7 +210,7 @@ class Target:
 
     @property
     def text(self) -> str:
-        """The output as EXPLAIN shows it."""
+        """The output as shown by EXPLAIN."""
         if self.label:
             return self.label
         labels, description = self.model.program.labels, str(self.output)
@@ -226,18 +224,17 @@ class Target:
 def find_target(
     call: ModelCall, sql: str, parameters: Parameters, context: Context
 ) -> Target | None:
-    """Return the requested output of a call; None if the call is to a user's own function."""
+    """Return the requested output of a call, or None if the call is to a user's function."""
     offset = call.model_span.start
-    name = parameters.text_value(call.model) if isinstance(call.model, Parameter) else call.model
+    name = parameters.find_text(call.model) if isinstance(call.model, Parameter) else call.model
     if not isinstance(name, str):
         if context.is_user_function(call.function):
             return None
-        raise BindError(
+        message = (
             f"the model name {sql[offset : call.model_span.end]} is not a string; pass it when the "
-            "statement is executed, or write it out",
-            sql,
-            offset,
+            "statement is executed, or write it out"
         )
+        raise BindError(message, sql, offset)
     try:
         model = _find_model(name, context)
     except UnknownModelError as error:
@@ -259,11 +256,11 @@ def find_target(
         return Target(model, OWN, find_chosen_class(call, model, sql, parameters), key=key)
     output = _find_output(call.function, model.program)
     if output is None:
-        usable = [f"{f}(..)" for f in OUTPUTS_OF if _find_output(f, model.program) is not None]
+        calls = [f"{f}(..)" for f in OUTPUTS_OF if _find_output(f, model.program) is not None]
         raise MissingOutputError(
             f"{call.function} does not fit model {model.name!r}: {_NO_OUTPUT[call.function]}"
             f"{explain_missing_output(OUTPUTS_OF[call.function][0], model.program)}; use "
-            f"{' or '.join(usable)}",
+            f"{' or '.join(calls)}",
             sql,
             call.span.start,
         )
@@ -277,7 +274,7 @@ def find_target(
 def _prepare_explanation(call: ModelCall, model: Model, sql: str, context: Context) -> Model:
     """Return the model with a Program that explains predictions against the call's background.
 
-    Without background rows, the model is returned unchanged after a check that it can be explained.
+    Without background rows, check that the model can be explained, and return it unchanged.
     """
     span = call.background
     background_sql = "" if span is None else sql[span.start : span.end]
@@ -290,12 +287,11 @@ def _prepare_explanation(call: ModelCall, model: Model, sql: str, context: Conte
         explain_program(model.program)
         return model
     except SqlmlError as error:
-        offset = (span or call.span).start
-        raise error.at(sql, offset, f"model {model.name!r}: ") from None
+        raise error.at(sql, (span or call.span).start, f"model {model.name!r}: ") from None
 
 
 def _find_model(name: str, context: Context) -> Model:
-    """Return the model `name`; `main.m` may mean `m` in the current database's main schema."""
+    """Return the model `name`, where `main.m` may mean `m` in the current database."""
     try:
         return context.model(name)
     except UnknownModelError:

@@ -1,8 +1,8 @@
 """Models as SQL that other databases can run without sqlml.
 
-A Program and the name of a database come in, and statements go out: a query, a view, functions, or
-a table of tree nodes with the query that walks it. Results equal those of sqlml, apart from NULL
-instead of errors.
+The input is a Program and the name of a database. The result is a query, a view, functions, or a
+table of tree nodes with the query that walks it. Predictions equal those of sqlml, except that
+errors become NULL.
 
 Read first:
 

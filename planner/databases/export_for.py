@@ -26,7 +26,7 @@ from sqlml.parsing.statements import OtherDatabase
 from sqlml.passes.fold_into_trees import fold_casts_into_trees
 from sqlml.planner.binding import unknown_categories
 from sqlml.planner.binding.refused_nulls import find_null_inputs
-from sqlml.planner.binding.requested_output import find_label, spell_class
+from sqlml.planner.binding.requested_output import find_label, render_class
 from sqlml.planner.databases.targets import DATABASES, Database
 from sqlml.planner.databases.transpiled import quote_name, transpile
 from sqlml.planner.databases.tree_table import TreeTable
@@ -48,10 +48,11 @@ def export_for(
     """Build the SQL statements that compute a model's predictions in the database `target`.
 
     `name` is the model's name. Raises BackendError if the database's SQL cannot express the model.
-    Raises ConfigError if the form of the export is unknown, or if it needs a table or does not
-    allow one.
+    Raises ConfigError if the form of the export is unknown, if a required table is missing, or if
+    a table is not allowed.
     """
-    database, options = find_database(target.dialect), options or {}
+    database = find_database(target.dialect)
+    options = options or {}
     form = target.form or ("function" if target.table is None else "select")
     if form not in EXPORT_FORMS:
         raise ConfigError(f"unknown form {form!r}; forms: {', '.join(EXPORT_FORMS)}")
@@ -66,21 +67,21 @@ def export_for(
     else:
         if target.table is None:
             raise ConfigError(f"FORM {form} needs the table to score, as in TABLE customers")
-        table = ".".join(quote_name(identifier, database) for identifier in target.table)
+        table_sql = ".".join(quote_name(identifier, database) for identifier in target.table)
         if form == "select" and database.settings:
             model = replace(model, database=replace(database, fence=""))
         if form == "nodes" and not database.has_node_tables:
             raise BackendError(f"{database.name} has no FORM nodes; write FORM select or view")
         tree_table = TreeTable(quote_name(f"{name}_nodes", database), database)
         walk_trees = tree_table.add_ensemble if form == "nodes" else None
-        queries = build_queries(model, predictions, table, target.columns, walk_trees)
+        queries = build_queries(model, predictions, table_sql, target.columns, walk_trees)
         statements = [tree_table.build_statements()] if form == "nodes" else []
         statements.append(_build_statement(database, queries, None if form == "select" else name))
     return "\n".join([*_list_limit_statements(database, statements), *statements])
 
 
 def _list_limit_statements(database: Database, statements: Sequence[str]) -> list[str]:
-    """Return the statement that raises the length limit of `database`; [] if it is not needed."""
+    """Return a list with the statement that raises the length limit, or [] if it is not needed."""
     length = max(map(len, statements))
     if length <= database.max_length:
         return []
@@ -120,7 +121,7 @@ def _build_function_statement(model: ExportedModel, name: str, prediction: Predi
     ((_, value_sql),) = queries.predictions.items()
     names = [quote_name(feature.name, database) for feature in queries.parameters]
     type_names = database.type_names
-    kinds = [model.find_column_kind(feature) for feature in queries.parameters]
+    kinds = map(model.find_column_kind, queries.parameters)
     function_name = name if prediction.name == "predicted_label" else f"{name}_{prediction.name}"
     query = f"{queries.with_clause}SELECT {value_sql} FROM {queries.last_query}"
     tags = database.tags or (f"model{n or ''}" for n in count())
@@ -145,7 +146,7 @@ Kind = Literal["number", "string", "integer", "boolean"]
 
 @dataclass(frozen=True, slots=True)
 class PredictionColumn:
-    """A result column of an export, which holds one column of a model's output."""
+    """A result column of an export that holds one column of a model's output."""
 
     name: str
     output: Output
@@ -158,8 +159,8 @@ class PredictionColumn:
 def list_predictions(program: Program, options: Mapping[str, Any]) -> list[PredictionColumn]:
     """List the columns of an export: labels, probabilities, scores and transformed features.
 
-    Each class has a probability. If `options` name a positive class, only that class has one. If an
-    output has several columns, their names end with an index from 0.
+    Each class has a probability column. If `options` name a positive class, only that class has
+    one. If an output has several columns, the column names end with a 0-based index.
     """
     columns: list[PredictionColumn] = []
     for output in EXPORTED_OUTPUTS:
@@ -173,7 +174,7 @@ def list_predictions(program: Program, options: Mapping[str, Any]) -> list[Predi
             width = program.output_type(output).width
             names = [f"{output}{_make_index_suffix(k, width)}" for k in range(width)]
             columns += [
-                PredictionColumn(name, output, _find_column_index(k, width), "number")
+                PredictionColumn(name, output, k if width > 1 else None, "number")
                 for k, name in enumerate(names)
             ]
     return columns
@@ -185,21 +186,23 @@ def _list_label_columns(program: Program) -> list[PredictionColumn]:
     for k, labels in enumerate(program.labels or [None] * width):
         kind = "number" if labels is None else _PREDICTION_KINDS[labels.kind]
         name = f"predicted_label{_make_index_suffix(k, width)}"
-        columns.append(PredictionColumn(name, "label", _find_column_index(k, width), kind, labels))
+        columns.append(PredictionColumn(name, "label", k if width > 1 else None, kind, labels))
     return columns
 
 
 def _list_probability_columns(program: Program, positive_class: Any) -> list[PredictionColumn]:
     """List the columns of an export that hold class probabilities.
 
-    If the model computes only the second class's probability, the first class has its complement.
+    If the model computes only the second class's probability, the first class gets 1 minus that.
     """
-    columns, first_column, has_one_probability = [], 0, program.has_one_probability_per_target
+    columns: list[PredictionColumn] = []
+    first_column = 0
+    has_one_probability = program.has_one_probability_per_target
     for target, labels in enumerate(program.labels):
         suffix = _make_index_suffix(target, len(program.labels))
         positive_index = None if positive_class is None else find_label(labels, positive_class)
         for k, value in enumerate(labels.values):
-            name = f"probability{suffix}_{spell_class(value)}"
+            name = f"probability{suffix}_{render_class(value)}"
             column = target if has_one_probability else first_column + k
             if positive_class is None or positive_index == k:
                 is_complement = has_one_probability and k == 0
@@ -212,10 +215,6 @@ def _list_probability_columns(program: Program, positive_class: Any) -> list[Pre
 
 def _make_index_suffix(index: int, width: int) -> str:
     return f"_{index}" if width > 1 else ""
-
-
-def _find_column_index(index: int, width: int) -> int | None:
-    return index if width > 1 else None
 
 
 _PREDICTION_KINDS: Mapping[str, Kind] = {
@@ -242,7 +241,7 @@ class ExportQuery:
 
 @dataclass(frozen=True, slots=True)
 class ExportedModel:
-    """A model, with its features in the user's order, and the database for which it is exported."""
+    """A model, the features in the user's order, and the database of the export."""
 
     database: Database
     program: Program
@@ -250,7 +249,7 @@ class ExportedModel:
     options: Mapping[str, Any]
 
     def find_column_kind(self, feature: Feature) -> str:
-        """Return the feature's kind, or "boolean" if its column needs `Database.boolean_sql`."""
+        """Return the feature's kind, or "boolean" if the column needs `Database.boolean_sql`."""
         is_boolean = feature.is_boolean and self.database.boolean_sql is not None
         return "boolean" if is_boolean and feature.kind == "number" else feature.kind
 
@@ -258,15 +257,15 @@ class ExportedModel:
 def build_queries(
     model: ExportedModel,
     predictions: Sequence[PredictionColumn],
-    table: str | None,
+    table_sql: str | None,
     columns: Sequence[str] | None,
     walk_trees: SumTrees | None = None,
 ) -> ExportQuery:
-    """Build the queries that compute `predictions` for each row of `table`.
+    """Build the queries that compute `predictions` for each row of the table `table_sql`.
 
-    If `table` is None, the queries compute the predictions for a function's parameters. `columns`
-    are the table columns to return; None stands for the columns that the model reads. `walk_trees`
-    builds the SQL of a sum of trees. If it is None, trees become nested CASEs.
+    If `table_sql` is None, the queries compute the predictions for a function's parameters.
+    `columns` are the table columns to return, or None for the columns that the model reads.
+    `walk_trees` builds the SQL of a sum of trees. If it is None, trees become nested CASEs.
     """
     database, program = model.database, model.program
     parts = tuple(ResultPart(prediction.output, prediction.column) for prediction in predictions)
@@ -275,27 +274,34 @@ def build_queries(
     features = tuple(f for f in model.features if f.name in input_names)
     used_features = tuple(f for f in features if f.name in part_program.inputs)
     inputs = {feature.name: [f"sqlml_x{k}"] for k, feature in enumerate(used_features)}
-    feature_sql = {inputs[f.name][0]: _build_feature_sql(model, f, table) for f in used_features}
+    feature_sql = {
+        f"sqlml_x{k}": _build_feature_sql(model, feature, table_sql)
+        for k, feature in enumerate(used_features)
+    }
     null_inputs = find_null_inputs(model.options, program) & inputs.keys()
     null_conditions = [f"{inputs[name][0]} IS NULL" for name in sorted(null_inputs)]
     if database.range_errors.overflow:
         limits = _find_limits(part_program)
         limited_inputs = [name for name in inputs if name in limits]
         null_conditions += [f"abs({inputs[name][0]}) > {limits[name]}" for name in limited_inputs]
-    part_names, portable = list(part_program.outputs), database.numbers
-    printed = print_layers(part_program, part_names, inputs, portable, null_conditions, walk_trees)
+    names = list(part_program.outputs)
+    printed = print_layers(
+        part_program, names, inputs, database.numbers, null_conditions, walk_trees
+    )
     table_columns = [f.name for f in used_features] if columns is None else columns
     _reject_reserved_names([*table_columns, *(f.name for f in used_features)])
     ((_, values),) = printed.values.items()
     last_sql = [*values, printed.rejected]
-    if table is None and database.max_merged_length is not None:
+    if table_sql is None and database.max_merged_length is not None:
         max_length = max(map(printed.inlined_size, last_sql))
         if max_length > database.max_merged_length:
             raise BackendError(
                 f"{database.name} would merge the queries of a function to an expression of "
                 f"{max_length:,} characters; write FORM select or view, and TABLE"
             )
-    queries = _build_layer_queries(database, printed, feature_sql, table_columns, table, last_sql)
+    queries = _build_layer_queries(
+        database, printed, feature_sql, table_columns, table_sql, last_sql
+    )
     expressions = _build_prediction_sql(database, printed.rejected, predictions, values)
     ctes = [f"sqlml_{n} AS (\n  {query}\n)" for n, query in enumerate(queries)]
     return ExportQuery(
@@ -309,11 +315,11 @@ def build_queries(
 
 def _build_prediction_sql(
     database: Database,
-    rejected: str,
+    rejected_sql: str,
     predictions: Sequence[PredictionColumn],
     values: Sequence[str],
 ) -> dict[str, str]:
-    """Map the quoted name of each prediction to its SQL, which is NULL for `rejected` rows."""
+    """Map the quoted name of each prediction to SQL that returns NULL for rejected rows."""
     expressions = {}
     for prediction, value in zip(predictions, values, strict=True):
         if prediction.labels is None:
@@ -323,17 +329,17 @@ def _build_prediction_sql(
                 f"WHEN {k} THEN {_build_class_literal(label, prediction.labels)}"
                 for k, label in enumerate(prediction.labels.values)
             )
-            sql = transpile(f"CASE {value} {when_clauses} END", database, is_shown=True)
+            sql = transpile(f"CASE {value} {when_clauses} END", database, for_display=True)
         if prediction.kind == "number" and not database.has_infinity:
             sql = f"CASE WHEN abs({sql}) < {database.infinity} THEN {sql} END"
-        if rejected:
-            sql = f"CASE WHEN {transpile(rejected, database)} THEN NULL ELSE {sql} END"
+        if rejected_sql:
+            sql = f"CASE WHEN {transpile(rejected_sql, database)} THEN NULL ELSE {sql} END"
         expressions[quote_name(prediction.name, database)] = sql
     return expressions
 
 
 _LIMITS: Mapping[str, str] = {"float64": "'1e+150'::DOUBLE", "float32": "'1e+18'::DOUBLE"}
-"""dtype -> the largest input of arithmetic if overflow ends a query: its square must fit."""
+"""dtype -> the largest input of arithmetic, whose square must fit, if overflow ends a query."""
 
 _NO_ARITHMETIC = frozenset(
     "cast concat encode eq ge gt impute isnan le lt ne require_finite require_known reshape "
@@ -342,18 +348,18 @@ _NO_ARITHMETIC = frozenset(
 
 
 def _find_limits(program: Program) -> dict[str, str]:
-    """Map each input that the model computes with, not only compares, to the SQL of its limit."""
+    """Map each input that is used in arithmetic to the SQL of the largest allowed value."""
     unchanged_inputs: list[set[str]] = []
     limits: dict[str, str] = {}
     for node in program.nodes:
-        inputs = set[str]().union(*(unchanged_inputs[j] for j in node.inputs))
+        input_names = set[str]().union(*(unchanged_inputs[j] for j in node.inputs))
         is_number = node.type.dtype in FLOATS
         if node.op == "input":
-            inputs = {str(node.attrs["name"])} if is_number else set()
+            input_names = {str(node.attrs["name"])} if is_number else set()
         elif node.op not in _NO_ARITHMETIC and is_number:
             limit = _LIMITS[node.type.dtype]
-            limits |= {name: limit for name in inputs if limits.get(name) != _LIMITS["float32"]}
-        unchanged_inputs.append(inputs if is_number and node.op != "tree_ensemble" else set())
+            limits |= {n: limit for n in input_names if limits.get(n) != _LIMITS["float32"]}
+        unchanged_inputs.append(input_names if is_number and node.op != "tree_ensemble" else set())
     return limits
 
 
@@ -381,7 +387,7 @@ def _qualify_column(name: str, database: Database) -> str:
     return quoted if name in database.functions_of_rows else f"{_TABLE_ALIAS}.{quoted}"
 
 
-def _build_feature_sql(model: ExportedModel, feature: Feature, table: str | None) -> str:
+def _build_feature_sql(model: ExportedModel, feature: Feature, table_sql: str | None) -> str:
     database = model.database
     templates = {
         "number": database.number_sql,
@@ -395,7 +401,7 @@ def _build_feature_sql(model: ExportedModel, feature: Feature, table: str | None
             f"feature {feature.name!r} is a {feature.kind}, which is not exported for "
             f"{database.name}"
         )
-    build_column_sql = quote_name if table is None else _qualify_column
+    build_column_sql = quote_name if table_sql is None else _qualify_column
     return template.replace("{c}", build_column_sql(feature.name, database))
 
 
@@ -404,14 +410,14 @@ def _build_layer_queries(
     printed: PrintedLayers,
     feature_sql: Mapping[str, str],
     table_columns: Sequence[str],
-    table: str | None,
+    table_sql: str | None,
     last_expressions: Sequence[str],
 ) -> list[str]:
-    """Build a query that reads `table`, then a query per layer that reads the previous query."""
+    """Build a query that reads the table, then a query per layer that reads the previous query."""
     quoted_columns = [quote_name(name, database) for name in table_columns]
     items = [f"{_qualify_column(n, database)} AS {quote_name(n, database)}" for n in table_columns]
     items += [f"{sql} AS {name}" for name, sql in feature_sql.items()]
-    from_clause = "" if table is None else f" FROM {table} AS {_TABLE_ALIAS}"
+    from_clause = "" if table_sql is None else f" FROM {table_sql} AS {_TABLE_ALIAS}"
     queries = [f"SELECT {', '.join(items or ['1 AS sqlml_x'])}{from_clause}{database.fence}"]
     needed_inputs: list[set[str]] = [set(_INPUT.findall(" ".join(last_expressions)))]
     for layer in reversed(printed.layers):

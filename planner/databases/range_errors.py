@@ -42,7 +42,7 @@ class RangeErrors:
     underflow: bool = False
     # A cast to float32 of a number that is too large ends a query, or does not return infinity.
     float32: bool = False
-    is_finite: bool = False  # The database has no infinity; the largest number replaces it.
+    is_finite: bool = False  # The database has no infinity. The largest number replaces infinity.
 
 
 _Branch = tuple[exp.Expr, exp.Expr]
@@ -55,7 +55,7 @@ def prevent_range_errors(node: exp.Expr, errors: RangeErrors) -> exp.Expr:
 
 
 class _RangeGuard:
-    """Puts CASEs around operations that would raise one of the given errors of a database."""
+    """A guard that puts CASEs around operations that would raise one of a database's errors."""
 
     def __init__(self, errors: RangeErrors) -> None:
         self._errors = errors
@@ -145,12 +145,14 @@ class _RangeGuard:
         self, node: exp.Expr, operand: exp.Expr, literal: exp.Expr, max_result: float
     ) -> exp.Expr:
         """Return a CASE around `node`, which multiplies or divides `operand` by a literal."""
-        is_product, factor = isinstance(node, exp.Mul), read_literal(literal) or 0.0
+        is_product = isinstance(node, exp.Mul)
+        factor = read_literal(literal) or 0.0
         scale, unscale = (mul, truediv) if is_product else (truediv, mul)
         largest, smallest = (_find_extent(operand, is_largest) for is_largest in (True, False))
         operand = self.guard(operand, math.inf)
         branches: list[_Branch] = []
-        limit, size = min(max_result, _MAX), abs(factor)
+        limit = min(max_result, _MAX)
+        size = abs(factor)
         overflows = size and scale(largest, size) > limit and unscale(limit, size) < _MAX
         if self._errors.overflow and overflows:
             above_test = _build_above_test(operand, math.nextafter(unscale(limit, size), 0))
@@ -210,7 +212,7 @@ class _RangeGuard:
         return guarded_case if max_result >= _MAX else self._cap_result(guarded_case, max_result)
 
     def _guard_power(self, node: exp.Expr) -> exp.Expr:
-        """Return a CASE around the power of 2 `node`; `Portable` has no other powers."""
+        """Return a CASE around the power of 2 `node`. `Portable` has no other powers."""
         exponent = self.guard(node.expression, math.inf)
         power_node = node.copy()
         power_node.set("expression", exponent.copy())
@@ -225,7 +227,8 @@ class _RangeGuard:
 
     def _guard_cast(self, node: exp.Expr, operand: exp.Expr, max_result: float) -> exp.Expr:
         """Return a CASE around `node`, which casts `operand` to a float32 and back."""
-        product, factor = operand.unnest(), 1.0
+        product = operand.unnest()
+        factor = 1.0
         literal = read_literal(product.expression) if isinstance(product, exp.Mul) else None
         if literal and 1e-100 < abs(literal) < 1e100:
             # Compare the number that the literal multiplies with bounds divided by the literal.
@@ -269,7 +272,7 @@ def _may_be_infinite(node: exp.Expr) -> bool:
 
 
 def _find_extent(node: exp.Expr, is_largest: bool) -> float:
-    """Return an upper bound of |`node`| if `is_largest`, or else a lower bound if it is not 0."""
+    """Return an upper bound of |`node`| if `is_largest`, or else a lower bound if nonzero."""
     value = read_literal(node)
     if value is not None:
         return abs(value) if value or is_largest else math.inf
@@ -291,7 +294,7 @@ def _find_extent(node: exp.Expr, is_largest: bool) -> float:
 
 
 def read_literal(node: exp.Expr) -> float | None:
-    """Return the value of `node` if it is a numeric literal; return None for other expressions."""
+    """Return the value of `node` if it is a numeric literal, or None for other expressions."""
     node = node.unnest()
     if isinstance(node, exp.Neg):
         value = read_literal(node.this)
@@ -309,7 +312,7 @@ def _is_number_literal(node: exp.Cast) -> bool:
 
 
 def _find_float32_operand(node: exp.Expr) -> exp.Expr | None:
-    """Return the operand of `node` if it is a cast to FLOAT and back to DOUBLE, otherwise None."""
+    """Return the operand of `node` if it is a cast to FLOAT and back to DOUBLE, or else None."""
     if not (isinstance(node, exp.Cast) and node.to.this is exp.DType.DOUBLE):
         return None
     inner = node.this

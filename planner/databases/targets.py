@@ -22,8 +22,8 @@ def format_with_exponent(value: float) -> str:
     >>> format_with_exponent(0.5), format_with_exponent(1e300)
     ('0.5e0', '1e+300')
     """
-    text = repr(value)
-    return text if "e" in text else f"{text}e0"
+    digits = repr(value)
+    return digits if "e" in digits else f"{digits}e0"
 
 
 def format_exactly(value: float) -> str:
@@ -34,11 +34,11 @@ def format_exactly(value: float) -> str:
     >>> format_exactly(0.5), format_exactly(3.0), format_exactly(0.1)
     ('0.5', '3.0', '(3602879701896397.0/36028797018963968.0)')
     """
-    text = repr(value)
-    if "e" not in text and len(text.lstrip("-")) <= 16:
-        decimals = text.partition(".")[2]
+    digits = repr(value)
+    if "e" not in digits and len(digits.lstrip("-")) <= 16:
+        decimals = digits.partition(".")[2]
         if float(value).is_integer() or len(decimals) <= 4 and (value * 16).is_integer():
-            return text
+            return digits
     return _format_integer_quotient(value, ".0")
 
 
@@ -50,25 +50,25 @@ def format_exactly_with_exponents(value: float) -> str:
     >>> [format_exactly_with_exponents(value) for value in (-0.5, 3.0, 0.1)]
     ['-0.5e0', '3.0e0', '(3602879701896397e0/36028797018963968e0)']
     """
-    text = repr(value)
-    is_short = "e" not in text and len(text.lstrip("-")) <= 16 and (value * 16).is_integer()
-    return f"{text}e0" if is_short else _format_integer_quotient(value, "e0")
+    digits = repr(value)
+    is_short = "e" not in digits and len(digits.lstrip("-")) <= 16 and (value * 16).is_integer()
+    return f"{digits}e0" if is_short else _format_integer_quotient(value, "e0")
 
 
 def _format_integer_quotient(value: float, suffix: str) -> str:
-    """Write a float64 as a quotient or product of integers below 2^63, and add `suffix` to each."""
+    """Format a float64 as a quotient or product of integers below 2^63, each with `suffix`."""
     mantissa, exponent = math.frexp(value)
     integer, exponent = int(math.ldexp(mantissa, 53)), exponent - 53
     while integer % 2 == 0 and integer:
         integer, exponent = integer // 2, exponent + 1
-    text = f"{integer}{suffix}"
+    quotient_sql = f"{integer}{suffix}"
     while exponent < 0:
-        step = min(-exponent, 62)
-        text, exponent = f"{text}/{2**step}{suffix}", exponent + step
+        shift = min(-exponent, 62)
+        quotient_sql, exponent = f"{quotient_sql}/{2**shift}{suffix}", exponent + shift
     while exponent > 0:
-        step = min(exponent, 62)
-        text, exponent = f"{text}*{2**step}{suffix}", exponent - step
-    return f"({text})"
+        shift = min(exponent, 62)
+        quotient_sql, exponent = f"{quotient_sql}*{2**shift}{suffix}", exponent - shift
+    return f"({quotient_sql})"
 
 
 def round_by_arithmetic(x: str) -> str:
@@ -100,11 +100,11 @@ _CBRT_SQL = (
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """A database for which models are exported, with its SQL spelling and its limits."""
+    """A database for which models are exported, with its SQL syntax and its limits."""
 
     name: str  # The database's name in messages.
-    dialect: str  # The name of its dialect in sqlglot.
-    numbers: Portable  # Writes and rounds its arithmetic.
+    dialect: str  # The name of the dialect in sqlglot.
+    numbers: Portable  # Formats and rounds arithmetic.
     format_literal: Callable[[float], str]  # Finite number -> float64 literal.
     infinity: str  # The SQL of infinity, or of the largest number if `has_infinity` is false.
     # Templates that read a column `{c}`. `number_sql` reads it as a float64, with NULL for NaN.
@@ -112,19 +112,19 @@ class Database:
     number_sql: str
     string_sql: str
     type_names: Mapping[str, str]  # Kind of a feature or prediction -> SQL type.
-    # Reads a BOOLEAN or numeric column as a float64; None if `number_sql` can read both.
+    # Reads a BOOLEAN or numeric column as a float64, or is None if `number_sql` can read both.
     boolean_sql: str | None = None
-    # Reads a date or a timestamp without time zone as microseconds since 1970; None if unsupported.
+    # Reads a date or a timestamp without time zone as microseconds since 1970, if supported.
     date_sql: str | None = None
     # If true, numbers in a CASE are written as integers, and the CASE is multiplied by a factor,
     # since the database is slow with other constants.
     scales_results: bool = False
-    string_suffix: str = ""  # `string_sql` appends it, so literals to compare need it, too.
+    string_suffix: str = ""  # `string_sql` appends this suffix, so compared literals need it, too.
     # Quotes a string with a backslash or non-ASCII characters so that it means the same under all
     # settings of the server and the connection. It is None if plain literals always mean the same.
     quote_odd_text: Callable[[str], str] | None = None
-    float32_name: str = ""  # The name of its 32-bit type, if sqlglot writes another type.
-    booleans: tuple[str, ...] = ()  # Expressions for false and true, if it lacks the keywords.
+    float32_name: str = ""  # The name of the 32-bit type, if sqlglot writes another type.
+    booleans: tuple[str, ...] = ()  # Expressions for false and true, if there are no keywords.
     # The template of a statement that creates a function. It has fields for the name, the
     # `parameters` with their types, the parameters' `names` alone, the return type, the query, and
     # a tag that does not occur in the query. It is None if functions cannot be written in SQL.
@@ -135,14 +135,14 @@ class Database:
     range_errors: RangeErrors = RangeErrors()  # Errors that end a query because of one row.
     # The maximum length of the expression into which the database merges a function's queries.
     max_merged_length: int | None = None
-    tags: tuple[str, ...] = ()  # The tags that the database allows; () if it allows any tag.
+    tags: tuple[str, ...] = ()  # The tags that the database allows, or () for any tag.
     # The words that need quotes, if other names must stay unquoted because quotes preserve case.
     reserved: frozenset[str] | None = None
     # Functions that `t.name` calls with the row if the table has no column `name`. For example,
     # `t.count` means `count(t)`.
     functions_of_rows: frozenset[str] = frozenset()
     # Ends a query, so that the optimizer does not merge the query into the outer query and compute
-    # its columns several times.
+    # the columns several times.
     fence: str = ""
     settings: str = ""  # Ends a SELECT that has no fences, if fences prevent parallelism.
     max_length: int = 1 << 24  # The default maximum length of a statement.
@@ -160,7 +160,7 @@ def _round_by_cast(sql: str) -> str:
 _CASTS = Portable(_round_by_cast, roundings=100)
 _FINITE_CASTS = Portable(_round_by_cast, roundings=100, has_infinity=False)
 _ARITHMETIC = Portable(round_by_arithmetic, roundings=1)
-"""Rounds sums of float32 numbers by arithmetic; the two above cast them to a 32-bit type."""
+"""Rounds sums of float32 numbers by arithmetic. The dialects above cast to a 32-bit type."""
 
 
 def _build_boolean_template(text_type: str, number_type: str) -> str:
@@ -196,7 +196,7 @@ def _quote_mysql(text: str) -> str:
 
 
 def _quote_sqlserver(text: str) -> str:
-    r"""Return a SQL Server string, split between backslash and line break so that it keeps both.
+    r"""Return a SQL Server string, split between a backslash and a line break to keep both.
 
     >>> print(_quote_sqlserver("it's"))
     N'it''s'

@@ -15,31 +15,34 @@ from sqlml.planner.databases.range_errors import prevent_range_errors
 from sqlml.planner.databases.targets import Database
 
 
-def transpile(sql: str, database: Database, is_shown: bool = False) -> str:
+def transpile(sql: str, database: Database, for_display: bool = False) -> str:
     """Translate an expression from the SQL of `Portable` to a database's dialect.
 
-    If `is_shown`, strings in the expression are results that users see. Otherwise they are compared
-    with columns, so the database's `string_suffix` is appended to them.
+    If `for_display` is true, users see the strings in the expression. Otherwise the strings are
+    compared with columns, so the database's `string_suffix` is appended to them.
     """
     if isinstance(sql, VerbatimSql):
         return sql
-    query = sqlglot.parse_one(f"SELECT {sql}", read="duckdb", into=exp.Select)
-    (tree,) = query.selects
-    return _spell_expression(prevent_range_errors(tree, database.range_errors), database, is_shown)
+    tree = prevent_range_errors(_parse_expression(sql), database.range_errors)
+    return _render_expression(tree, database, for_display)
 
 
-def _spell_expression(tree: exp.Expr, database: Database, is_shown: bool) -> str:
+def _parse_expression(sql: str) -> exp.Expr:
+    return sqlglot.parse_one(f"SELECT {sql}", read="duckdb", into=exp.Select).selects[0]
+
+
+def _render_expression(tree: exp.Expr, database: Database, for_display: bool) -> str:
     if database.scales_results:
         tree = tree.transform(lambda node: _scale_results(node, database), copy=False)
-    suffix = "" if is_shown else database.string_suffix
-    spelled_tree = tree.transform(lambda node: _spell_node(node, database, suffix), copy=False)
-    case_depth = _find_case_depth(spelled_tree)
+    suffix = "" if for_display else database.string_suffix
+    tree = tree.transform(lambda node: _adapt_node(node, database, suffix), copy=False)
+    case_depth = _find_case_depth(tree)
     if case_depth > database.max_case_depth:
         raise BackendError(
             f"the model needs CASEs that are nested {case_depth} levels deep; {database.name} "
             f"allows {database.max_case_depth} levels"
         )
-    return str(spelled_tree.sql(dialect=database.dialect))
+    return str(tree.sql(dialect=database.dialect))
 
 
 def _find_case_depth(node: exp.Expression) -> int:
@@ -52,7 +55,7 @@ def _find_case_depth(node: exp.Expression) -> int:
     return max_depth
 
 
-def _spell_node(node: exp.Expression, database: Database, string_suffix: str) -> exp.Expression:
+def _adapt_node(node: exp.Expression, database: Database, string_suffix: str) -> exp.Expression:
     if isinstance(node, exp.Anonymous) and node.name == ROUNDED_SUM:
         return _make_verbatim(_build_rounded_sum(node.expressions, database))
     if isinstance(node, exp.Func):
@@ -79,7 +82,7 @@ def _spell_node(node: exp.Expression, database: Database, string_suffix: str) ->
 
 
 def _scale_results(node: exp.Expression, database: Database) -> exp.Expression:
-    """Write the results of an outermost CASE as integers times a power of 2 if that is exact."""
+    """Rewrite the results of an outermost CASE as integers times a power of 2, if that is exact."""
     if not isinstance(node, exp.Case) or node.find_ancestor(exp.Case):
         return node
     literals = _collect_result_literals(node)
@@ -97,7 +100,7 @@ def _scale_results(node: exp.Expression, database: Database) -> exp.Expression:
     return exp.paren(exp.Mul(this=exp.paren(node, copy=False), expression=factor), copy=False)
 
 
-_MIN_RESULTS = 4  # With fewer results, a multiplication does not pay.
+_MIN_RESULTS = 4  # With fewer results, the multiplication is not worth its cost.
 
 
 def find_common_exponent(values: Sequence[float]) -> int:
@@ -119,7 +122,7 @@ def find_common_exponent(values: Sequence[float]) -> int:
 
 
 def _collect_result_literals(case: exp.Case) -> list[exp.Expression]:
-    """Return the literals of all branches of nested CASEs; [] if any branch is not a literal."""
+    """Return the literals of all branches of nested CASEs, or [] if any branch is not a literal."""
     results: list[exp.Expression] = []
     for branch in [*(when.args["true"] for when in case.args["ifs"]), case.args.get("default")]:
         inner = branch.unnest() if isinstance(branch, exp.Paren) else branch
@@ -133,17 +136,15 @@ def _collect_result_literals(case: exp.Case) -> list[exp.Expression]:
 
 
 def _build_rounded_sum(terms: Sequence[exp.Expression], database: Database) -> str:
-    """Build the SQL text of a sum rounded after each addition; its tree is too deep for sqlglot."""
-    rounded_sql = database.numbers.rounded("sqlml_sum")
-    tree = sqlglot.parse_one(f"SELECT {rounded_sql}", read="duckdb", into=exp.Select).selects[0]
-    rounding, suffix = _spell_expression(tree, database, is_shown=False).split("sqlml_sum")
-    term_sql = [
-        term.transform(lambda node: _spell_node(node, database, "")).sql(dialect=database.dialect)
+    """Build the text of a sum rounded after each addition, whose tree sqlglot cannot render."""
+    tree = _parse_expression(database.numbers.rounded("sqlml_sum"))
+    rounding, suffix = _render_expression(tree, database, for_display=False).split("sqlml_sum")
+    rendered_terms = [
+        term.transform(lambda node: _adapt_node(node, database, "")).sql(dialect=database.dialect)
         for term in terms
     ]
-    prefix = rounding + "("
-    fragments = [prefix * (len(term_sql) - 1), term_sql[0]]
-    fragments += [f" + {text}){suffix}" for text in term_sql[1:]]
+    fragments = [f"{rounding}(" * (len(rendered_terms) - 1), rendered_terms[0]]
+    fragments += [f" + {text}){suffix}" for text in rendered_terms[1:]]
     return "".join(fragments)
 
 
@@ -153,8 +154,9 @@ def _is_number_literal(node: exp.Cast) -> bool:
 
 
 def _expand_formula(formula: str, operand: exp.Expression) -> exp.Expression:
-    tree = sqlglot.parse_one(f"SELECT {formula}", read="duckdb", into=exp.Select).selects[0]
-    tree = tree.transform(lambda node: operand.copy() if isinstance(node, exp.Column) else node)
+    tree = _parse_expression(formula).transform(
+        lambda node: operand.copy() if isinstance(node, exp.Column) else node
+    )
     return exp.paren(tree, copy=False)
 
 
@@ -163,10 +165,10 @@ def _make_verbatim(text: str) -> exp.Expression:
 
 
 def quote_name(name: str, database: Database) -> str:
-    """Quote `name` as the database does; leave plain names unquoted if quotes preserve case."""
+    """Quote `name` for the database; leave plain names unquoted if quotes preserve case."""
     is_plain = database.reserved is not None and _PLAIN_NAME.fullmatch(name) is not None
     if is_plain and name.upper() in (database.reserved or ()):
-        # The database stores unquoted names in capitals.
+        # The database stores unquoted names in upper case.
         name, is_plain = name.upper(), False
     return str(exp.to_identifier(name, quoted=not is_plain).sql(dialect=database.dialect))
 

@@ -22,13 +22,13 @@ from sqlml.planner.databases.targets import Database
 from sqlml.planner.databases.transpiled import transpile
 
 MAX_LEVELS = 7  # The maximum number of levels of a part.
-NO_NEXT_PART = -1  # The index that stands for the next part below a leaf.
-BASE_TREE = -1  # The index of the tree of all sums' initial values, which is added first.
+NO_NEXT_PART = -1  # The index of the next part below a leaf.
+BASE_TREE = -1  # The first index, counting down, of the rows that hold initial values of sums.
 
 
 @dataclass(slots=True)
 class TreeTable:
-    """A table of all trees of a model, with its quoted name and the SQL of the rows to insert."""
+    """A table of all trees of a model: the quoted name and the SQL of the rows to insert."""
 
     name: str
     database: Database
@@ -36,23 +36,24 @@ class TreeTable:
     num_ensembles: int = 0
 
     def add_ensemble(self, ensemble: Ensemble, x: Value) -> VerbatimSql:
-        """Add the trees of `ensemble`; return the SQL of an array of its sums for features `x`."""
-        num_values = ensemble.leaf_values.shape[1]
-        _reject_unsupported_trees(ensemble, num_values)
+        """Add the trees of `ensemble`, and return SQL for the array of their sums at `x`."""
+        num_leaf_values = ensemble.leaf_values.shape[1]
+        _reject_unsupported_trees(ensemble, num_leaf_values)
         num_rounds = max(1, math.ceil(ensemble.depth / MAX_LEVELS))
         num_levels = max(1, math.ceil(ensemble.depth / num_rounds))
         positions, feature_array = _collect_tested_features(ensemble, x, self.database)
-        index, self.num_ensembles = self.num_ensembles, self.num_ensembles + 1
+        index = self.num_ensembles
+        self.num_ensembles += 1
         base = ensemble.base.tolist()
-        for target in range(0, len(base), num_values):
-            part = _Part(target, num_values, 1 << num_levels)
-            part.value[:] = base[target : target + num_values]
+        for target in range(0, len(base), num_leaf_values):
+            part = _Part(target, num_leaf_values, 1 << num_levels)
+            part.value[:] = base[target : target + num_leaf_values]
             self.rows.append(part.build_row(index, BASE_TREE - target, 0))
         for tree, root in enumerate(ensemble.roots.tolist()):
             parts = _split_tree(ensemble, root, int(ensemble.target[tree]), num_levels, positions)
             self.rows += [part.build_row(index, tree, k) for k, part in enumerate(parts)]
         walk = _Walk(
-            self.name, index, num_levels, num_rounds, num_values, len(base), ensemble.compare
+            self.name, index, num_levels, num_rounds, num_leaf_values, len(base), ensemble.compare
         )
         sum_type = "real" if ensemble.base.dtype == np.float32 else ""
         return VerbatimSql(walk.build_query(feature_array, sum_type))
@@ -80,11 +81,11 @@ class _Part:
     other parts.
     """
 
-    def __init__(self, target: int, num_values: int, width: int) -> None:
+    def __init__(self, target: int, num_leaf_values: int, width: int) -> None:
         self.target = target
         self.feature = [1] * (width - 1)
         self.threshold = [0.0] * (width - 1)
-        self.value = np.zeros((width, num_values))
+        self.value = np.zeros((width, num_leaf_values))
         self.next = [NO_NEXT_PART] * width
 
     def build_row(self, ensemble_index: int, tree_index: int, part_index: int) -> str:
@@ -93,15 +94,15 @@ class _Part:
         return f"({ensemble_index}, {tree_index}, {part_index}, {self.target}, {array_sql})"
 
 
-def _reject_unsupported_trees(ensemble: Ensemble, num_values: int) -> None:
+def _reject_unsupported_trees(ensemble: Ensemble, num_leaf_values: int) -> None:
     threshold = ensemble.threshold
     unsupported = None
-    rejects_all = np.isneginf(threshold) & ensemble.default_left & (ensemble.compare == "lt")
+    never_goes_left = np.isneginf(threshold) & ensemble.default_left & (ensemble.compare == "lt")
     if ensemble.has_categories or (ensemble.categorical is not None and ensemble.categorical.any()):
         unsupported = "trees that test sets of categories"
-    elif np.isnan(threshold).any() or rejects_all.any():
+    elif np.isnan(threshold).any() or never_goes_left.any():
         unsupported = "trees whose thresholds are NaN or -infinity"
-    elif num_values > 1 and (num_values != len(ensemble.base) or ensemble.target.any()):
+    elif num_leaf_values > 1 and (num_leaf_values != len(ensemble.base) or ensemble.target.any()):
         unsupported = "trees for some of several targets"
     if unsupported is not None:
         raise BackendError(f"FORM nodes does not take {unsupported}; write FORM view")
@@ -110,10 +111,11 @@ def _reject_unsupported_trees(ensemble: Ensemble, num_values: int) -> None:
 def _collect_tested_features(
     ensemble: Ensemble, x: Value, database: Database
 ) -> tuple[dict[tuple[int, bool], int], str]:
-    """Return the positions, from 1, of the tested features in a SQL array, and the array's SQL.
+    """Return the 1-based positions of the tested features in a SQL array, and the array's SQL.
 
-    A key is a feature's index, and True if its missing values go left. A missing value becomes
-    -infinity to go left, or NaN, which PostgreSQL orders above all numbers, to go right.
+    A position is keyed by the feature's index and by whether missing values go left. A missing
+    value becomes -infinity to go left. To go right, it becomes NaN, which PostgreSQL orders above
+    all numbers.
     """
     tests = zip(ensemble.feature, ensemble.default_left, strict=True)
     keys = sorted({(int(feature), bool(goes_left)) for feature, goes_left in tests})
@@ -121,8 +123,7 @@ def _collect_tested_features(
     for feature, goes_left in keys:
         missing_sql = "'-infinity'" if goes_left else "'NaN'"
         elements.append(f"coalesce({transpile(x[feature].sql, database)}, {missing_sql}::float8)")
-    positions = {key: k for k, key in enumerate(keys, 1)}
-    return positions, f"ARRAY[{', '.join(elements)}]::float8[]"
+    return {key: k for k, key in enumerate(keys, 1)}, f"ARRAY[{', '.join(elements)}]::float8[]"
 
 
 def _split_tree(
@@ -132,17 +133,20 @@ def _split_tree(
     num_levels: int,
     positions: dict[tuple[int, bool], int],
 ) -> Iterator[_Part]:
-    """Yield the parts of a tree from the root, in the order of the indices in `_Part.next`."""
-    part_roots, width = [root], 1 << num_levels
+    """Yield the parts of a tree, starting at the root, in the order of their indices."""
+    part_roots = [root]
+    width = 1 << num_levels
     for part_root in part_roots:  # The list grows while it is read.
         part = _Part(target, ensemble.leaf_values.shape[1], width)
         pending = [(part_root, 1, 0)]
         while pending:
             node, position, level = pending.pop()
             num_below = num_levels - level
-            slots = slice((position << num_below) - width, ((position + 1) << num_below) - width)
+            leaf_slots = slice(
+                (position << num_below) - width, ((position + 1) << num_below) - width
+            )
             if node < 0:
-                part.value[slots] = ensemble.leaf_values[~node]
+                part.value[leaf_slots] = ensemble.leaf_values[~node]
             elif not num_below:
                 part.next[position - width] = len(part_roots)
                 part_roots.append(node)
@@ -165,7 +169,7 @@ class _Walk:
     ensemble: int  # The index of the ensemble in the table.
     num_levels: int  # The number of levels of a part.
     num_rounds: int  # The maximum number of parts from the root of a tree to a leaf.
-    num_values: int  # The number of values of a leaf.
+    num_leaf_values: int  # The number of values of a leaf.
     num_outputs: int
     compare: str  # "lt" if a value equal to the threshold goes right.
 
@@ -173,21 +177,21 @@ class _Walk:
         """Build the SQL of an array of sums of the type `sum_type`, or float8 if that is empty."""
         sums = ", ".join(self._build_sum(k, sum_type) for k in range(self.num_outputs))
         row = f"(SELECT {feature_array} AS x OFFSET 0) AS r"
-        relation = f"{row} CROSS JOIN {self.table} AS p1 CROSS JOIN {self._join_slot(1)}"
+        relation = f"{row} CROSS JOIN {self.table} AS p1 CROSS JOIN {self._build_join(1)}"
         for n in range(2, self.num_rounds + 1):
             same_tree = f"p{n}.ensemble = p1.ensemble AND p{n}.tree = p1.tree"
             relation += (
                 f" LEFT JOIN {self.table} AS p{n} ON {same_tree} "
-                f"AND p{n}.part = p{n - 1}.next[s{n - 1}.slot] CROSS JOIN {self._join_slot(n)}"
+                f"AND p{n}.part = p{n - 1}.next[s{n - 1}.slot] CROSS JOIN {self._build_join(n)}"
             )
         where = f"p1.ensemble = {self.ensemble} AND p1.part = 0"
         return f"(SELECT ARRAY[{sums}] FROM {relation} WHERE {where})"
 
-    def _join_slot(self, n: int) -> str:
+    def _build_join(self, n: int) -> str:
         return f"LATERAL (SELECT {self._build_slot(f'p{n}', 1, 0)} AS slot OFFSET 0) AS s{n}"
 
     def _build_slot(self, alias: str, position: int, level: int) -> str:
-        """Build the SQL of the position, from 1, that a row reaches below a part's last level."""
+        """Build SQL for the 1-based position that a row reaches below a part's last level."""
         if level == self.num_levels:
             return str(position - (1 << self.num_levels) + 1)
         left = self._build_slot(alias, 2 * position, level + 1)
@@ -197,9 +201,8 @@ class _Walk:
         return f"CASE WHEN {test} THEN {left} ELSE {right} END"
 
     def _build_sum(self, output: int, sum_type: str) -> str:
-        """Build the SQL that adds the trees of one output in order."""
-        offset = f"{self.num_values} * (s@.slot - 1) + {output + 1}"
-        index_sql = offset if self.num_values > 1 else "s@.slot"
+        offset = f"{self.num_leaf_values} * (s@.slot - 1) + {output + 1}"
+        index_sql = offset if self.num_leaf_values > 1 else "s@.slot"
         values = [f"p@.value[{index_sql}]".replace("@", str(n + 1)) for n in range(self.num_rounds)]
         branches = "".join(
             f"WHEN p{n}.next[s{n}.slot] = {NO_NEXT_PART} THEN {value} "
@@ -207,6 +210,6 @@ class _Walk:
         )
         value = f"CASE {branches}ELSE {values[-1]} END" if branches else values[-1]
         typed_value = f"({value})::{sum_type}" if sum_type else value
-        is_partial = self.num_values < self.num_outputs
+        is_partial = self.num_leaf_values < self.num_outputs
         condition = f" FILTER (WHERE p1.target = {output})" if is_partial else ""
         return f"CAST(sum({typed_value} ORDER BY p1.tree){condition} AS float8)"

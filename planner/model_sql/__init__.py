@@ -1,8 +1,8 @@
 """Models as SQL expressions and macros of the engine itself.
 
-A Program and the expressions that feed its inputs come in, and SQL goes out. The SQL is either an
-expression in the user's statement, if that is cheaper than a function, or the body of a macro,
-which works without planning or even without sqlml.
+The input is a Program and the expressions that feed it. The result is either an expression in the
+user's statement, if that is cheaper than a function, or the body of a macro, which works without
+planning or even without sqlml.
 
 Read first:
 
@@ -11,5 +11,5 @@ Read first:
 * `export_macros.py`: macros that need no sqlml; `macro_bodies.py`: macros that call sqlml's
   functions.
 
-Operators are printed by `sqlml/backends/sql/`; to support another one, add its printer there.
+Operators are printed by `sqlml/backends/sql/`. To support another one, add its printer there.
 """

@@ -46,8 +46,8 @@ def build_expression(
 ) -> str:
     """Return the SQL expression of the model's `output`, or of one `column` of the output.
 
-    `inputs` maps features to the SQL that feeds them, which the result may repeat. By default, a
-    column with the feature's name feeds it. Raises BackendError if an operator has no SQL
+    `inputs` maps features to the SQL that feeds them, which the result may repeat. By default, the
+    column of the same name feeds a feature. Raises BackendError if an operator has no SQL
     equivalent, or if the SQL would be too long.
     """
     part_program = fold_casts_into_trees(prepare_output(program, output, column).program)
@@ -66,8 +66,8 @@ def export_macros(program: Program, name: str, options: Mapping[str, Any] | None
     """Return the statements that create a macro for each output of the model named `name`.
 
     The options on_null, on_unknown and positive_class change the results. Raises BackendError if
-    SQL cannot express the model. Raises ConfigError if on_null is 'null', but it is not known in
-    which columns the model rejects NULL.
+    SQL cannot express the model. Raises ConfigError if on_null is 'null' and the columns in which
+    the model rejects NULL cannot be determined.
     """
     options = options or {}
     categories = find_known_categories(options, program)
@@ -87,23 +87,20 @@ def export_macros(program: Program, name: str, options: Mapping[str, Any] | None
         if output == "proba" and options.get("positive_class") is not None:
             positive_index = find_label(program.labels[0], options["positive_class"])
         if positive_index is None:
-            value = decode_result(build_expression(program, output), program, output, None)
+            value_sql = decode_result(build_expression(program, output), program, output, None)
         else:
-            value = build_expression(program, output, positive_index)
+            value_sql = build_expression(program, output, positive_index)
         bound_inputs = {f.name: _bind_parameter(f) for f in used_features}
         bound_inputs = replace_unknown_with_null(bound_inputs, categories)
         null_features = sorted(find_null_inputs(options, program) & bound_inputs.keys())
-        value = build_null_if(build_missing_test(bound_inputs, null_features), value)
-        statements.append(f"CREATE OR REPLACE MACRO {macro_name}({parameters}) AS {value};\n")
+        value_sql = build_null_if(build_missing_test(bound_inputs, null_features), value_sql)
+        statements.append(f"CREATE OR REPLACE MACRO {macro_name}({parameters}) AS {value_sql};\n")
     return "\n".join(statements)
 
 
 def _bind_parameter(feature: Feature) -> BoundInput:
     """Return the SQL that reads a feature from a macro's untyped parameter of the same name."""
     name = DUCKDB.quote_name(feature.name)
-    is_number = feature.kind == "number"
-    return (
-        BoundInput(f"CAST({name} AS DOUBLE)", "DOUBLE")
-        if is_number
-        else BoundInput(name, "VARCHAR")
-    )
+    if feature.kind == "number":
+        return BoundInput(f"CAST({name} AS DOUBLE)", "DOUBLE")
+    return BoundInput(name, "VARCHAR")

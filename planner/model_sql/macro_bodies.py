@@ -123,11 +123,10 @@ def _build_function_bodies(
     options: Mapping[str, Any],
     transform: Transform | None,
 ) -> list[MacroBody]:
-    """Build the body of one function's macro; for predict_proba, also one that takes a class."""
+    """Build the macro body of a function, and for predict_proba another one that takes a class."""
+    max_categories = count_inline_categories()
     try:
-        prepared = prepare_parts(
-            program, (ResultPart(output),), max_categories=count_inline_categories()
-        )
+        prepared = prepare_parts(program, (ResultPart(output),), max_categories=max_categories)
         choice = choose_way(prepared.split.core, options)
     except SqlmlError as error:  # For example, a library is missing.
         message = f"this model cannot be scored: {error}"
@@ -146,7 +145,7 @@ def _build_function_bodies(
         choice.strategy,
         choice.device,
         batch_rows=read_batch_size(options),
-        max_categories=None if prepared.split.lookup is None else count_inline_categories(),
+        max_categories=None if prepared.split.lookup is None else max_categories,
     )
     is_wide = len(used_features) > MAX_SCANNED_COLUMNS and transform is None
     row = _ROW if is_wide else "r"
@@ -155,17 +154,18 @@ def _build_function_bodies(
     null_features = sorted(find_null_inputs(options, program) & bound_inputs.keys())
     null_condition = build_missing_test(bound_inputs, null_features)
     numbers = build_packed_numbers(prepared, bound_inputs, "DOUBLE")
-    call = f"{DUCKDB.scorer(spec.name)}({numbers}{build_text_argument(prepared, bound_inputs)})"
-    result = decode_result(call, program, output, None)
+    call_sql = f"{DUCKDB.scorer(spec.name)}({numbers}{build_text_argument(prepared, bound_inputs)})"
+    result_sql = decode_result(call_sql, program, output, None)
     positive_class = options.get("positive_class")
     if kind == "proba" and positive_class is not None and len(program.labels) == 1:
         class_index = find_label(program.labels[0], positive_class)
         message = f"option positive_class names {positive_class!r}, which is no class of the model"
-        unknown = DUCKDB.quote_string(message)
-        result = _build_error(unknown) if class_index is None else DUCKDB.at(call, class_index + 1)
-    value_by_kind = {kind: result}
+        result_sql = _build_error(DUCKDB.quote_string(message))
+        if class_index is not None:
+            result_sql = DUCKDB.at(call_sql, class_index + 1)
+    value_by_kind = {kind: result_sql}
     if kind == "proba" and len(program.labels) == 1:
-        value_by_kind["class"] = _build_class_lookup(call, program.labels[0])
+        value_by_kind["class"] = _build_class_lookup(call_sql, program.labels[0])
     bodies = []
     for body_kind, value in value_by_kind.items():
         sql = build_null_if(null_condition, value)
@@ -184,15 +184,15 @@ table of 302 takes 3 s, or 0.3 s if a lambda reads the whole row.
 _ROW = "sqlml_x"
 
 
-def _wrap_with_type_check(value: str, used_features: Sequence[Feature]) -> str:
-    """Wrap `value`, which reads the row `r` as `_ROW`, in a check of the numeric columns' types.
+def _wrap_with_type_check(value_sql: str, used_features: Sequence[Feature]) -> str:
+    """Wrap `value_sql`, which reads the row `r` as `_ROW`, in a check of the numeric column types.
 
     The check matches one string of all types, which the engine folds to a constant. The engine does
     not fold lambdas, so a lambda is used only to find the wrong column for the error message.
     """
     numeric_columns = [f.name for f in used_features if f.kind == "number"]
     if numeric_columns:
-        types = {name: _build_call("typeof", DUCKDB.field(_ROW, name)) for name in numeric_columns}
+        types = {n: _build_call("typeof", DUCKDB.field(_ROW, n)) for n in numeric_columns}
         type_pattern = f"(?:{NUMBERS.pattern}|{'|'.join(UNTYPED)})"
         type_list = _build_call("concat_ws", "';'", *types.values())
         list_pattern = DUCKDB.quote_string(f"{type_pattern}(?:;{type_pattern})*")
@@ -204,11 +204,9 @@ def _wrap_with_type_check(value: str, used_features: Sequence[Feature]) -> str:
         message_middle = "' of the model takes numbers, but the column is '"
         messages = _build_concatenation("'feature '", name, message_middle, type_sql, "'; cast it'")
         messages = DUCKDB.at(DUCKDB.each(wrong_columns, "k", messages), 1)
-        value = (
-            f"CASE WHEN {_build_call('regexp_full_match', type_list, list_pattern)} THEN {value} "
-            f"ELSE {_build_error(messages)} END"
-        )
-    return DUCKDB.let(_ROW, "r", value)
+        types_test = _build_call("regexp_full_match", type_list, list_pattern)
+        value_sql = f"CASE WHEN {types_test} THEN {value_sql} ELSE {_build_error(messages)} END"
+    return DUCKDB.let(_ROW, "r", value_sql)
 
 
 def _bind_column(feature: Feature, transform: Transform | None, row: str) -> BoundInput:
@@ -231,13 +229,13 @@ _CLASS_TYPE = DUCKDB.call("typeof", "class")
 
 
 def _build_class_lookup(call_sql: str, labels: Labels) -> str:
-    """Build the SQL of the probability of the class that the parameter `class` names."""
-    position = f"coalesce({_build_class_position(labels)}, 0)"
+    """Build SQL for the probability of the class given by parameter `class`."""
+    position_sql = f"coalesce({_build_class_position(labels)}, 0)"
     class_list = DUCKDB.quote_string(f"; its classes are {list_classes(labels.values)}")
     class_text = f"coalesce({_CLASS_TEXT}, 'NULL')"
     message = _build_concatenation("'the model has no class '", class_text, class_list)
-    error, value = _build_error(message), DUCKDB.at(call_sql, position)
-    return f"CASE WHEN {position} = 0 THEN {error} ELSE {value} END"
+    error_sql, value_sql = _build_error(message), DUCKDB.at(call_sql, position_sql)
+    return f"CASE WHEN {position_sql} = 0 THEN {error_sql} ELSE {value_sql} END"
 
 
 def _build_label_list(labels: Labels, function: str = "") -> str:
@@ -246,7 +244,7 @@ def _build_label_list(labels: Labels, function: str = "") -> str:
 
 
 def _build_class_position(labels: Labels) -> str:
-    """Build the SQL of the position, from 1, of the class that the parameter `class` names."""
+    """Build SQL for the 1-based position of the class given by parameter `class`."""
     if labels.kind == "float64":
         values = DUCKDB.array([build_label_literal(v, labels.kind) for v in labels.values])
         return _build_call("list_position", values, "TRY_CAST(class AS DOUBLE)")

@@ -44,7 +44,7 @@ class ModelSql:
     """A model's result as a SQL expression of the type that users see."""
 
     value: str
-    valid_rows: str | None  # The condition on rows that `value` can score; None if all rows.
+    valid_rows: str | None  # The condition on rows that `value` can score, or None for all rows.
     estimate: CostEstimate | None
     reason: str
 
@@ -55,7 +55,7 @@ class ModelSql:
         return f"CASE WHEN {self.valid_rows} THEN {self.value} ELSE {fallback} END"
 
     def to_choice(self, function_choice: Choice) -> Choice:
-        """Return `function_choice` changed to SQL; a function scores only rows that SQL cannot."""
+        """Return the choice of SQL, with a function only for rows that SQL cannot score."""
         estimates = () if self.estimate is None else (self.estimate, *function_choice.estimates)
         return replace(
             function_choice,
@@ -107,7 +107,7 @@ class ModelExpression:
         return self._build_sum_or_tree(estimate, reason, guarded_reason)
 
     def build(self) -> ModelSql:
-        """Build the model's expression at any cost; raise BackendError if SQL cannot express it."""
+        """Build the model's expression at any cost, or raise BackendError if that is impossible."""
         if self.dialect.lazy_calls:
             model_sql = self._build_sum_or_tree(None, "requested", "requested")
             if model_sql is not None:
@@ -133,9 +133,9 @@ class ModelExpression:
     def _build_sum_or_tree(
         self, estimate: CostEstimate | None, reason: str, guarded_reason: str
     ) -> ModelSql | None:
-        """Build the expression of a weighted sum or a small tree; return None for other models.
+        """Build the expression of a weighted sum or a small tree, or return None for other models.
 
-        Its reason is `guarded_reason` if a function must score some of the rows, or else `reason`.
+        The reason is `guarded_reason` if a function must score some rows, or else `reason`.
         """
         if self._weighted_sum is not None:
             value = self._decode(self._weighted_sum.value)
@@ -152,7 +152,8 @@ class ModelExpression:
     def _build_leaf(self, leaf_values: Array) -> str:
         labels = self.program.labels
         if self.target.output == "label" and labels:
-            index, classes = int(leaf_values[0]), labels[0]
+            index = int(leaf_values[0])
+            classes = labels[0]
             sql_type = self.dialect.type(find_label_type(classes))
             if not 0 <= index < len(classes):  # The small model of a cascade may be unsure.
                 return f"CAST(NULL AS {sql_type})"
@@ -164,7 +165,6 @@ class ModelExpression:
         return self._decode(self.dialect.array(numbers) if has_array else numbers[0])
 
     def _build_program_sql(self) -> str:
-        """Build an expression of the whole Program; raise BackendError if that is impossible."""
         input_names, dialect = list(self.prepared.program.inputs), self.dialect
         reads_once = not all(is_plain(self.bound_inputs[name].sql) for name in input_names)
         inputs = {
@@ -192,23 +192,21 @@ _MAX_LAMBDA_LENGTH = 20_000
 
 def is_in_lambda(call: ModelCall, scope: Scope, dialect: Dialect) -> bool:
     """Return whether `call` is inside a lambda in which the engine cannot call functions."""
-    can_call = dialect.calls_in_lambdas or scope.outline.created
-    return call.has_local_names and not can_call
+    return call.has_local_names and not (dialect.calls_in_lambdas or scope.outline.created)
 
 
 def build_for_lambda(
     model: ModelExpression, options: Mapping[str, Any], scope: Scope, call: ModelCall
 ) -> ModelSql:
-    """Build the expression of `model` for `call` in a lambda; raise BindError if impossible."""
+    """Build the expression of `model` for `call` in a lambda, or raise BindError if impossible."""
     if allows_sql(options):
         with suppress(BackendError):
             model_sql = model.build()
             if len(model_sql.value) <= _MAX_LAMBDA_LENGTH:
                 return replace(model_sql, reason="a lambda cannot call Python functions")
-    raise BindError(
+    message = (
         f"{model.dialect.name} cannot call Python functions inside a lambda, and the model is "
         "not a short expression; unnest the list first, as in SELECT ... FROM t LATERAL VIEW "
-        "explode(list) l AS x",
-        scope.sql,
-        call.span.start,
+        "explode(list) l AS x"
     )
+    raise BindError(message, scope.sql, call.span.start)

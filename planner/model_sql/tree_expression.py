@@ -48,13 +48,13 @@ def build_tree_sql(
     """Build the SQL of a tree, and the SQL condition on the rows that the tree can score.
 
     The condition is None if the tree can score all rows. The model reads numbers as `packed_type`,
-    FLOAT or DOUBLE. `build_leaf` returns the SQL of a leaf, given its values of shape (width,).
+    FLOAT or DOUBLE. `build_leaf` returns the SQL of a leaf, given an array of the leaf's values.
     """
     packed_columns, range_tests = [], []
     for column, value_range in zip(columns, tree.ranges, strict=True):
         packed_columns.append(_Column(column, packed_type, value_range.missing))
         if value_range.is_limited:
-            range_tests.append(packed_columns[-1].within(value_range))
+            range_tests.append(packed_columns[-1].build_range_test(value_range))
     condition = " AND ".join(test for test in range_tests if test != "true")
     return _build_case_sql(tree.tree, packed_columns, build_leaf), condition or None
 
@@ -67,23 +67,23 @@ def _build_case_sql(
     left, right = (_build_case_sql(child, columns, build_leaf) for child in (tree.left, tree.right))
     column = columns[tree.column]
     if tree.missing_left and column.may_be_missing:
-        return f"CASE WHEN {column.above(tree.threshold)} THEN {right} ELSE {left} END"
-    return f"CASE WHEN {column.at_most(tree.threshold)} THEN {left} ELSE {right} END"
+        return f"CASE WHEN {column.build_above_test(tree.threshold)} THEN {right} ELSE {left} END"
+    return f"CASE WHEN {column.build_at_most_test(tree.threshold)} THEN {left} ELSE {right} END"
 
 
 @dataclass(frozen=True, slots=True)
 class _Column:
     """A column that a tree compares with thresholds of the type `packed_type`.
 
-    If `may_be_missing`, the compared value can be NULL or NaN. The engine orders NaN above all
-    numbers.
+    If `may_be_missing` is true, the compared value can be NULL or NaN. The engine orders NaN above
+    all numbers.
     """
 
     column: BoundInput
     packed_type: str
     may_be_missing: bool
 
-    def at_most(self, threshold: float) -> str:
+    def build_at_most_test(self, threshold: float) -> str:
         """Build the SQL of x <= threshold for the column x, which is not true if x is missing.
 
         If the threshold is NaN, the SQL is always false.
@@ -93,7 +93,7 @@ class _Column:
         sql, bound = self._build_comparison(threshold)
         return f"{sql} <= {bound}"
 
-    def above(self, threshold: float) -> str:
+    def build_above_test(self, threshold: float) -> str:
         """Build the SQL of x > threshold for the column x, which is not true if x is missing.
 
         If the threshold is NaN, the SQL is true for all numbers.
@@ -110,18 +110,20 @@ class _Column:
         if threshold != threshold:
             return f"{sql} <= {number_literal(np.inf, _FLOATS[float_type])}"
         with np.errstate(over="ignore"):
-            low = np.nextafter(_floor(threshold, dtype), dtype.type(np.inf))
+            low = np.nextafter(_round_down(threshold, dtype), dtype.type(np.inf))
         return self._build_between(sql, float_type, float(low), math.inf)
 
-    def within(self, value_range: ValueRange) -> str:
-        """Build the SQL test that the column is in `value_range`; "true" if all its values are."""
+    def build_range_test(self, value_range: ValueRange) -> str:
+        """Build the SQL test that the column is in `value_range`, or "true" if all values are."""
         has_all_values = self._is_integer or self.column.type not in (*_FLOATS, *_LARGER_INTEGERS)
         if has_all_values and value_range.low <= -_MAX_INTEGER and value_range.high >= _MAX_INTEGER:
             return "true" if value_range.missing else f"{self.column.sql} IS NOT NULL"
         sql, float_type = self._cast_to_float()
         dtype = np.dtype(_FLOATS[float_type])
-        low = -float(_floor(-value_range.low, dtype))
-        in_range = self._build_between(sql, float_type, low, float(_floor(value_range.high, dtype)))
+        low = -float(_round_down(-value_range.low, dtype))
+        in_range = self._build_between(
+            sql, float_type, low, float(_round_down(value_range.high, dtype))
+        )
         if not value_range.missing:
             return in_range
         nan_test = f" OR {builtin('isnan')}({sql})" if self.column.type in _FLOATS else ""
@@ -132,20 +134,16 @@ class _Column:
         return self.column.type in _INTEGER_BITS
 
     def _build_comparison(self, threshold: float) -> tuple[str, str]:
-        """Return the SQL of the column, perhaps with a cast, and the SQL of a bound.
-
-        Comparing the column with the bound is the same as comparing its packed value with
-        `threshold`.
-        """
+        """Return SQL for the column, and for a bound that is equivalent to `threshold`."""
         bits = _INTEGER_BITS.get(self.column.type)
         if bits is not None and math.isfinite(threshold):
-            is_signed, integer = not self.column.type.startswith("U"), math.floor(threshold)
-            min_value = -(1 << bits - 1) if is_signed else 0
+            integer = math.floor(threshold)
+            min_value = 0 if self.column.type.startswith("U") else -(1 << bits - 1)
             if min_value <= integer < min_value + (1 << bits):
                 return self.column.sql, f"'{integer}'::{self.column.type}"
         sql, float_type = self._cast_to_float()
         dtype = np.dtype(_FLOATS[float_type])
-        return sql, number_literal(float(_floor(threshold, dtype)), _FLOATS[float_type])
+        return sql, number_literal(float(_round_down(threshold, dtype)), _FLOATS[float_type])
 
     def _cast_to_float(self) -> tuple[str, str]:
         """Return the SQL of the column as a float, and the name of the float type."""
@@ -159,7 +157,7 @@ class _Column:
         return f"{sql} BETWEEN {number_literal(low, dtype)} AND {number_literal(high, dtype)}"
 
 
-def _floor(value: float, dtype: np.dtype[np.floating]) -> np.floating:
+def _round_down(value: float, dtype: np.dtype[np.floating]) -> np.floating:
     """Return the largest float of type `dtype` that is not above `value`."""
     with np.errstate(over="ignore"):
         rounded = dtype.type(value)

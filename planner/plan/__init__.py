@@ -1,6 +1,6 @@
 """Planning of one call, and the plan of the whole statement.
 
-A call comes in with its target (a model and an output), its scope in the statement and the
+The input is a call with its target (a model and an output), its scope in the statement and the
 `Context`. The result is a `PlannedCall`: the call's SQL, the engine function in this SQL, and all
 that EXPLAIN shows. A `Plan` holds the planned calls and the statement for the engine.
 

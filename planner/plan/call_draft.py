@@ -38,7 +38,7 @@ from sqlml.planner.program.function_spec import (
     Constants,
     ResultPart,
     admit_constants,
-    spell_constants,
+    encode_constants,
 )
 from sqlml.planner.program.prepare_program import PreparedProgram, SharedParts, prepare_parts
 from sqlml.planner.syntax.outline import Literal, ModelCall
@@ -61,7 +61,7 @@ class FromColumn:
     sql: str
     arguments: str  # The expressions in `sql`, which must bind in FROM.
     type: str
-    order: str | None = None  # The expression by which FROM sorts the rows; None if unsorted.
+    order: str | None = None  # The expression by which FROM sorts the rows, or None if unsorted.
 
     @staticmethod
     def of_row(packed_sql: str, sql_type: str) -> FromColumn:
@@ -69,13 +69,12 @@ class FromColumn:
 
     @staticmethod
     def of_models(sql: str, arguments: str, sql_type: str, model_sql: str) -> FromColumn:
-        """Return a column with the results of the models that the SQL `model_sql` names per row."""
+        """Return a column with the results of the models that `model_sql` names in each row."""
         return FromColumn(f"sqlml_models_{_hash_sql(sql)}", sql, arguments, sql_type, model_sql)
 
     def build_probe(self, dialect: Dialect) -> str:
         """Return the SQL of a NULL of the column's type, which binds only if its arguments bind."""
-        row = dialect.row(self.arguments)
-        return f"CASE WHEN {row} IS NULL THEN CAST(NULL AS {self.type}) END"
+        return f"CASE WHEN {dialect.row(self.arguments)} IS NULL THEN CAST(NULL AS {self.type}) END"
 
 
 def _hash_sql(sql: str) -> str:
@@ -177,7 +176,7 @@ def fold_literal_arguments(draft: CallDraft) -> CallDraft:
 
 
 def _choose_constants(draft: CallDraft, values: Mapping[str, float | str | None]) -> Constants:
-    """Choose the `values` to fold into the model as constants; () if folding gains nothing."""
+    """Choose the `values` to fold into the model as constants, or () if folding gains nothing."""
     program, prepared = draft.model.program, draft.prepared
     has_trees = any(node.op == "tree_ensemble" for node in prepared.split.core)
     if not has_trees or prepared.split.texts or any(node.type.sparse for node in program.nodes):
@@ -196,7 +195,7 @@ def _choose_constants(draft: CallDraft, values: Mapping[str, float | str | None]
 def _find_literals(
     call: ModelCall, features: Sequence[Feature], used_features: Collection[str]
 ) -> dict[str, float | str | None]:
-    """Map each used feature whose argument is a literal to the literal's value; None is NULL."""
+    """Map each used feature whose argument is a literal to the literal's value (None for NULL)."""
     argument_by_name = {fold(a.name): a for a in call.arguments if a.name is not None}
     if not argument_by_name and len(call.arguments) == len(features):
         argument_by_name = {fold(f.name): a for f, a in zip(features, call.arguments, strict=True)}
@@ -211,10 +210,10 @@ def _find_literals(
 
 
 def _parse_literal(literal: Literal, feature_kind: str) -> tuple[float | str | None] | None:
-    """Return (value,), or (None,) for NULL; return None if the literal does not fit the kind."""
+    """Return a tuple of the value (None for NULL), or None if the literal does not fit the kind."""
     if literal.kind == "word" and literal.text == "NULL":
         return (None,) if feature_kind in ("number", "string") else None
-    if feature_kind == "string":  # The engine decides how it spells a number.
+    if feature_kind == "string":  # Only the engine knows how it formats a number.
         return (literal.text,) if literal.kind == "string" else None
     if feature_kind != "number" or literal.kind == "string":
         return None
@@ -228,13 +227,13 @@ def _parse_literal(literal: Literal, feature_kind: str) -> tuple[float | str | N
 
 
 def _select_constants(program: Program, values: Mapping[str, float | str | None]) -> Constants:
-    """Select up to `MAX_LITERALS` values to fold into `program`; () if it cannot take them."""
+    """Select up to `MAX_LITERALS` values to fold into `program`, or () if it rejects them."""
     names = list(program.inputs)
     indices = {name: i for i, name in enumerate(names)}
     selected: Constants = ()
     for constant in sorted((indices[name], v) for name, v in values.items() if name in indices):
         extended = (*selected, constant)
-        if len(extended) <= MAX_LITERALS and len(spell_constants(extended)) <= MAX_NAME_LENGTH:
+        if len(extended) <= MAX_LITERALS and len(encode_constants(extended)) <= MAX_NAME_LENGTH:
             selected = extended
     if not selected or any(n.op in _UNFOLDABLE_OPS or n.type.sparse for n in program.nodes):
         return ()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FunctionMeasurement:
-    """The measurements of one engine function on all threads; `again` counts remembered rows."""
+    """The measurements of one engine function on all threads. `again` counts remembered rows."""
 
     rows: int = 0
     batches: int = 0
@@ -35,7 +35,7 @@ class FunctionMeasurement:
 
 @dataclass(frozen=True, slots=True)
 class QueryMeasurement:
-    """The measurements of one run of a query, and those of each engine function by its name."""
+    """The measurements of one run of a query, and of each engine function, keyed by name."""
 
     seconds: float
     function_seconds: float  # The time during which at least one thread was in a function.
@@ -51,7 +51,8 @@ _NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
 
 
 def format_plan(plan: Plan) -> str:
-    blocks, count = [], len(plan.calls)
+    blocks: list[str] = []
+    count = len(plan.calls)
     for index in range(count):
         title = "SQLML" if count == 1 else f"SQLML {index + 1}/{count}"
         blocks += [title, *_format_lines(describe_call(plan, index))]
@@ -96,15 +97,15 @@ def _describe_planned_call(call: PlannedCall) -> list[tuple[str, str]]:
     strategy = f", strategy {call.choice.strategy}" if call.has_trees else ""
     arguments = _describe_arguments(call)
     function_text = f"{call.spec.backend} backend{strategy}, device {call.spec.device}, {arguments}"
-    transformed = [f"{name} = {shorten_names(sql)}" for name, sql in call.transformed]
-    folded = [f"{name} = {'NULL' if v is None else repr(v)}" for name, v in call.constants.items()]
+    transformed_features = [f"{name} = {shorten_names(sql)}" for name, sql in call.transformed]
+    constants = [f"{n} = {'NULL' if v is None else repr(v)}" for n, v in call.constants.items()]
     functions = [function.name for function in call.functions_of_models]
     optional_lines = [
-        ("made in SQL", transformed, ""),
+        ("made in SQL", transformed_features, ""),
         ("other columns", call.other_columns, ": no features of the model"),
         ("NULL where missing", call.null_where, ": as option on_null says"),
         ("unknown is NULL", call.unknown_as_null, ": as option on_unknown says"),
-        ("in the model", folded, ": literal arguments"),
+        ("in the model", constants, ": literal arguments"),
     ]
     return [
         ("call", call.call_text),
@@ -132,8 +133,7 @@ def _list_reads(call: PlannedCall) -> str:
 def _describe_model(call: PlannedCall) -> tuple[str, str]:
     if not call.functions_of_models:
         return "model", f"{call.model} (version {call.version})"
-    count = len(call.models)
-    return "models", f"{count:,} that the rows name: {_join_items(call.models)}"
+    return "models", f"{len(call.models):,} that the rows name: {_join_items(call.models)}"
 
 
 def _describe_arguments(call: PlannedCall) -> str:
@@ -145,8 +145,8 @@ def _describe_arguments(call: PlannedCall) -> str:
     if not call.spec.by_column:
         string_columns = f", with the texts of {_join_items(call.texts)}" if string_count else ""
         return f"packed as {number_type}[{max(1, number_count)}]{string_columns}"
-    parts = [f"{n} {t}" for n, t in ((number_count, number_type), (string_count, "VARCHAR")) if n]
-    return f"{' and '.join(parts) or 'no'} column{'s' * (number_count + string_count != 1)}"
+    counts = [f"{n} {t}" for n, t in ((number_count, number_type), (string_count, "VARCHAR")) if n]
+    return f"{' and '.join(counts) or 'no'} column{'s' * (number_count + string_count != 1)}"
 
 
 def _describe_unread(call: PlannedCall) -> str:
@@ -169,7 +169,6 @@ def _describe_sharing(call: PlannedCall) -> list[tuple[str, str]]:
 
 
 def _describe_approximation(call: PlannedCall) -> list[tuple[str, str]]:
-    """Describe the small model that runs before the full model, or why no small model runs."""
     if call.exact_reason:
         return [("approximate", f"no: {call.exact_reason}")]
     if call.small_call is None or (call.filtered is None and call.cascade is None):
@@ -194,21 +193,24 @@ def _describe_approximation(call: PlannedCall) -> list[tuple[str, str]]:
 
 
 def _list_rarely_computed(idle_parts: Sequence[str], record: CascadeFacts | FilterFacts) -> str:
-    """List the query parts that are computed only for rows that the small model leaves open."""
+    """List the query parts that are computed only for rows for which the small model is unsure."""
     unread_groups = [group.name for group in record.groups if group.inside and not group.chosen]
     return _join_items([*idle_parts, *unread_groups])
 
 
-def _describe_filter(top_k: FilterFacts, reads: str, idle: Sequence[str]) -> list[tuple[str, str]]:
-    count, share = math.ceil(top_k.ratio * top_k.k), top_k.ratio * top_k.k / top_k.rows
-    selection = f"for {count} rows, or {share:.2%} of them if that is more"
+def _describe_filter(
+    top_k: FilterFacts, reads: str, idle_parts: Sequence[str]
+) -> list[tuple[str, str]]:
+    row_count = top_k.ratio * top_k.k
+    share = row_count / top_k.rows
+    selection = f"for {math.ceil(row_count)} rows, or {share:.2%} of them if that is more"
     guarantee = (
         f"of the best {top_k.k} rows at least {top_k.precision:.0%} are right in 95% of queries "
         f"(97.5% sure), over {top_k.rows:,} rows"
     )
     return [
         ("approximate", f"a small model ranks all rows, {reads}"),
-        ("only of the best", f"{_list_rarely_computed(idle, top_k)}, {selection}"),
+        ("only of the best", f"{_list_rarely_computed(idle_parts, top_k)}, {selection}"),
         ("guarantee", guarantee),
         ("expected gain", f"{top_k.gain:.2f} times as fast"),
     ]
@@ -243,7 +245,7 @@ def _describe_estimates(choice: Choice) -> list[tuple[str, str]]:
 
 
 def _describe_measurement(plan: Plan, index: int) -> list[tuple[str, str]]:
-    """Describe what EXPLAIN ANALYZE measured for a call; return [] if the call used no function.
+    """Describe what EXPLAIN ANALYZE measured for a call, or return [] if it used no function.
 
     If several calls share a function, the later calls refer to the first. For a cascade, another
     line shows the share of rows for which the small model was confident.

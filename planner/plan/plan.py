@@ -30,7 +30,7 @@ If push_selection drops the feature without inject_selection, a step of the mode
 
 @cache_by_program
 def find_dropping_passes(program: Program, parts: tuple[ResultPart, ...]) -> Mapping[str, str]:
-    """Return, for each input of `program` that `parts` do not need, the reason for dropping it.
+    """Map each input of `program` that `parts` do not need to the reason for dropping it.
 
     The reason is the name of the pass that dropped the input, or "other outputs" if only other
     outputs need it. This is too slow for planning, since it runs the model passes one by one.
@@ -109,7 +109,7 @@ class PlannedCall:
 
     @property
     def dropped_by(self) -> Mapping[str, str | None]:
-        """Unread column -> the reason: a pass, "never used", "other outputs"; None if unknown."""
+        """Unread column -> a pass, "never used" or "other outputs", or None if unknown."""
         if self.source is None or not self.unread:
             return dict.fromkeys(self.unread)
         reasons = find_dropping_passes(self.source, self.spec.parts)
@@ -164,7 +164,7 @@ class Plan:
     statement: str  # The user's statement.
     sql: str  # The statement for the engine.
     calls: tuple[PlannedCall, ...]
-    # The positions of the parameters that the engine still gets; None if it gets all.
+    # The positions of the parameters that the engine still gets, or None if it gets all.
     parameters: tuple[int, ...] | None = None
     dropped_names: frozenset[str] = frozenset()  # Parameters that became names of models.
     dropped_joins: tuple[str, ...] = ()  # The joins that are not needed.
@@ -189,10 +189,8 @@ class Plan:
 
     @cached_property
     def specs(self) -> Mapping[str, FunctionSpec]:
-        calls = [
-            *self.calls,
-            *(call.small_call for call in self.calls if call.small_call is not None),
-        ]
+        small_calls = [call.small_call for call in self.calls if call.small_call is not None]
+        calls = [*self.calls, *small_calls]
         specs = [c.spec for c in calls if c.calls_function and not c.functions_of_models]
         return {spec.name: spec for spec in specs}
 
@@ -201,7 +199,7 @@ class Plan:
         return tuple(function for call in self.calls for function in call.functions_of_models)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the plan as plain values; the first call of a function has its measurements."""
+        """Return the plan as plain values. Each measurement belongs to a function's first call."""
         calls = [c.to_dict() for c in self.calls]
         joins = list(self.dropped_joins)
         result: dict[str, Any] = {"sql": self.sql, "calls": calls, "dropped_joins": joins}

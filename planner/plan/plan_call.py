@@ -1,7 +1,7 @@
 """Plan one call of a model: bind its arguments, choose how it runs, and write its SQL.
 
-The call is a `CallDraft`, which passes through `STAGES`; the last step writes the SQL. Unlike the
-rules of a statement (`rewrites/apply_rules.py`), stages see one call, and none of them is optional.
+The call is a `CallDraft`, which passes through `STAGES`. The last step writes the SQL. Unlike the
+rules of a statement (`rewrites/apply_rules.py`), stages see one call, and no stage is optional.
 """
 
 from __future__ import annotations
@@ -76,14 +76,14 @@ def plan_call(
 ) -> CallInFrom:
     """Plan one call of a model, or raise an error if an argument or an option does not fit.
 
-    `bound_inputs` maps features to the SQL that feeds them; if it is None, the call's arguments are
-    bound. If `row_in_from`, the packed numbers can be a column of FROM. If `by_function`, several
-    models will share the SQL, so a function computes as much as possible.
+    `bound_inputs` maps features to the SQL that feeds them. If it is None, the call's arguments are
+    bound. If `row_in_from` is true, the packed numbers can be a column of FROM. If `by_function` is
+    true, several models will share the SQL, so a function computes as much as possible.
     """
     program, context = target.model.program, site.context
     options = {**target.model.options, **context.settings}
     route = _choose_route(options, row_in_from, context)
-    if by_function and route.by_column and "[]" in shared.type(program, True):
+    if by_function and route.by_column and "[]" in shared.find_type(program, True):
         route = Route(False, "each row names its model, and its result is a list")
     max_categories = None if asks_for_sql(options) else count_inline_categories()
     if by_function or (max_categories is not None and route.by_column):
@@ -118,14 +118,19 @@ def _choose_route(options: Mapping[str, Any], row_in_from: bool, context: Contex
 
 
 def bind_arguments(draft: CallDraft) -> CallDraft:
-    """Find the SQL that feeds each feature, from the call's arguments and TRANSFORM."""
+    """Build the SQL that feeds each feature from the call's arguments and TRANSFORM."""
     if draft.bound_inputs:
         return draft
     model, transform = draft.model, draft.model.transform
-    owner, may_replace_blanks = f"model {model.name!r}", model.origin.may_replace_blanks
-    call, scope, used = draft.call, draft.scope, draft.used_columns
-    allows_missing = draft.options.get("on_missing_column") == "null"
-    columns = bind(call, model.columns, used, owner, scope, may_replace_blanks, allows_missing)
+    columns = bind(
+        draft.call,
+        model.columns,
+        draft.used_columns,
+        f"model {model.name!r}",
+        draft.scope,
+        fold_blanks=model.origin.may_replace_blanks,
+        missing_is_null=draft.options.get("on_missing_column") == "null",
+    )
     if transform is None:
         return replace(draft, bound_inputs=columns)
     sql_by_column = {name: bound.sql for name, bound in columns.items()}
@@ -145,7 +150,7 @@ def choose_layout(draft: CallDraft) -> CallDraft:
 
 
 def find_null_rows(draft: CallDraft) -> CallDraft:
-    """Find the features whose NULL makes the result NULL; replace unknown categories with NULL."""
+    """Find the features that make the result NULL if they are NULL, or have unknown categories."""
     inputs = draft.prepared.program.inputs.keys()
     null_features = sorted(find_null_inputs(draft.options, draft.model.program) & inputs)
     known_categories = find_known_categories(draft.options, draft.model.program)
@@ -182,17 +187,16 @@ def choose_sql_or_function(draft: CallDraft) -> CallDraft:
 
 
 def _build_expression(draft: CallDraft) -> ModelSql | None:
-    """Build the model as SQL if options request that, or allow it and it is cheapest; else None."""
+    """Build the model as SQL, or return None unless options request SQL or SQL is cheapest."""
     if asks_for_sql(draft.options):
         expression = draft.model_expression.build()
         may_fail = expression.valid_rows is None and can_reject_rows(draft.prepared_alone.program)
         if may_fail and draft.dialect.lazy_calls and draft.call.in_try:
-            raise ConfigError(
+            message = (
                 "backend 'sql' does not support TRY(...), which cannot contain error(): use "
-                "backend 'auto'",
-                draft.scope.sql,
-                draft.call.span.start,
+                "backend 'auto'"
             )
+            raise ConfigError(message, draft.scope.sql, draft.call.span.start)
         return expression
     if not allows_sql(draft.options):
         return None
@@ -208,12 +212,11 @@ def reject_hidden_columns(draft: CallDraft) -> CallDraft:
     named_arguments = {fold(a.name) for a in call.arguments if a.name is not None}
     for name, bound in draft.bound_inputs.items():
         if fold(name) not in named_arguments and fold(bound.sql.strip("`")) in call.hidden_names:
-            raise BindError(
+            message = (
                 f"the star's column {bound.sql} is hidden here by the select item of that name; "
-                "write the table's star, as in t.*, or rename the item",
-                draft.scope.sql,
-                call.span.start,
+                "write the table's star, as in t.*, or rename the item"
             )
+            raise BindError(message, draft.scope.sql, call.span.start)
     return draft
 
 
@@ -239,7 +242,6 @@ STAGES: tuple[Callable[[CallDraft], CallDraft], ...] = (
 
 
 def _build_call_in_from(draft: CallDraft) -> CallInFrom:
-    """Build the SQL of the drafted call, and record the facts that EXPLAIN shows about it."""
     dialect, target, model = draft.dialect, draft.target, draft.model
     spec = _make_function_spec(draft)
     discard_test = build_discarded_test(draft.call, draft.scope.sql) if dialect.lazy_calls else None
@@ -298,7 +300,7 @@ def _build_result_sql(
     """Build the SQL of a call's value, which is NULL for rows that meet `null_condition`."""
     dialect, target, program = draft.dialect, draft.target, draft.model.program
     value_sql = dialect.value_of(call_sql)
-    element_sql = draft.shared.element(value_sql, program, target.part, by_column, dialect)
+    element_sql = draft.shared.build_part_sql(value_sql, program, target.part, by_column, dialect)
     output, chosen, call = target.output, target.chosen, draft.call
     result = decode_result(
         element_sql, program, output, chosen, dialect, call.baseline, call.standard_errors
@@ -341,9 +343,9 @@ def _make_function_spec(draft: CallDraft) -> FunctionSpec:
 def _build_function_call_sql(
     draft: CallDraft, spec: FunctionSpec, null_condition: str | None
 ) -> tuple[str, FromColumn | None, FromColumn | None]:
-    """Return the SQL of the function call, the FROM column of its result, and one of its row.
+    """Return the SQL of the function call, and the FROM columns of the result and of the row.
 
-    The column of the row holds the packed numbers. A column is None if FROM does not compute it.
+    The row's column holds the packed numbers. A column is None if FROM does not compute it.
     """
     dialect, prepared, bound_inputs = draft.dialect, draft.prepared, draft.bound_inputs
     number_type = "FLOAT" if draft.layout == "f32" else "DOUBLE"
@@ -361,6 +363,6 @@ def _build_function_call_sql(
     call_sql = f"{dialect.scorer(spec.name)}({arguments})"
     if not draft.shared.in_from:
         return call_sql, None, row
-    result_type = dialect.returned(draft.shared.type(draft.model.program, spec.by_column))
+    result_type = dialect.returned(draft.shared.find_type(draft.model.program, spec.by_column))
     column = FromColumn(spec.name, build_null_if(null_condition, call_sql), arguments, result_type)
     return dialect.quote_name(spec.name), column, row

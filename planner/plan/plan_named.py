@@ -66,19 +66,21 @@ def plan_named_call(
     plan_single: PlanSingleCall,
     sorts: bool,
 ) -> CallInFrom:
-    """Plan a call whose rows name models; if `sorts`, FROM makes it on rows sorted by model."""
+    """Plan a call whose rows name models. If `sorts`, FROM computes it on rows sorted by model."""
     assert isinstance(call.model, ModelColumn)
-    dialect, name = scope.dialect, f"({scope.text(call.model.span)})"
-    groups, errors, planned = _group_models(call, models, plan_single)
+    dialect = scope.dialect
+    name_sql = f"({scope.text(call.model.span)})"
+    groups, errors, planned_calls = _group_models(call, models, plan_single)
     if not groups:
         raise next(iter(errors.values()))
-    sql, functions = _build_groups_sql(groups, errors, models, call.skips_unknown, name, dialect)
+    skips_unknown = call.skips_unknown
+    sql, functions = _build_groups_sql(groups, errors, models, skips_unknown, name_sql, dialect)
     model_text = " ".join(scope.sql[call.model.span.start : call.model.span.end].split())
-    reads: dict[str, BoundInput] = {model_text: BoundInput(name, "VARCHAR")}
-    for single_call in planned:
+    reads: dict[str, BoundInput] = {model_text: BoundInput(name_sql, "VARCHAR")}
+    for single_call in planned_calls:
         reads |= dict(single_call.reads)
-    example, read_sql = groups[0].example, {fold(bound.sql) for bound in reads.values()}
-    quote = dialect.quote_name
+    example, quote = groups[0].example, dialect.quote_name
+    read_sql = {fold(bound.sql) for bound in reads.values()}
     other_columns = [c for c in example.other_columns if fold(quote(c)) not in read_sql]
     planned_call = replace(
         example,
@@ -92,7 +94,7 @@ def plan_named_call(
     if not sorts:
         return CallInFrom(planned=planned_call)
     arguments = ", ".join(bound.sql for bound in reads.values())
-    column = FromColumn.of_models(sql, arguments, dialect.type(target.type), name)
+    column = FromColumn.of_models(sql, arguments, dialect.type(target.type), name_sql)
     planned_call = replace(planned_call, sql=dialect.quote_name(column.name))
     return CallInFrom(planned=planned_call, column=column)
 
@@ -105,7 +107,7 @@ def _build_groups_sql(
     name_sql: str,
     dialect: Dialect,
 ) -> tuple[str, list[NamedFunction]]:
-    """Return the SQL that scores a row with the model it names, and the functions in that SQL.
+    """Return the SQL that scores rows with the models that they name, and the SQL's functions.
 
     `name_sql` is the SQL of the model's name. If there are several groups, or if unknown names give
     NULL, an additional function returns the index of the model's group.

@@ -1,8 +1,8 @@
 """Everything between a model's Program and a call of the model: backend, function and result.
 
-A Program and the requested parts of its outputs come in. The results are the part that SQL
-computes, the part that a function computes, the cheapest backend for that function, the name under
-which another process can rebuild it, and the SQL that turns its result into labels and maps.
+The input is a Program and the requested parts of its outputs. The results are the part that SQL
+computes, the part that a function computes, the cheapest backend for that function, the name from
+which another process can rebuild the function, and the SQL that decodes the function's result.
 
 Read first:
 

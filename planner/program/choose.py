@@ -58,7 +58,7 @@ def change_setting(settings: Mapping[str, str], name: str, value: Any) -> Mappin
 
 
 def read_batch_size(options: Mapping[str, Any]) -> int | None:
-    """Return the option `batch_size`, the maximum number of rows per batch; None if not set."""
+    """Return the option `batch_size`, the maximum number of rows per batch, or None if unset."""
     batch_rows = options.get("batch_size")
     is_valid = type(batch_rows) is int and 0 < batch_rows <= MAX_BATCH_ROWS
     if batch_rows is not None and not is_valid:
@@ -70,7 +70,7 @@ def read_batch_size(options: Mapping[str, Any]) -> int | None:
 
 
 def may_approximate(options: Mapping[str, Any], argument: bool | None) -> bool:
-    """Return whether `argument` or, if it is None, the model's option allows approximation."""
+    """Return whether `argument`, or the model's option if that is None, allows approximation."""
     return str(options.get("approximate")).lower() == "true" if argument is None else argument
 
 
@@ -90,8 +90,8 @@ class Choice:
     strategy: str
     device: str
     reason: str
-    # The estimated times for `rows` rows, beginning with the chosen way. There are none if the
-    # options leave only one way.
+    # The estimated times for `rows` rows, beginning with the chosen way. Empty if the options allow
+    # only one way.
     estimates: tuple[CostEstimate, ...] = ()
     rows: int = ROWS
     guarded: bool = True  # If the backend is SQL, rows that it cannot score go to a function.
@@ -108,7 +108,7 @@ def choose_way(
 
     Each option is "auto" by default. If the backend is "sql", the choice applies to the rows that
     the SQL expression leaves to a function. A GPU is only faster if `batch`, the number of rows per
-    call, is large. If `by_column`, rows reach the function as columns, and not through Arrow.
+    call, is large. If `by_column` is true, rows reach the function as columns, not through Arrow.
 
     Raises ConfigError for an unknown name, BackendError if the trees are too large for the
     strategy, and MissingDependencyError if a backend is not installed.
@@ -138,7 +138,7 @@ def choose_way(
 
 
 def _choose_infeasible(program: Program, strategy: str, device: str) -> Choice:
-    """Return a choice for options that no backend supports; its compilation raises the error."""
+    """Return a choice for options that no backend supports, so that compiling raises the error."""
     is_native = strategy in ("auto", *BACKENDS["native"].strategies)
     backend = "native" if is_native and device != "cuda" else "torch"
     try:
@@ -191,7 +191,7 @@ def _is_supported(program: Program, estimate: CostEstimate) -> bool:
 def _choose_for_backend(
     program: Program, backend: str, strategy: str, device: str, reason: str = "requested"
 ) -> Choice:
-    """Return the choice of `backend`; replace "auto" with its best strategy and the CPU."""
+    """Choose `backend`, with the best strategy and the CPU in place of "auto"."""
     load_backend(backend)  # Raises an error if it is not installed.
     strategies = BACKENDS[backend].strategies
     if strategy == "auto":
@@ -240,7 +240,7 @@ def _depends_on_rows(program: Program, values: tuple[str, ...]) -> bool:
 
 
 def estimate_choice(program: Program, choice: Choice, rows: int, by_column: bool) -> Choice:
-    """Return `choice` with the estimated times for `rows` rows; the chosen way remains first."""
+    """Return `choice` with the estimated times for `rows` rows. The chosen way remains first."""
     if not choice.estimates or choice.rows == rows:
         return choice
     new_estimates = estimate_ways(program, current_costs(), rows, by_column=by_column)
@@ -260,9 +260,9 @@ def estimate_choice(program: Program, choice: Choice, rows: int, by_column: bool
 class Route:
     """The route on which rows get from the engine to a function and back.
 
-    If `by_column`, machine code gets each column as an argument and reads it in place. If there is
-    also a `python_reason`, the machine code calls Python for each batch. Otherwise, Arrow passes
-    batches to Python, whose lock only one thread can hold at a time.
+    If `by_column` is true, machine code gets each column as an argument and reads it in place. If
+    there is also a `python_reason`, the machine code calls Python for each batch. If `by_column` is
+    false, Arrow passes batches to Python, whose lock only one thread can hold at a time.
     """
 
     by_column: bool

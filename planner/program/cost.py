@@ -28,7 +28,7 @@ BATCH = 2_048
 """The number of rows that the engine passes to a function and CPU backends process at a time."""
 
 MARGIN = 2.0
-"""The factor by which another CPU backend must be faster than the native backend: estimates are not
+"""The factor by which another CPU backend must be faster than the native backend. Estimates are not
 precise, and other backends have libraries that take seconds to load."""
 
 BLOCK = 512  # Native block kernels take as long for fewer rows as for this number of rows.
@@ -36,13 +36,13 @@ BLOCK = 512  # Native block kernels take as long for fewer rows as for this numb
 
 @dataclass(frozen=True, slots=True)
 class CostEstimate:
-    """The estimated time of one way to run a Program on one thread; infinite if it cannot run."""
+    """The estimated time of one way to run a Program on one thread, infinite if it cannot run."""
 
     backend: str
     strategy: str
     device: str
     seconds: float
-    start: float = 0.0  # The seconds to load the library; 0 if it is already loaded.
+    start: float = 0.0  # The seconds to load the library, or 0 if it is already loaded.
     kernel: str = ""  # The kernel that runs the strategy, if the backend has several.
     has_trees: bool = True
 
@@ -71,9 +71,10 @@ def _sort_key(estimate: CostEstimate) -> float:
 
 
 def estimate_sql(program: Program, costs: Costs, rows: int = ROWS) -> CostEstimate:
-    """Estimate the time of a linear model or tree as a SQL expression; infinite for large trees."""
+    """Estimate the time of a linear model or tree as SQL, which is infinite for large trees."""
     if any(node.op == "tree_ensemble" for node in program.nodes):
-        tree, nanoseconds = build_one_tree(program), math.inf
+        tree = build_one_tree(program)
+        nanoseconds = math.inf
         if tree is not None:
             num_checks = 1 + sum(r.is_limited for r in tree.ranges)
             per_row = tree.mean_levels * costs["sql.level"] + tree.tests * costs["sql.test"]
@@ -104,7 +105,8 @@ def _estimate_way(
     rates, transfer = _Rates(way.costs, costs), _Rates("column" if by_column else "udf", costs)
     batch = batch if way.device == "cuda" else BATCH
     call_count = math.ceil(rows / batch) if rows else 0
-    nanoseconds, kernel = math.ceil(rows / BATCH) * transfer["call"], ""
+    nanoseconds = math.ceil(rows / BATCH) * transfer["call"]
+    kernel = ""
     for node in program.nodes:
         if not node.type.rowwise:
             continue
@@ -123,14 +125,15 @@ def _estimate_way(
         else:
             number_cost = _count_columns(node) * rates["number"]
             nanoseconds += rows * (number_cost + _count_multiply_adds(node) * rates["product"])
-    start, seconds = 0.0 if way.library in sys.modules else way.start, nanoseconds * 1e-9
+    start = 0.0 if way.library in sys.modules else way.start
+    seconds = nanoseconds * 1e-9
     has_trees = any(node.op == "tree_ensemble" for node in program.nodes)
     return CostEstimate(way.backend, way.strategy, way.device, seconds, start, kernel, has_trees)
 
 
 @dataclass(frozen=True, slots=True)
 class _Rates:
-    """The cost coefficients of `owner` by name without this prefix; missing coefficients are 0."""
+    """The cost coefficients of `owner`, keyed by name without this prefix, and 0 if missing."""
 
     owner: str
     costs: Costs
@@ -149,7 +152,7 @@ def _count_multiply_adds(node: Node) -> int:
 
 
 def _estimate_native_trees(shape: TreeShape, rates: _Rates, rows: int) -> tuple[float, str]:
-    """Return the nanoseconds per row of the fastest native kernel for trees, and its name."""
+    """Return the nanoseconds per row of the fastest native tree kernel, and the kernel's name."""
     tree_costs = estimate_tree_costs(shape, rates.costs)
     block_cost = min(tree_costs.cursor, tree_costs.descent) * max(1.0, BLOCK / max(rows, 1))
     block_cost += tree_costs.batch / max(rows, 1)
@@ -173,7 +176,7 @@ def _estimate_gemm(shape: TreeShape, rates: _Rates, rows: int) -> tuple[float, s
 
 
 def _estimate_perfect_trees(shape: TreeShape, rates: _Rates, rows: int) -> tuple[float, str]:
-    """Estimate the traversal of trees padded to perfect trees; infinite for deep trees."""
+    """Estimate the traversal of trees padded to perfect trees, infinite for deep trees."""
     is_too_deep = shape.nodes.shape[1] > MAX_PERFECT_DEPTH
     return (math.inf, "") if is_too_deep else _estimate_steps(shape, rates, rows)
 

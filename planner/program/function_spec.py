@@ -6,8 +6,8 @@ models that have the same columns and the same kind of result, with the name of 
 A view stores the rewritten statement, so another process must be able to rebuild a function from
 its name. The name has the hash of the Program, the outputs, the layout of packed numbers, and the
 backend. It also has the constants, which are inputs that became part of the model. A number is
-spelled as the hex digits of its DOUBLE without trailing zeros, and a string as the hex digits of
-its bytes.
+encoded as the hex digits of a DOUBLE without trailing zeros, and a string as the hex digits of the
+bytes.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from sqlml.limits import MADE_BYTES
 from sqlml.passes.split import Layout
 
 Constants = tuple[tuple[int, float | str | None], ...]
-"""Pairs of the index of a Program's input and the value of the input; the value None is NULL."""
+"""Pairs of the index of a Program's input and the input's value, which is None for NULL."""
 
 CONSTANTS_PATTERN = r"(?:_k\d{1,6}(?:n|f[0-9a-f]{1,16}|s(?:[0-9a-f]{2})*))*"
 
 MAX_CONSTANTS = 64
-"""The maximum number of sets of constants per model; more literals are passed as columns."""
+"""The maximum number of sets of constants per model. Further literals are passed as columns."""
 
 _BYTES_PER_SET = 1000  # The approximate memory of one set of constants.
 _admitted: RecentCache[str, set[Constants]] = RecentCache(MADE_BYTES)
@@ -42,16 +42,16 @@ _lock = threading.Lock()
 _CONSTANT = re.compile(r"_k(\d{1,6})([nfs])([0-9a-f]*)")
 
 
-def spell_constants(constants: Constants) -> str:
-    """Spell constants as a part of a function's name.
+def encode_constants(constants: Constants) -> str:
+    """Encode constants as a part of a function's name.
 
-    >>> spell_constants(((0, 3.0), (2, None), (11, "pro")))
+    >>> encode_constants(((0, 3.0), (2, None), (11, "pro")))
     '_k0f4008_k2n_k11s70726f'
     """
-    return "".join(f"_k{index}{_spell_constant(value)}" for index, value in constants)
+    return "".join(f"_k{index}{_encode_constant(value)}" for index, value in constants)
 
 
-def _spell_constant(value: float | str | None) -> str:
+def _encode_constant(value: float | str | None) -> str:
     if value is None:
         return "n"
     if isinstance(value, str):
@@ -60,7 +60,7 @@ def _spell_constant(value: float | str | None) -> str:
 
 
 def parse_constants(text: str) -> Constants:
-    """Parse constants from `text`, a part of a function's name that `spell_constants` wrote.
+    """Parse constants from `text`, a part of a function's name that `encode_constants` wrote.
 
     >>> parse_constants("_k0f4008_k2n_k11s70726f")
     ((0, 3.0), (2, None), (11, 'pro'))
@@ -77,7 +77,7 @@ def parse_constants(text: str) -> Constants:
 
 
 def admit_constants(program: Program, constants: Constants) -> bool:
-    """Record `constants` for `program`; return False if `MAX_CONSTANTS` others are recorded."""
+    """Record `constants` for `program`, or return False if `MAX_CONSTANTS` sets are recorded."""
     with _lock:
         admitted = _admitted.get(program.hash) or set()
         if constants not in admitted and len(admitted) >= MAX_CONSTANTS:
@@ -90,7 +90,7 @@ def admit_constants(program: Program, constants: Constants) -> bool:
 Output = Literal["label", "proba", "score", "samples", "transform", "contributions"]
 FUNCTION_PREFIX = "sqlml_"
 STORED_PREFIX = "sqlml_open_a_session_first_"
-"""The prefix of functions in views and macros: a hint in the engine's error without sqlml."""
+"""The prefix of functions in views and macros, which is a hint in the engine's error message."""
 
 HASH_DIGITS = 24
 REFUSED_TEXT = f"{STORED_PREFIX}refused_text"
@@ -115,7 +115,7 @@ class ResultPart:
 
     A "column" of the output contributions stands for all contributions to one class.
 
-    >>> str(Part("proba", 1)), str(Part("label"))
+    >>> str(ResultPart("proba", 1)), str(ResultPart("label"))
     ('proba1', 'label')
     """
 
@@ -128,7 +128,7 @@ class ResultPart:
 
 @dataclass(frozen=True, slots=True)
 class FunctionSpec:
-    """An engine function: the Program and the parts that it computes, and how it computes them."""
+    """An engine function: the Program, the parts to compute, and how to compute the parts."""
 
     program_hash: str
     parts: tuple[ResultPart, ...]  # The computed parts, side by side.
@@ -141,10 +141,10 @@ class FunctionSpec:
     # The number of a copy of the function, whose name differs. A transaction that cannot see the
     # first function uses the copy.
     twin: int | None = None
-    once: bool = False  # The engine must evaluate the function where it stands, and nowhere else.
+    once: bool = False  # The engine must evaluate the function only at its position.
     constants: Constants = ()  # Inputs that have become part of the model.
     batch_rows: int | None = None  # The maximum number of rows to score at once, if limited.
-    # The maximum number of categories of an encoder in SQL; the function runs larger encoders.
+    # The maximum number of categories of an encoder in SQL. The function runs larger encoders.
     max_categories: int | None = None
     by_column: bool = False  # Columns are separate arguments instead of one packed argument.
     is_stored: bool = False  # A view or a macro calls the function.
@@ -159,7 +159,7 @@ class FunctionSpec:
         return (
             f"{prefix}{self.program_hash[:HASH_DIGITS]}"
             f"_{'_'.join(map(str, self.parts))}_{self.layout}"
-            f"_{self.backend}_{self.strategy}_{self.device}{spell_constants(self.constants)}"
+            f"_{self.backend}_{self.strategy}_{self.device}{encode_constants(self.constants)}"
             + ("" if self.max_categories is None else f"_l{self.max_categories}")
             + ("" if self.batch_rows is None else f"_r{self.batch_rows}")
             + "_again" * self.remembers_rows
@@ -173,10 +173,10 @@ Field = tuple[str, str]
 """The name of a field of a function's result, and its SQL type."""
 
 
-def spell_struct(fields: Sequence[Field]) -> str:
+def format_struct(fields: Sequence[Field]) -> str:
     """Return the SQL type of a struct.
 
-    >>> spell_struct([("label", "INTEGER"), ("proba1", "DOUBLE")])
+    >>> format_struct([("label", "INTEGER"), ("proba1", "DOUBLE")])
     'STRUCT(label INTEGER, proba1 DOUBLE)'
     """
     return f"STRUCT({', '.join(map(' '.join, fields))})"
@@ -187,7 +187,7 @@ def find_refused_text_names(text: str) -> frozenset[str]:
 
 
 def parse_function_name(text: str) -> FunctionSpec | None:
-    """Parse the first name of an sqlml function in `text`; return None if it contains no name."""
+    """Parse the first name of an sqlml function in `text`, or return None if there is no name."""
     match = _NAME.search(text)
     if match is None:
         return None
@@ -215,10 +215,7 @@ def parse_function_name(text: str) -> FunctionSpec | None:
 
 
 NAMED_PREFIX = "sqlml_named_"
-"""The prefix of functions for models that rows name.
-
-Views cannot call these functions, which exist only until the process ends.
-"""
+"""The prefix of functions for models that rows name, which exist until the process ends."""
 
 UNKNOWN_MODEL = (
     "a row names model {name!r}, but no row did when the query was planned; run the query again"
@@ -227,7 +224,7 @@ UNKNOWN_MODEL = (
 
 @dataclass(frozen=True, slots=True)
 class ModelScorer:
-    """A model's function, with the positions of its inputs among a row's numbers and strings."""
+    """A model's function, with the positions of the inputs among a row's numbers and strings."""
 
     spec: FunctionSpec
     number_positions: tuple[int, ...]
@@ -268,7 +265,7 @@ class NamedFunction:
         return NAMED_PREFIX + hashlib.sha256(repr(identity).encode()).hexdigest()[:24]
 
     def find_error(self, name: str) -> SqlmlError | None:
-        """Return the error for rows of a model without a scorer; None if their result is NULL."""
+        """Return the error for rows of a model without a scorer, or None if the result is NULL."""
         error = self.errors.get(name)
         if error is not None or self.skips_unknown or name in self.nulls:
             return error

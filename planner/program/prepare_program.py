@@ -19,13 +19,13 @@ from sqlml.passes.fold_arguments import fold_arguments
 from sqlml.passes.lower import lower
 from sqlml.passes.split import Layout, SplitProgram, split
 from sqlml.planner.program.choose import Choice
-from sqlml.planner.program.function_spec import Constants, Field, Output, ResultPart, spell_struct
+from sqlml.planner.program.function_spec import Constants, Field, Output, ResultPart, format_struct
 from sqlml.types import Array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PreparedProgram:
-    """A part of a model after the model passes, and its split into SQL and a function."""
+    """A part of a model after the model passes, and the split into SQL and a function."""
 
     program: Program
     split: SplitProgram
@@ -40,7 +40,7 @@ def prepare_output(
 ) -> PreparedProgram:
     """Prepare the part of `program` that computes `output`, or one `column` of the output.
 
-    Encoders with at most `max_categories` categories become SQL; None means no limit.
+    Encoders with at most `max_categories` categories become SQL. None means no limit.
     """
     _require_output(program, output, column)
     return _prepare_output(program, output, column, layout, max_categories)
@@ -70,12 +70,12 @@ def prepare_parts(
 
 
 def _require_output(program: Program, output: str, column: int | None) -> None:
-    """Raise ConfigError if `program` lacks `output`, or if the output lacks `column`."""
     explained = ensure_explained(program, output)
     exists = output in explained.outputs
     if exists and column is not None:
         has_blocks = _has_class_blocks(explained, output)
-        exists = column < (len(program.labels[0]) if has_blocks else _find_width(explained, output))
+        width = explained.output_type(output).width
+        exists = column < (len(program.labels[0]) if has_blocks else width)
     if not exists:
         raise ConfigError(f"unknown output {output!r} or column {column} of the model")
 
@@ -85,36 +85,32 @@ def _has_class_blocks(program: Program, output: str) -> bool:
     return output == OWN and BY_CLASS in program.outputs
 
 
-def _find_width(program: Program, output: str) -> int:
-    return program.output_type(output).width
-
-
 def find_part_width(program: Program, part: ResultPart) -> int:
     explained = ensure_explained(program, part.output)
     is_single = part.column is not None and not _has_class_blocks(explained, part.output)
-    return 1 if is_single else _find_width(explained, part.output)
+    return 1 if is_single else explained.output_type(part.output).width
 
 
 def _locate_column(program: Program, output: str, column: int) -> tuple[str, Array]:
-    """Return the output that holds `column`, and the indices of that output's columns to select."""
+    """Return the output that holds `column`, and the column indices to select from the output."""
     if not _has_class_blocks(program, output):
         return output, np.array([column], np.int64)
-    block_width = _find_width(program, output)
+    block_width = program.output_type(output).width
     return BY_CLASS, np.arange(column * block_width, (column + 1) * block_width)
 
 
 def is_list(part: ResultPart, width: int) -> bool:
-    """Return whether `part`, which has `width` columns, is a list in SQL; all probabilities are."""
+    """Return whether a part of `width` columns is a list in SQL, as all probabilities are."""
     return width > 1 or (part.output == "proba" and part.column is None)
 
 
-def struct_fields(
+def list_result_fields(
     program: Program, parts: tuple[ResultPart, ...], by_column: bool
 ) -> tuple[Field, ...]:
-    """Return the fields of the struct that a function returns; () if it does not return a struct.
+    """Return the fields of the struct that a function returns, or () if it returns no struct.
 
-    The engine reads a field at no cost, but takes 3 ns per row to read a list element. However,
-    Arrow passes lists faster, and a field cannot hold a part of several numbers.
+    Reading a field costs the engine nothing, while reading a list element takes 3 ns per row.
+    However, Arrow passes lists faster, and a field cannot hold a part of several numbers.
     """
     has_list = any(is_list(part, find_part_width(program, part)) for part in parts)
     if len(parts) == 1 or has_list or not by_column:
@@ -230,9 +226,10 @@ def _compile(core: Program, backend: str, strategy: str, device: str) -> Compile
 class SharedParts:
     """The parts that one function computes for several calls of a model on the same row.
 
-    If `again`, the same rows recur in another clause, so the function remembers results. If
-    `in_from`, the parts are a column of FROM, which all clauses read. If `once`, the engine must
-    evaluate the function where it stands, and for no other rows.
+    Attributes:
+        again: the same rows recur in another clause, so the function remembers results.
+        in_from: the parts are a column of FROM, which all clauses read.
+        once: the engine must evaluate the function only at its position, for no other rows.
     """
 
     parts: tuple[ResultPart, ...]
@@ -241,35 +238,36 @@ class SharedParts:
     in_from: bool = False
     once: bool = False
 
-    def type(self, program: Program, by_column: bool) -> str:
+    def find_type(self, program: Program, by_column: bool) -> str:
         """Return the SQL type of the function's result: a struct, a list or a single number."""
-        if fields := struct_fields(program, self.parts, by_column):
-            return spell_struct(fields)
+        if fields := list_result_fields(program, self.parts, by_column):
+            return format_struct(fields)
         if len(self.parts) > 1:
             return "DOUBLE[]"
         (part,) = self.parts
         width = find_part_width(program, part)
         return _find_number_type(program, part) + "[]" * is_list(part, width)
 
-    def element(
+    def build_part_sql(
         self,
-        call: str,
+        call_sql: str,
         program: Program,
         part: ResultPart,
         by_column: bool,
         dialect: Dialect = DUCKDB,
     ) -> str:
-        """Return the SQL that reads `part` from the result of `call`, which computes all parts."""
+        """Return the SQL that reads `part` from `call_sql`, a call that computes all parts."""
         if len(self.parts) == 1:
-            return call
-        if struct_fields(program, self.parts, by_column):
-            return dialect.field(call, str(part))
+            return call_sql
+        if list_result_fields(program, self.parts, by_column):
+            return dialect.field(call_sql, str(part))
         parts_before = self.parts[: self.parts.index(part)]
         position = 1 + sum(find_part_width(program, p) for p in parts_before)
         width = find_part_width(program, part)
         if is_list(part, width):
-            return dialect.part(call, position, position + width - 1)
-        element, number_type = dialect.at(call, position), _find_number_type(program, part)
+            return dialect.part(call_sql, position, position + width - 1)
+        element = dialect.at(call_sql, position)
+        number_type = _find_number_type(program, part)
         return element if number_type == "DOUBLE" else f"CAST({element} AS {number_type})"
 
 

@@ -19,7 +19,7 @@ from sqlml.ir.program import Program
 from sqlml.types import Labels
 
 ChosenClass = tuple[int | None, ...]
-"""The index of the requested class in each target; None for a target without that class."""
+"""The index of the requested class in each target, or None for a target without that class."""
 
 _LABEL_TYPES = {"string": "VARCHAR", "int64": "BIGINT", "bool": "BOOLEAN", "float64": "DOUBLE"}
 
@@ -29,11 +29,9 @@ def find_result_type(program: Program, output: str, chosen: ChosenClass | None) 
     if output == OWN:
         return "MAP(VARCHAR, DOUBLE)" + "[]" * (_count_explained(program, chosen) > 1)
     if output == "label" and labels:
-        return _combine_types([find_label_type(target_labels) for target_labels in labels])
+        return _combine_types(list(map(find_label_type, labels)))
     if output == "proba" and labels and chosen is None:
-        return _combine_types(
-            [f"MAP({find_label_type(target_labels)}, DOUBLE)" for target_labels in labels]
-        )
+        return _combine_types([f"MAP({find_label_type(s)}, DOUBLE)" for s in labels])
     is_single = len(labels) == 1 if output == "proba" else program.output_type(output).width == 1
     return "DOUBLE" if is_single else "DOUBLE[]"
 
@@ -66,8 +64,8 @@ def decode_result(
 ) -> str:
     """Build the SQL that turns the result of `call_sql`, a function call, into a value for users.
 
-    If `baseline`, contributions include the baseline. If `standard_errors`, the value has the
-    standard errors of the contributions instead of the contributions.
+    If `baseline` is true, contributions include the baseline. If `standard_errors` is true, the
+    value has the standard errors of the contributions instead of the contributions.
     """
     labels = program.labels
     if output == OWN:
@@ -79,11 +77,11 @@ def decode_result(
         if len(labels) == 1:
             # A CASE would call the function too often: DuckDB evaluates the operand for a row of
             # NULLs under a LEFT JOIN, and Spark evaluates it for each WHEN.
-            array = label_array(labels[0], dialect)
+            array = build_label_array(labels[0], dialect)
             return dialect.at(f"({array})", dialect.operator("+", call_sql, "1"))
         return _decode_labels(call_sql, labels, dialect)
     if output == "proba" and len(labels) == 1 and chosen is None:
-        return dialect.map(label_array(labels[0], dialect), call_sql)
+        return dialect.map(build_label_array(labels[0], dialect), call_sql)
     if output == "proba" and len(labels) > 1:
         if chosen is not None:
             return _build_class_probabilities(call_sql, program, chosen, dialect)
@@ -114,7 +112,7 @@ def _build_contribution_maps(
 
 
 def _build_error_maps(call_sql: str, program: Program, value_count: int, dialect: Dialect) -> str:
-    """Build the SQL of a MAP of standard errors per value; they are 0 for exact contributions."""
+    """Build the SQL of a MAP of standard errors per value, which are 0 if they are exact."""
     num_inputs, block_size = len(program.inputs), find_block_size(ensure_explained(program, OWN))
     keys = dialect.texts(list(program.inputs))
     zeros = dialect.array(["CAST(0 AS DOUBLE)"] * num_inputs)
@@ -127,7 +125,7 @@ def _build_error_maps(call_sql: str, program: Program, value_count: int, dialect
 
 
 def find_first_positions(labels: Sequence[Labels]) -> tuple[int, ...]:
-    """Return the positions, from 1, of each target's first class in the list of all classes."""
+    """Return the 1-based position of each target's first class in the list of all classes."""
     class_counts = [len(target_labels) for target_labels in labels]
     return tuple(int(n) for n in np.cumsum([1, *class_counts[:-1]]))
 
@@ -139,7 +137,7 @@ def _decode_labels(call_sql: str, labels: Sequence[Labels], dialect: Dialect) ->
     fields = []
     for target, first_position in enumerate(find_first_positions(labels)):
         position = dialect.operator("-", dialect.at("p", target + 1), str(first_position - 1))
-        fields.append(dialect.at(f"({label_array(labels[target], dialect)})", position))
+        fields.append(dialect.at(f"({build_label_array(labels[target], dialect)})", position))
     return _build_struct(call_sql, fields, dialect)
 
 
@@ -148,13 +146,13 @@ def _build_probability_maps(
 ) -> str:
     """Build the SQL of a MAP of probabilities for each target.
 
-    If `has_one_probability`, `call_sql` returns only the probability of each target's second class.
+    `has_one_probability` means that `call_sql` returns only the second class's probability.
     """
 
-    def map_target(target_labels: Labels, proba: str) -> str:
+    def map_target(target_labels: Labels, proba_sql: str) -> str:
         if has_one_probability:
-            proba = dialect.array([dialect.operator("-", "1", proba), proba])
-        return dialect.map(label_array(target_labels, dialect), proba)
+            proba_sql = dialect.array([dialect.operator("-", "1", proba_sql), proba_sql])
+        return dialect.map(build_label_array(target_labels, dialect), proba_sql)
 
     has_one_type = _have_same_type(labels)
     if has_one_type and len({s.values for s in labels}) == 1:
@@ -170,19 +168,21 @@ def _build_class_probabilities(
 ) -> str:
     probabilities = []
     for target, class_index in enumerate(chosen, 1):
-        proba = dialect.at("p", target)
+        proba_sql = dialect.at("p", target)
         if class_index is None:
             probabilities.append("CAST(NULL AS DOUBLE)")
         elif program.has_one_probability_per_target:
-            probabilities.append(proba if class_index else dialect.operator("-", "1", proba))
+            complement_sql = dialect.operator("-", "1", proba_sql)
+            probabilities.append(proba_sql if class_index else complement_sql)
         else:
-            probabilities.append(dialect.at(proba, class_index + 1))
+            probabilities.append(dialect.at(proba_sql, class_index + 1))
     return dialect.let("p", call_sql, dialect.array(probabilities))
 
 
-def _build_struct(call: str, fields: Sequence[str], dialect: Dialect) -> str:
-    """Build the SQL of a struct of `fields`, expressions that read the result of `call` as `p`."""
-    return dialect.let("p", call, dialect.struct({f"t{t}": sql for t, sql in enumerate(fields)}))
+def _build_struct(call_sql: str, fields: Sequence[str], dialect: Dialect) -> str:
+    """Build the SQL of a struct of `fields`, which read the result of `call_sql` as `p`."""
+    struct_sql = dialect.struct({f"t{t}": sql for t, sql in enumerate(fields)})
+    return dialect.let("p", call_sql, struct_sql)
 
 
 def _have_same_type(labels: Sequence[Labels]) -> bool:
@@ -192,7 +192,7 @@ def _have_same_type(labels: Sequence[Labels]) -> bool:
 _MAX_LITERALS = 16
 
 
-def label_array(labels: Labels, dialect: Dialect = DUCKDB) -> str:
+def build_label_array(labels: Labels, dialect: Dialect = DUCKDB) -> str:
     if labels.kind == "string" and not any("\0" in str(v) for v in labels.values):
         array = dialect.texts(list(map(str, labels.values)))
     elif labels.kind == "int64" and len(labels) > _MAX_LITERALS and dialect is DUCKDB:

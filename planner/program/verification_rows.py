@@ -44,9 +44,9 @@ def make_sample_frames(program: Program, features: Sequence[Feature]) -> Iterato
     string_features = [f.name for f in features if f.kind == "string"]
     numeric_features = [f.name for f in features if f.kind not in ("string", DATETIME)]
     yield plain.assign(**{name: rng.integers(1, 4, ROWS) * 1.0 for name in numeric_features})
-    missing = {f.name: None if f.kind == "string" else np.nan for f in features}
-    masked = {name: plain[name].mask(rng.random(ROWS) < 0.2, v) for name, v in missing.items()}
-    yield plain.assign(**masked)
+    nulls = {f.name: None if f.kind == "string" else np.nan for f in features}
+    columns = {name: plain[name].mask(rng.random(ROWS) < 0.2, v) for name, v in nulls.items()}
+    yield plain.assign(**columns)
     if string_features:
         unseen = {n: np.where(rng.random(ROWS) < 0.2, _UNSEEN, plain[n]) for n in string_features}
         yield plain.assign(**unseen)
@@ -55,7 +55,7 @@ def make_sample_frames(program: Program, features: Sequence[Feature]) -> Iterato
 
 
 def can_make_samples(features: Sequence[Feature]) -> bool:
-    """Return whether sample rows can be made; they cannot if a feature is a list or a map."""
+    """Return whether sample rows can be made. They cannot if a feature is a list or a map."""
     return not any(f.kind in NESTED for f in features)
 
 
@@ -90,7 +90,7 @@ def _make_column(
 
 
 def _collect_known_values(program: Program) -> dict[str, _KnownValues]:
-    """Collect the thresholds and categories of each input column from steps that read it as is."""
+    """Collect the thresholds and categories that nodes compare with each unchanged input column."""
     values_by_column: dict[str, _KnownValues] = {}
     for traced_program in (program, run(program)):
         columns_by_node: list[list[str | None]] = []
@@ -108,7 +108,7 @@ def _collect_known_values(program: Program) -> dict[str, _KnownValues]:
 
 
 def _trace_columns(node: Node, input_columns: list[list[str | None]]) -> list[str | None]:
-    """Return, for each column of `node`, the name of the input that it passes on, or None."""
+    """Return the name of the input that each column of `node` passes on, or None."""
     if not node.type.rowwise:
         return []
     if node.op == "input":

@@ -64,7 +64,7 @@ REVOCABLE_RULES: tuple[tuple[Rule, Callable[[Draft], bool]], ...] = (
 
 
 def rewrite(draft: Draft, disabled: Collection[str] = ()) -> Draft:
-    """Apply all rules except `disabled` ones, and those that change what the user's names mean.
+    """Apply all rules except `disabled` rules, and rules that change what the user's names mean.
 
     Views are expanded first if a cascade or a top-K filter then skips more work.
     """
@@ -86,13 +86,12 @@ def rewrite(draft: Draft, disabled: Collection[str] = ()) -> Draft:
 
 def _count_gated_sources(draft: Draft) -> int:
     """Count the sources and tables of planned calls that are read only for some rows."""
-    return sum(
-        len(call.idle_parts) + (call.filtered is not None) for call in draft.planned.values()
-    )
+    calls = draft.planned.values()
+    return sum(len(c.idle_parts) + (c.filtered is not None) for c in calls)
 
 
 def _apply_safe_rules(draft: Draft, disabled: Collection[str]) -> Draft:
-    """Apply the rules; revoke them one by one until the engine binds the user's names as before."""
+    """Apply the rules, and revoke them one by one until the user's names keep their meaning."""
     rewritten = apply_rules(draft, disabled=disabled)
     for rule, has_changed in REVOCABLE_RULES:
         if not rewritten.widened_sources or _binds_like_original(rewritten):
@@ -104,7 +103,7 @@ def _apply_safe_rules(draft: Draft, disabled: Collection[str]) -> Draft:
 
 
 def _binds_like_original(draft: Draft) -> bool:
-    """Return whether the columns that FROM computes for calls leave the result columns the same."""
+    """Return whether the result columns are the same with the columns that FROM computes."""
     original_probe = draft.build_probe(draft.column_aliases, draft.without_prefix)
     return draft.binds_alike(original_probe, draft.build_widened_probe(draft.without_prefix))
 
@@ -139,10 +138,7 @@ MAX_VIEW_DEPTH = 8
 MAX_INLINED_CTES = 16
 
 MAX_ADDED_LENGTH = 10_000
-"""The maximum number of characters that expansion may add; beyond it, nothing is expanded.
-
-Views that read other views twice grow exponentially.
-"""
+"""The maximum number of added characters. Views that read other views twice grow exponentially."""
 
 
 def expand_views(draft: Draft) -> Draft:
@@ -167,9 +163,9 @@ def expand_views(draft: Draft) -> Draft:
 
 
 def expand_views_in_text(sql: str, view: Callable[[str], str | None]) -> str:
-    """Return a DuckDB statement in which subqueries replace its views and joined CTEs.
+    """Return a DuckDB statement in which subqueries replace views and joined CTEs.
 
-    `view` returns the query of a view by its name in the statement, and None for other tables.
+    `view` returns the query of a view, given the name in the statement, or None for other tables.
     """
     expanded_sql, view = sql, cache(view)
     for _ in range(MAX_VIEW_DEPTH):

@@ -1,5 +1,5 @@
 """The rules `called_models` and `cascaded_calls`: the target of each call, and the small model that
-the call asks first.
+the call runs first.
 
 ::
 
@@ -35,12 +35,11 @@ def called_models(draft: Draft) -> Draft:
     sql, parameters, context = draft.text, draft.parameters, draft.context
     for call in draft.outline.calls:
         if call.background is not None and draft.outline.is_stored:
-            raise BindError(
+            message = (
                 "a view, macro or prepared statement cannot have background rows, since they are "
-                "read at planning; put background := in the query that uses it",
-                sql,
-                call.background.start,
+                "read at planning; put background := in the query that uses it"
             )
+            raise BindError(message, sql, call.background.start)
     new_draft = draft
     for call in sort_inner_first(draft.outline.calls):
         if isinstance(call.model, ModelColumn):
@@ -57,13 +56,14 @@ def called_models(draft: Draft) -> Draft:
 
 
 def _add_models_of_rows(draft: Draft, call: ModelCall, column: ModelColumn) -> Draft:
-    """Add the models that the rows of a call name; if there are no rows, the call becomes NULL."""
+    """Add the models that the rows of a call name, or replace the call by NULL without rows."""
     context = draft.context
     has_star = any(argument.star is not None for argument in call.arguments)
     if not has_star and context.is_user_function(call.function):
         return draft
     check_position(call, draft.text, context)
-    models, outline = None, draft.outline
+    models = None
+    outline = draft.outline
     try:
         models = read_models_of_rows(call, column, outline, draft.parameters, context, draft.nulls)
     except MissingOutputError:
@@ -79,7 +79,7 @@ def _add_models_of_rows(draft: Draft, call: ModelCall, column: ModelColumn) -> D
 def _is_too_deep(draft: Draft) -> bool:
     """Return whether the engine's parser rejects the statement because it nests too deeply.
 
-    Planning such a statement would take long. Raises BindError if the engine's binder rejects it.
+    Planning such a statement would be slow. Raises BindError if the engine's binder rejects it.
     """
     if max(call.depth + call.queries for call in draft.targets) <= _DEEP_NESTING:
         return False
@@ -96,7 +96,7 @@ def _is_too_deep(draft: Draft) -> bool:
 
 
 def cascaded_calls(draft: Draft) -> Draft:
-    """Add the small model that each call asks first, or the reason why the call asks no model."""
+    """Add the small model that each call runs first, or the reason why it runs no small model."""
     choices = {
         call: _choose_small_model(draft, target)
         for call, target in draft.targets.items()
@@ -114,7 +114,7 @@ def cascaded_calls(draft: Draft) -> Draft:
 
 
 def _choose_small_model(draft: Draft, target: Target) -> Cascade | TopKFilter | str:
-    """Return the small model that a call may ask first, or the reason why it may ask no model."""
+    """Return the small model that a call may run first, or the reason why there is none."""
     if not draft.dialect.lazy_calls:
         return "this engine evaluates both models for every row"
     model = target.model
@@ -133,10 +133,11 @@ def _choose_small_model(draft: Draft, target: Target) -> Cascade | TopKFilter | 
 
 
 def _ranks_like_call(top_k_filter: TopKFilter, target: Target) -> bool:
-    """Return whether a top-K filter ranks rows in the same order as a call."""
-    facts, program = top_k_filter.facts, target.model.program
-    if target.output == facts.output:
-        return facts.output == "label" or target.column == facts.column
-    if target.output != "score" or facts.output != "proba" or len(program.labels) != 1:
-        return False  # Only with two classes, the score rises with the second probability.
-    return len(program.labels[0]) == 2 and program.output_type("score").width == 1 == facts.column
+    ranking, program = top_k_filter.facts, target.model.program
+    if target.output == ranking.output:
+        return ranking.output == "label" or target.column == ranking.column
+    if target.output != "score" or ranking.output != "proba" or len(program.labels) != 1:
+        return False
+    # Only with two classes does the score rise with the second class's probability.
+    has_two_classes = len(program.labels[0]) == 2 and program.output_type("score").width == 1
+    return has_two_classes and ranking.column == 1

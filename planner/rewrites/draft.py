@@ -35,7 +35,7 @@ from sqlml.planner.syntax.parameters import Parameters
 class TextPiece:
     """A piece of text with its offset in the user's statement.
 
-    A generated piece (`is_users` is false) has the offset of the table form that it replaces.
+    A generated piece (`is_users` is false) has the offset of the replaced table form.
     """
 
     text: str
@@ -60,7 +60,7 @@ class ExpandedStatement:
         return piece is not None and not piece.is_users
 
     def locate_error(self, error: SqlmlError) -> SqlmlError:
-        """Return the error with its offset in `sql` converted to one in the user's statement."""
+        """Return the error with the offset in `sql` converted to one in the user's statement."""
         if error.offset is None or error.sql != self.sql:
             return error
         piece, offset_in_piece = self._find_piece(error.offset)
@@ -69,7 +69,7 @@ class ExpandedStatement:
         return error.at(self.statement, piece.offset + (offset_in_piece if piece.is_users else 0))
 
     def _find_piece(self, offset: int) -> tuple[TextPiece | None, int]:
-        """Return the piece at an offset of `sql`, or None at the end, and the offset inside it."""
+        """Return the piece at an offset of `sql` (None at the end), and the offset in the piece."""
         for piece in self.pieces:
             if offset < len(piece.text):
                 return piece, offset
@@ -82,17 +82,17 @@ _EMPTY: Mapping[Any, Any] = MappingProxyType({})
 
 @dataclass(frozen=True, kw_only=True)
 class Draft:
-    """A statement and the rules' decisions about it so far.
+    """A statement, and the decisions of the rules so far.
 
     A rule returns a new draft. Spans refer to the text of `outline`.
 
     Attributes:
-        parameters: the parameters with their values; some are consumed by the plan.
-        expanded: the statement with expanded table forms, if it had some.
-        models_of_rows: the models of each call whose rows name their models.
-        cascades: the small models that calls ask first.
+        parameters: the parameters with their values. The plan consumes some parameters.
+        expanded: the statement with expanded table forms, if there were table forms.
+        models_of_rows: the models of each call whose rows name models.
+        cascades: the small models that calls run first.
         filters: the small models that may filter tables for queries ordered by calls.
-        exact_reasons: call that may be approximated -> why it is exact nevertheless.
+        exact_reasons: call that may be approximated -> why the call is exact nevertheless.
         edits: the replacements of spans outside of calls.
         negated_calls: calls whose scores are compared with the opposite sign.
         shared: the outputs that a call computes together with other calls on the same row.
@@ -100,9 +100,8 @@ class Draft:
         row_source_of: the FROM clauses that may pack the numbers of the rows of calls.
         filters_first: filters without model calls run before FROM computes columns.
         widened_sources: the FROM clauses that compute columns.
-        call_sql: the SQL of each planned call.
         call_probes: replacements of calls in probes, where their functions are not registered yet.
-        column_aliases: names of columns by the offsets where they are inserted.
+        column_aliases: offset -> the name of a column that is inserted there.
         removed_joins: the texts of removed joins, each of which occurs once.
     """
 
@@ -141,7 +140,7 @@ class Draft:
     def nulls(self) -> Mapping[ModelCall, str]:
         """Replacements of calls in probes: NULLs of the calls' types.
 
-        QUALIFY needs a window function. If a call's arguments contain one, so does its replacement.
+        QUALIFY needs a window function. If a call contains one, the replacement contains one, too.
         """
         return {
             call: f"first_value({null}) OVER ()" if call.has_windows else null
@@ -191,13 +190,13 @@ class Draft:
         parameters = replace(self.parameters, parameters=outline.parameters)
         return replace(self, outline=outline, parameters=parameters)
 
-    def targets_of(self, call: ModelCall) -> Collection[Target]:
-        """Return the targets of a call: several if its rows name their models, otherwise one."""
-        models = self.models_of_rows.get(call)
-        return [self.targets[call]] if models is None else models.targets.values()
+    def list_targets(self, call: ModelCall) -> Collection[Target]:
+        """Return the one target of a call, or one target per row-specified model."""
+        models_of_call = self.models_of_rows.get(call)
+        return [self.targets[call]] if models_of_call is None else models_of_call.targets.values()
 
     def find_shared(self, call: ModelCall) -> SharedParts:
-        """Return the parts that the function of `call` computes, for this and other calls."""
+        """Return the parts that the function of `call` computes for this and other calls."""
         return self.shared.get(call) or SharedParts(parts=(self.targets[call].part,))
 
     def build_part(self, span: Span, aliases: Mapping[int, str] = _EMPTY) -> str:
@@ -205,7 +204,7 @@ class Draft:
         return self.collect_edits().apply(span, {Span(at, at): sql for at, sql in aliases.items()})
 
     def collect_edits(self) -> Edits:
-        """Return all edits of the statement, including those of the calls planned so far."""
+        """Return all edits of the statement, including the calls planned so far."""
         edits = Edits(self.text)
         edits.add({call.span: text for call, text in self.call_sql.items()}, CALLS)
         edits.add(self.edits, PATCHES)
@@ -223,7 +222,8 @@ class Draft:
 
     def build_widened_probe(self, edits: Mapping[Span, str]) -> str:
         """Return a probe of the statement in which FROM computes columns."""
-        patches, sources = {**self.parameters.stand_ins}, dict[Span, str]()
+        patches = {**self.parameters.stand_ins}
+        sources: dict[Span, str] = {}
         for source, widened_source in self.widened_sources.items():
             patches |= widened_source.build_adjustments(self.filters_first)
             sources[source.span] = widened_source.build_probe(self.filters_first)

@@ -64,7 +64,7 @@ _CALL = re.compile(r'[\w"]\s*\(')
 
 
 def gated_sources(draft: Draft) -> Draft:
-    """Skip joins and calls that feed only the full model, for rows that the small model decides."""
+    """Skip joins and calls that feed only the full model if the small model decides a row."""
     small_features = {
         call: frozenset(name for name, _ in planned.small_model_reads)
         for call, planned in draft.planned.items()
@@ -124,7 +124,7 @@ def _restrict_groups(
 def _gate_source(
     draft: Draft, call: ModelCall, idle_source: IdleSource, joins: Sequence[LeftJoin]
 ) -> Draft | None:
-    """Return the draft with one more gated source; None if the source cannot be gated."""
+    """Return the draft with one more gated source, or None if the source cannot be gated."""
     source, planned = idle_source.source, draft.planned[call]
     if any(source.span.contains(c.span) for c in draft.outline.calls):
         return None
@@ -165,12 +165,12 @@ def _build_small_model_sql(
 ) -> str:
     """Build the SQL of a small model's result, which is NULL if the model rejects a row.
 
-    Since 2.0.1, DuckDB computes an expression twice if it occurs both inside and outside of TRY, so
-    features that contain calls are computed outside.
+    Since 2.0.1, DuckDB computes an expression twice if the expression occurs inside and outside of
+    TRY. So features that contain calls are computed outside.
     """
     if not any(map(_CALL.search, features.values())):
         return f"TRY({plan_small_call(draft, call, features, small_call).sql})"
-    columns = {name: f"f{number}" for number, name in enumerate(features)}
+    columns = {name: f"f{n}" for n, name in enumerate(features)}
     row_fields = ", ".join(f"{columns[name]} := {feature}" for name, feature in features.items())
     fields = {name: f"{_ROW}.{column}" for name, column in columns.items()}
     score_sql = f"TRY({plan_small_call(draft, call, fields, small_call).sql})"

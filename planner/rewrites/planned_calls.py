@@ -1,4 +1,4 @@
-"""The rule `planned_calls`: each call becomes SQL, either where it stands or in FROM."""
+"""The rule `planned_calls`: each call becomes SQL, either at its position or in FROM."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sqlml.planner.rewrites.short_probes import ShortProbes
 from sqlml.planner.rewrites.table_form import check_new_column
 from sqlml.planner.rewrites.widened_from import WidenedSource
 from sqlml.planner.syntax.arguments import find_literals
-from sqlml.planner.syntax.outline import CALLS, ModelCall, name_unnamed_items, sort_inner_first
+from sqlml.planner.syntax.outline import CALLS, ModelCall, make_missing_aliases, sort_inner_first
 
 
 def planned_calls(draft: Draft) -> Draft:
@@ -31,15 +31,15 @@ def planned_calls(draft: Draft) -> Draft:
     for call in sort_inner_first(draft.targets):
         planner.plan(call)
     call_sql, column_name = planner.draft.call_sql, draft.context.column_name
-    aliases = name_unnamed_items(draft.text, call_sql, column_name, draft.dialect)
+    aliases = make_missing_aliases(draft.text, call_sql, column_name, draft.dialect)
     return replace(planner.draft, column_aliases=aliases)
 
 
 class _CallPlanner:
     """A planner that plans the calls of a statement one by one.
 
-    The mappings of its draft grow in place, since copies would make planning quadratic in the
-    number of calls.
+    The mappings of `draft` grow in place, since copies would make planning quadratic in the number
+    of calls.
     """
 
     def __init__(self, draft: Draft) -> None:
@@ -56,7 +56,7 @@ class _CallPlanner:
         self._nesting_calls = _find_nesting_calls(draft.targets)
 
     def plan(self, call: ModelCall) -> None:
-        """Plan a call, and add its SQL, its probe and its columns in FROM to the draft."""
+        """Plan a call, and add the SQL, the probe and the columns in FROM to the draft."""
         draft = self.draft
         local_nulls = dict.fromkeys(call.local_names, "NULL")
         probed = partial(self._short_probes.build, extra=local_nulls)
@@ -75,7 +75,6 @@ class _CallPlanner:
         self._widen_source(call, call_in_from, scope)
 
     def _widen_source(self, call: ModelCall, call_in_from: CallInFrom, scope: Scope) -> None:
-        """Add the columns that a call needs in FROM to the call's source."""
         draft = self.draft
         source = draft.model_source_of.get(call) or draft.row_source_of.get(call)
         if source is None or (call_in_from.row is None and call_in_from.column is None):
@@ -114,7 +113,7 @@ def _find_nesting_calls(calls: Iterable[ModelCall]) -> frozenset[ModelCall]:
 
 
 def _plan_call(draft: Draft, call: ModelCall, scope: Scope) -> CallInFrom | None:
-    """Plan a call; return None for an invalid call in a CTE that nothing reads."""
+    """Plan a call, or return None for an invalid call in a CTE that nothing reads."""
     if draft.expanded is not None and draft.expanded.is_generated(call.span.start):
         check_new_column(draft, call, find_other_columns(call, (), scope))
     target, shared = draft.targets[call], draft.find_shared(call)
@@ -146,7 +145,7 @@ def _plan_call(draft: Draft, call: ModelCall, scope: Scope) -> CallInFrom | None
 def _plan_call_of_one_model(
     site: CallSite, shared: SharedParts, call: ModelCall, target: Target
 ) -> CallInFrom:
-    """Plan a call for the model of `target`, which is one of the models that its rows name."""
+    """Plan a call for the model of `target`, which is one of the models that the rows name."""
     own_parts = replace(shared, parts=(target.part,))
     return plan_call(replace(site, call=call), target=target, shared=own_parts, by_function=True)
 
@@ -187,10 +186,12 @@ def _build_probe_sql(
     """Build the SQL that replaces a call in a probe whose FROM computes columns."""
     if call_in_from.column is not None:
         return call_sql
-    probe = draft.nulls[call]
+    probe_sql = draft.nulls[call]
     # A call that became an expression stays in the probe, since it must bind to the changed FROM.
     if not call_in_from.planned.calls_function and not has_calls:
-        probe = f"CASE WHEN ({call_in_from.planned.sql}) IS NULL THEN {probe} ELSE {probe} END"
+        probe_sql = (
+            f"CASE WHEN ({call_in_from.planned.sql}) IS NULL THEN {probe_sql} ELSE {probe_sql} END"
+        )
     if call_in_from.row is not None:
-        probe = f"CASE WHEN {call_in_from.row.name} IS NULL THEN NULL ELSE {probe} END"
-    return probe
+        probe_sql = f"CASE WHEN {call_in_from.row.name} IS NULL THEN NULL ELSE {probe_sql} END"
+    return probe_sql

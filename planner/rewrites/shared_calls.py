@@ -2,7 +2,7 @@
 
 `shared_calls`: calls of one model on the same row share one function, which computes all their
 outputs. The engine evaluates equal calls of one projection once. WHERE and ON are evaluated earlier
-by another operator; for these the function remembers the rows that it scored last, unless
+by another operator. For these clauses, the function remembers the rows that it scored last, unless
 `models_in_from` lets FROM call it. Calls that the engine compares must be written alike. A query
 that groups may write the same row in several ways, as in `SELECT predict('m', t.*) FROM t GROUP BY
 predict('m', a, b)`, so all calls of one model in its output share one function.
@@ -32,10 +32,10 @@ expression of a column that is used twice.
     SELECT id, f FROM (SELECT * EXCLUDE (n) FROM (SELECT *, f(shop, ...) AS f FROM (
         SELECT *, row_number() OVER () AS n FROM t WHERE a ORDER BY shop) AS t) ORDER BY n) AS t
 
-The engine passes 2,048 rows at a time, and each model among them is called separately, which takes
-long if its numbers have left the processor's caches. Measured for 200,000 rows of 28 columns: the
-sorts take 0.04 s; they pay for 20 models of 100 trees (0.06 s instead of 0.11 s) and 60 (0.07 s
-instead of 0.18 s), but not for 60 of 20 trees (0.06 s instead of 0.05 s).
+The engine passes 2,048 rows at a time, and each model among them is called separately, which is
+slow if the model has left the processor's caches. For 200,000 rows of 28 columns, the sorts take
+0.04 s. They are worth it for 20 models of 100 trees (0.06 s instead of 0.11 s) and for 60 models
+(0.07 s instead of 0.18 s), but not for 60 models of 20 trees (0.06 s instead of 0.05 s).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _EARLY_CLAUSES = frozenset({"WHERE", "FROM"})
 
 
 def shared_calls(draft: Draft) -> Draft:
-    """Determine the outputs that each function computes for all calls that share it."""
+    """Determine the outputs that each function computes for all calls that share the function."""
     unshared = draft.targets.keys() - draft.shareable_calls.keys()
     shared = {call: SharedParts(parts=(draft.targets[call].part,)) for call in unshared}
     for calls in group_sharing_calls(draft):
@@ -75,7 +75,7 @@ def group_sharing_calls(draft: Draft) -> list[list[ModelCall]]:
 
 
 def group_comparable_calls(draft: Draft) -> list[list[ModelCall]]:
-    """Group the calls that the engine may compare; the calls of a group must be written alike.
+    """Group the calls that the engine may compare. The calls of a group must be written alike.
 
     The engine does not compare WHERE, ON and other parts of FROM with other expressions, so each
     call there is a group.
@@ -84,7 +84,7 @@ def group_comparable_calls(draft: Draft) -> list[list[ModelCall]]:
 
 
 def make_sharing_key(call: ModelCall, target: Target, outline: Outline) -> Any:
-    """Return a key that is equal for calls that share one function; a lone call is its own key.
+    """Return a key that is equal for calls that share one function. A lone call is its own key.
 
     Calls share a function if they call one model version with the same written arguments in one
     query. In the output of a query that groups, all calls of a version share a function.
@@ -101,10 +101,9 @@ def make_sharing_key(call: ModelCall, target: Target, outline: Outline) -> Any:
 
 
 def _make_comparable_key(draft: Draft, call: ModelCall) -> Any:
-    """Return a key that is equal for calls that the engine may compare with each other."""
     if call.output is None:
         return call
-    models = frozenset(target.model.program.hash for target in draft.targets_of(call))
+    models = frozenset(target.model.program.hash for target in draft.list_targets(call))
     is_comparing = call.output in draft.outline.comparing_outputs
     return call.output, models, None if is_comparing else call.written_arguments
 
@@ -136,7 +135,7 @@ def models_in_from(draft: Draft) -> Draft:
 
 
 def _have_same_row(calls: Sequence[ModelCall]) -> bool:
-    """Return whether all calls score the same row, so that one column of FROM can replace them."""
+    """Return whether all calls score the same row, so that one column can replace the calls."""
     rows = {(call.block and call.block.span, call.written_arguments) for call in calls}
     return len(rows) == 1 and not any(call.uses_select_names for call in calls)
 
@@ -146,12 +145,9 @@ def rows_in_from(draft: Draft) -> Draft:
     if not draft.dialect.copies_rows:
         return draft
     sources: dict[ModelCall, WidenableSource] = {}
-    shareable = draft.shareable_calls
+    shareable, known_sources = draft.shareable_calls, draft.model_source_of
     for calls in group_comparable_calls(draft):  # Calls of one group must be written alike.
-        call_sources = {
-            draft.model_source_of.get(call) or find_row_source(call, draft.outline)
-            for call in calls
-        }
+        call_sources = {known_sources.get(c) or find_row_source(c, draft.outline) for c in calls}
         source = call_sources.pop()
         if source is not None and not call_sources and all(call in shareable for call in calls):
             sources |= dict.fromkeys(calls, source)
@@ -180,7 +176,7 @@ def _has_many_models(models_of_rows: ModelsOfRows) -> bool:
 
 
 def _find_sortable_source(draft: Draft, call: ModelCall) -> WidenableSource | None:
-    """Return the FROM clause that can sort exactly the rows which a call scores; otherwise None."""
+    """Return the FROM clause that can sort exactly the rows that a call scores, or None."""
     if call.clause != "SELECT" or not call.is_always_evaluated or call.in_try or call.block is None:
         return None
     source, where = find_source(call, draft.outline), call.block.where

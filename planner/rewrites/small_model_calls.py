@@ -1,6 +1,4 @@
-"""Helpers of the rules about small models: a query for `syntax/top_k.py`, calls of small models in
-other blocks, and edits that compute only the groups which some rows need.
-"""
+"""Helpers of the rules about small models, in cascades and in top-K filters."""
 
 from __future__ import annotations
 
@@ -27,25 +25,24 @@ ROWS = "sqlml_rows"
 
 
 def find_query_sql(draft: Draft) -> str | None:
-    """Return the statement with blanks for a prefix such as INSERT INTO t; None without a query."""
+    """Return the query with blanks for a prefix such as INSERT INTO t, or None without a query."""
     prefix = draft.outline.prefix
     if prefix is None:
         return None
-    blank = " " * (prefix.end - prefix.start)
-    return draft.text[: prefix.start] + blank + draft.text[prefix.end :]
+    return draft.text[: prefix.start] + " " * (prefix.end - prefix.start) + draft.text[prefix.end :]
 
 
 def describe_calls(draft: Draft, small_reads: Mapping[ModelCall, frozenset[str]]) -> CallsOfQuery:
-    """Describe the calls of a query for its analysis in `syntax/top_k.py`.
+    """Describe the calls of a query for the analysis in `syntax/top_k.py`.
 
     `small_reads` maps each cascaded call, which must be in a block, to the names of the features
-    that its small model reads.
+    that the small model reads.
     """
-    cascaded = []
+    cascades = []
     for call, small_features in small_reads.items():
         assert call.block is not None
         features = {name: bound.sql for name, bound in draft.planned[call].reads}
-        cascaded.append(CascadedCall(call.span, call.block.span, features, small_features))
+        cascades.append(CascadedCall(call.span, call.block.span, features, small_features))
     other_reads = [
         (call.block.span, bound.sql)
         for call, planned in draft.planned.items()
@@ -60,13 +57,13 @@ def describe_calls(draft: Draft, small_reads: Mapping[ModelCall, frozenset[str]]
             raise ValueError(str(error)) from None
 
     spans = [call.span for call in draft.outline.calls]
-    return CallsOfQuery(cascaded, other_reads, spans, list_columns, draft.context.function_type)
+    return CallsOfQuery(cascades, other_reads, spans, list_columns, draft.context.function_type)
 
 
 def plan_small_call(
     draft: Draft, call: ModelCall, features: Mapping[str, str], small_call: PlannedCall
 ) -> PlannedCall:
-    """Plan a call of a small model in another block; `features` maps its features to SQL there.
+    """Plan a call of a small model in another block, where `features` maps features to SQL.
 
     `small_call` is the planned call of the small model in the block of the full model's call.
     """
@@ -89,7 +86,7 @@ def plan_small_call(
 
 
 def build_stand_in_sql(features: Mapping[str, str]) -> str:
-    """Return SQL that replaces a small model's call in probes until its function is registered."""
+    """Return SQL that replaces a small model's call in probes until the function is registered."""
     nulls = " OR ".join(f"({feature}) IS NULL" for feature in features.values()) or "false"
     return f"CASE WHEN {nulls} THEN NULL END"
 
@@ -106,7 +103,7 @@ def have_one_partner(
 ) -> bool:
     """Return whether each row matches at most one row of each joined table.
 
-    A join is None if it is not supported. For `user_keys`, see `has_one_partner`.
+    Unsupported joins are None. For `user_keys`, see `has_one_partner`.
     """
     keys, describe = draft.context.unique_keys, draft.context.describe
     try:
@@ -118,7 +115,7 @@ def have_one_partner(
 
 
 def find_rereadable_table(draft: Draft, query: str, block: Span) -> FirstTable | None:
-    """Return the first table of a block; None unless a CTE can read the same rows of the table."""
+    """Return the first table of a block, or None unless a CTE can read the same rows again."""
     table = find_first_table(query, block)
     if table is None or not all(map(draft.context.is_repeatable, table.functions)):
         return None
@@ -143,7 +140,7 @@ def restrict_groups(
 ) -> dict[Span, str]:
     """Return the edits that make grouped joins compute only the groups that `rows_table` needs.
 
-    The keys of ON name this table `alias`; the keys of USING are bare columns.
+    The keys of ON are qualified with `alias`. The keys of USING are bare columns.
     """
     edits: dict[Span, str] = {}
     for join in joins:
@@ -159,7 +156,6 @@ def restrict_groups(
 
 
 def prepend_ctes(block: Span, tables: Mapping[str, str]) -> dict[Span, str]:
-    """Return the edit that inserts a WITH clause before a block."""
     definitions = ", ".join(f"{name} AS MATERIALIZED ({query})" for name, query in tables.items())
     return {Span(block.start, block.start): f"WITH {definitions} "}
 

@@ -48,12 +48,11 @@ def table_form(draft: Draft) -> Draft:
         return draft
     for form in forms:
         if form.span.start in draft.outline.scalar_forms:
-            raise BindError(
+            message = (
                 "the table form returns rows and belongs in FROM; for one value per row write "
-                "predict('model', *)",
-                sql,
-                form.span.start,
+                "predict('model', *)"
             )
+            raise BindError(message, sql, form.span.start)
     describe = partial(_describe_rows, sql, context)
 
     def expand_form(form: TableForm) -> Sequence[str]:
@@ -78,16 +77,15 @@ def check_new_column(draft: Draft, call: ModelCall, columns: Iterable[str]) -> N
     conflict = next((name for name in columns if new_column and fold(name) == new_column), None)
     if conflict is not None:
         star = draft.dialect.star_without([draft.dialect.quote_name(conflict)])
-        raise BindError(
+        message = (
             f"the rows already have a column {conflict!r}, which would hide the new one; leave it "
-            f"out, as in ml_predict(MODEL m, (SELECT {star} FROM ..)), or rename it there",
-            draft.text,
-            call.span.start,
+            f"out, as in ml_predict(MODEL m, (SELECT {star} FROM ..)), or rename it there"
         )
+        raise BindError(message, draft.text, call.span.start)
 
 
 def replace_table_forms(sql: str) -> str:
-    """Replace each table form with a subquery over its rows, so that engines can parse `sql`."""
+    """Replace each table form with a subquery over the rows, so that engines can parse `sql`."""
 
     def expand_form(form: TableForm) -> list[str]:
         if not form.rows:
@@ -103,7 +101,7 @@ def _build_pieces(
 ) -> Iterator[TextPiece]:
     """Yield the pieces of the text at a span with expanded table forms.
 
-    `expand` returns the SQL before the first rows of a form, and the SQL after each of its rows.
+    `expand` returns the SQL before the first relation of a form, and the SQL after each relation.
     """
     start = span.start
     for form in forms:
@@ -121,7 +119,7 @@ def _build_pieces(
 
 
 def _describe_rows(sql: str, context: Context, rows: str) -> ColumnTypes:
-    """Return the column types of `rows`, a table or query in `sql`; None if not known yet.
+    """Return the column types of `rows`, a table or query in `sql`, or None if not known yet.
 
     The types are not known if `rows` reads a CTE or contains an error, which is reported later.
     """

@@ -62,8 +62,9 @@ def top_k_filters(draft: Draft) -> Draft:
 
 
 def _filter_table(draft: Draft, call: ModelCall) -> Draft | str:
-    """Return a draft in which the table of `call` is filtered, or the reason why it cannot be."""
-    query, facts, planned = find_query_sql(draft), draft.filters[call].facts, draft.planned[call]
+    """Return a draft that filters the table of `call`, or the reason why this is impossible."""
+    query = find_query_sql(draft)
+    facts, planned = draft.filters[call].facts, draft.planned[call]
     if query is None or call.block is None:
         return "only queries are filtered"
     small_call = _plan_small_score(draft, call)
@@ -86,9 +87,10 @@ def _filter_table(draft: Draft, call: ModelCall) -> Draft | str:
         return "a condition calls a model"
     if not all(map(draft.context.is_repeatable, top_k.functions)):
         return "a condition may have another result when it is evaluated again"
-    stand_in = build_stand_in_sql(top_k.features)
-    probe = _build_best_rows_sql(_build_table_sql(top_k, draft.probe_edits.apply), stand_in, "1")
-    if not can_bind(draft, {top_k.source: f"({probe}) AS {top_k.alias}"}):
+    stand_in_sql = build_stand_in_sql(top_k.features)
+    probe_table_sql = _build_table_sql(top_k, draft.probe_edits.apply)
+    probe_sql = _build_best_rows_sql(probe_table_sql, stand_in_sql, "1")
+    if not can_bind(draft, {top_k.source: f"({probe_sql}) AS {top_k.alias}"}):
         return "its conditions or the small model's features read more than the first table"
     ranking_call = plan_small_call(draft, call, top_k.features, small_call)
     table_sql = _build_table_sql(top_k, draft.build_part)
@@ -132,19 +134,19 @@ def _plan_small_score(draft: Draft, call: ModelCall) -> PlannedCall:
 
 
 def _build_table_sql(top_k: TopK, text_of: TextOf) -> str:
-    """Build the FROM and WHERE clauses that read the table which may be filtered."""
     where_sql = build_where_sql(list(map(text_of, top_k.filters)))
     return f"FROM {text_of(top_k.source_without_alias)} AS {top_k.alias}{where_sql}"
 
 
 def _build_best_rows_sql(table_sql: str, score_sql: str, row_count_sql: str) -> str:
-    """Build the query of the filtered table from the clauses of `_build_table_sql`."""
     return f"SELECT * {table_sql} ORDER BY {score_sql} DESC NULLS LAST LIMIT {row_count_sql}"
 
 
 def _build_row_count_sql(table_sql: str, facts: FilterFacts) -> str:
     """Build the SQL that computes how many of the small model's best rows to keep."""
-    min_count, share = math.ceil(facts.ratio * facts.k), facts.ratio * facts.k / facts.rows
+    best_count = facts.ratio * facts.k
+    share = best_count / facts.rows
     scaled_count_sql = f"{builtin('ceil')}({share!r} * {builtin('count')}(*))"
+    min_count = math.ceil(best_count)
     row_count_sql = f"{builtin('greatest')}({min_count}, CAST({scaled_count_sql} AS BIGINT))"
     return f"(SELECT {row_count_sql} {table_sql})"

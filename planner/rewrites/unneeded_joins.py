@@ -40,9 +40,9 @@ def unneeded_joins(draft: Draft) -> Draft:
 
 
 def _find_unneeded_join(sql: str, probe: str, describe: Describe, keys: UniqueKeys) -> str | None:
-    """Return the text of a join that can be removed; None if all joins are needed.
+    """Return the text of a join that can be removed, or None if all joins are needed.
 
-    The text must occur exactly once both in the statement `sql` and in its `probe`.
+    The text must occur exactly once both in the statement `sql` and in `probe`.
     """
     for join in find_left_joins(probe):
         join_sql = probe[join.span.start : join.span.end]
@@ -69,8 +69,8 @@ def has_one_partner(
 ) -> bool:
     """Return whether each row matches at most one row of the joined table.
 
-    `user_keys` are sets of columns; the user guarantees that each is unique in any table that is
-    joined on it. Raises ProbeError if the engine cannot bind the join outside of its statement.
+    The user guarantees that each set of columns in `user_keys` is unique in any table that is
+    joined on this set. Raises ProbeError if the engine cannot bind the join on its own.
     """
     is_declared = any(key <= join.keys.keys() for key in user_keys)
     if not join.keys or not (is_declared or _is_unique(join, unique_keys)):
@@ -84,7 +84,6 @@ def has_one_partner(
 
 
 def _is_unique(join: LeftJoin, unique_keys: UniqueKeys) -> bool:
-    """Return whether the join's keys include a unique key of the joined table."""
     if join.distinct_columns is not None:
         return bool(join.distinct_columns) and join.distinct_columns <= join.keys.keys()
     return any(key <= join.keys.keys() for key in unique_keys(join.table))

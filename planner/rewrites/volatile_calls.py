@@ -39,7 +39,7 @@ def volatile_calls(draft: Draft) -> Draft:
 
 
 def _may_reject_rows(draft: Draft, call: ModelCall) -> bool:
-    return any(can_reject_rows(target.model.program) for target in draft.targets_of(call))
+    return any(can_reject_rows(target.model.program) for target in draft.list_targets(call))
 
 
 def _may_filter_rows(call: ModelCall, created: str) -> bool:
@@ -50,8 +50,8 @@ def _may_filter_rows(call: ModelCall, created: str) -> bool:
 def _may_be_volatile(call: ModelCall, created: str) -> bool:
     """Return whether the engine accepts a volatile function instead of the call.
 
-    It rejects volatile functions in an index, where the call is `must_be_stable`, and in a select
-    item (including its subqueries) whose name another clause or item uses.
+    The engine rejects volatile functions in an index, where the call is `must_be_stable`, and in a
+    select item, including subqueries of the item, whose name another clause or item uses.
     """
     if call.must_be_stable or created in _STORED:
         return False

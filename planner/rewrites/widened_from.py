@@ -16,7 +16,7 @@ _ROW_NUMBER = "sqlml_number"
 
 
 def find_source(call: ModelCall, outline: Outline) -> WidenableSource | None:
-    """Return the FROM clause of a call's block; None if no column can be added to it."""
+    """Return the FROM clause of a call's block, or None if FROM cannot produce a new column."""
     block = call.block
     if block is None or outline.prefix is None or block.is_chain:
         return None
@@ -26,7 +26,7 @@ def find_source(call: ModelCall, outline: Outline) -> WidenableSource | None:
 
 
 def find_row_source(call: ModelCall, outline: Outline) -> WidenableSource | None:
-    """Return the FROM clause that can pack the row of a call; None if the row would differ there.
+    """Return the FROM clause that can pack the row of a call, or None if the row would differ.
 
     The row would differ if a window reads the rows that WHERE keeps, or if a name in ORDER BY
     means both a select item and a column.
@@ -41,7 +41,7 @@ class WidenedSource:
     """A FROM clause with the columns that it computes for calls.
 
     Attributes:
-        final_text: the SQL of the clause without these columns, and of each of its filters.
+        final_text: the SQL of the clause without these columns, and the SQL of each filter.
         probe_text: the same texts for probes.
         rows: name -> column with the packed numbers of a row.
         models: name -> column with a model's results, which may be computed from `rows`.
@@ -103,7 +103,8 @@ class WidenedSource:
         filters_first: bool,
     ) -> str:
         """Build nested subqueries: the filters innermost, then packed rows, then the results."""
-        alias, where = self.source.alias, ""
+        alias = self.source.alias
+        where = ""
         if filters and self._moves_filters(filters_first):
             where = f" WHERE {' AND '.join(filters)}"
         sort_keys = dict.fromkeys(c.order for c in self.models.values() if c.order is not None)
@@ -124,6 +125,6 @@ class WidenedSource:
         return f"(SELECT {columns} FROM {clause} ORDER BY {_ROW_NUMBER}) AS {alias}"
 
     def _moves_filters(self, filters_first: bool) -> bool:
-        """Return whether the clause also applies the filters, as it must if it sorts rows."""
+        """Return whether the clause also applies the filters, which sorting rows requires."""
         sorts_rows = any(column.order is not None for column in self.models.values())
         return bool(self.models) and (filters_first or sorts_rows)

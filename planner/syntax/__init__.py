@@ -1,7 +1,7 @@
-"""The syntax of a statement: its text and sqlglot's tree become an `Outline`. No engine is asked.
+"""The syntax of a statement: an `Outline` is read from the text and sqlglot's tree, without engine.
 
-In goes the text of a statement; out comes what the planner needs to know about it, each part with
-its span in the text, so that a rewrite replaces spans and leaves the rest byte for byte.
+The outline has the span of each part in the text, so that a rewrite replaces spans and leaves the
+rest byte for byte.
 
 Read first:
 
@@ -14,6 +14,6 @@ Read first:
 Cascades need to know more about one DuckDB query: `joins.py`, `lineage.py` and `top_k.py` analyse
 its joins, the sources of its columns and its order.
 
-To support another kind of node, add a rule to the `RULES` of its file: it records what the node
-means in the `Walker` and walks on into the children with their own `WalkContext`.
+To support another kind of node, add a rule to the `RULES` of its file. The rule records what the
+node means in the `Walker`, and walks the children, each with a `WalkContext`.
 """

@@ -48,7 +48,7 @@ class NamedArgument:
         return fold(self.tokens[self.begin].text)
 
     def error(self, message: str) -> BindError:
-        """Return an error at the argument that says how to pass a feature of the same name."""
+        """Build an error at the argument, with a hint on passing a feature of the same name."""
         hint = f'(a feature of that name is written "{self.name}" := ..)'
         return BindError(f"{message} {hint}", self.sql, self.argument.name_start)
 
@@ -86,7 +86,8 @@ def _read_class(option: NamedArgument) -> Argument:
 
 
 def _read_query(option: NamedArgument) -> Span:
-    tokens, start, end = option.tokens, option.begin + 2, option.end
+    tokens = option.tokens
+    start, end = option.begin + 2, option.end
     in_brackets = tokens[start].is_symbol("(") and tokens.closing.get(start) == end - 1
     if any(token.kind == "param" for token in tokens[start:end]):
         raise option.error(f"the query of {option.name} := takes no parameters")
@@ -107,7 +108,7 @@ def _read_whole_number(option: NamedArgument) -> int:
 
 
 def _read_null_or_error(option: NamedArgument) -> bool:
-    """Read the value of `unknown_model :=`: True for 'null', and False for 'error'."""
+    """Return True if `unknown_model :=` is 'null', or False if it is 'error'."""
     literal = option.argument.literal
     value = fold(literal.text) if literal is not None and literal.kind == "string" else None
     if value not in ("null", "error"):
@@ -167,13 +168,12 @@ def has_model_calls(sql: Any, dialect: str = "duckdb") -> bool:
 
 
 def replace_calls_with_null(sql: str, dialect: str = "duckdb") -> str | None:
-    """Replace each model call in `sql` with NULL, but keep table forms.
-
-    Return None if `sql` contains neither a model call nor a table form.
-    """
+    """Replace model calls with NULL, or return None if `sql` has neither calls nor table forms."""
     tokens = tokenize(sql, dialect)
     arguments = ArgumentReader(sql, tokens)
-    new_sql, copied_end, has_call = "", 0, False
+    new_sql = ""
+    copied_end = 0
+    has_call = False
     for index, token in enumerate(tokens[:-1]):
         name = fold(token.text) if token.kind == "word" else ""
         is_call = name in FUNCTIONS and tokens[index + 1].is_symbol("(")
@@ -182,7 +182,8 @@ def replace_calls_with_null(sql: str, dialect: str = "duckdb") -> str | None:
         if arguments.read_call(name, Span(token.start, token.end)) is None:
             continue
         new_sql += sql[copied_end : token.start] + "NULL"
-        copied_end, has_call = arguments.find_call_span(token.start).end, True
+        copied_end = arguments.find_call_span(token.start).end
+        has_call = True
     return new_sql + sql[copied_end:] if has_call or has_table_form(tokens) else None
 
 
@@ -192,7 +193,7 @@ def _follows_dot(tokens: Tokens, index: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class StringCall:
-    """A call `name('text', ...)`; it is qualified if a schema precedes the function's name."""
+    """A call `name('text', ...)`. A qualified call has a schema before the function's name."""
 
     name: str
     text: str
@@ -200,7 +201,7 @@ class StringCall:
 
 
 def find_string_calls(sql: str) -> list[StringCall]:
-    """Return the calls whose first argument is a string; [] if `sql` cannot be tokenized."""
+    """Return the calls whose first argument is a string, or [] if `sql` cannot be tokenized."""
     try:
         tokens = tokenize(sql)
     except ParseError:
@@ -218,7 +219,7 @@ def find_string_calls(sql: str) -> list[StringCall]:
 def find_identifiers(sql: str) -> tuple[tuple[str, int, bool], ...]:
     """Return the identifiers in `sql`, a DuckDB statement, in the order of their offsets.
 
-    Each is a triple: the folded identifier, its offset, and whether it follows a dot.
+    Each triple contains the folded identifier, the offset, and whether a dot precedes it.
     """
     tokens = tokenize(sql)
     return tuple(
@@ -231,7 +232,7 @@ def find_identifiers(sql: str) -> tuple[tuple[str, int, bool], ...]:
 class ArgumentReader:
     """A reader of the model calls in `sql`, whose tokens are `tokens`.
 
-    Public methods take offsets and spans in `sql`; private methods read tokens[start:end].
+    Public methods accept offsets and spans in `sql`. Private methods read tokens[start:end].
     """
 
     def __init__(self, sql: str, tokens: Tokens) -> None:
@@ -248,7 +249,7 @@ class ArgumentReader:
         return self._span(index, closing_index + 1)
 
     def find_key_after(self, span: Span) -> Key | None:
-        """Return the key after a span, such as `['yes']`; None if no bracketed literal follows."""
+        """Return the key after a span, such as `['yes']`, or None if there is no key."""
         opening = bisect_left(self._starts, span.end)
         closing = self._tokens.closing.get(opening)
         if closing is None or not self._tokens[opening].is_symbol("["):
@@ -259,8 +260,8 @@ class ArgumentReader:
     def read_call(self, function: str, name_span: Span) -> ModelCall | None:
         """Read the call of `function` whose name is at `name_span`.
 
-        Return None if no argument shows that it is a model call, since users may have their own
-        function with the same name. Raises BindError if an argument cannot be valid.
+        Return None if no argument shows that this is a model call, since users may have a function
+        of the same name. Raises BindError if an argument cannot be valid.
         """
         tokens, name_index = self._tokens, self._index_at[name_span.start]
         closing_index = tokens.closing.get(name_index + 1)
@@ -301,24 +302,26 @@ class ArgumentReader:
                 raise BindError(message, self._sql, tokens[begin].start)
             options[option.field] = value
         _check_options(options, self._sql, name_span.start)
-        argument_tokens = [self._get_tokens(argument.span) for argument in arguments]
-        written_arguments = tuple(
-            (argument.name, "\0".join(t.kind[0] + t.text for t in inner))
-            for argument, inner in zip(arguments, argument_tokens, strict=True)
-        )
+        written_arguments = []
+        identifiers: set[str] = set()
+        for argument in arguments:
+            argument_tokens = self._get_tokens(argument.span)
+            written_value = "\0".join(token.kind[0] + token.text for token in argument_tokens)
+            written_arguments.append((argument.name, written_value))
+            identifiers |= {fold(token.text) for token in argument_tokens if token.is_identifier}
         return ModelCall(
             function,
             name_span,
             model,
             self._span(model_start, model_end),
             tuple(arguments),
-            written_arguments,
-            frozenset(fold(t.text) for inner in argument_tokens for t in inner if t.is_identifier),
+            tuple(written_arguments),
+            frozenset(identifiers),
             **options,
         )
 
     def read_number(self, span: Span | None) -> Literal | Parameter | None:
-        """Return the number or parameter at a span; None if the span contains anything else."""
+        """Return the number or parameter at a span, or None if the span contains anything else."""
         tokens = [] if span is None else self._get_tokens(span)
         if len(tokens) != 1:
             return None
@@ -332,7 +335,7 @@ class ArgumentReader:
         return Span(matches[0].start, matches[0].end) if len(matches) == 1 else None
 
     def find_local_names(self, span: Span, names: frozenset[str]) -> tuple[Span, ...]:
-        """Return the spans inside `span` that read a variable in `names` or its fields (`x.a`)."""
+        """Return the spans inside `span` that read a variable `x` in `names` or a field `x.a`."""
         if not names:
             return ()
         tokens, spans = self._tokens, []
@@ -374,10 +377,10 @@ class ArgumentReader:
         return False
 
     def read_star_spans(self, span: Span | None) -> tuple[Span, Span | None] | None:
-        """Return the span of a star and the span of the bracket that opens its EXCLUDE list.
+        """Return the span of a star and the span of the bracket that opens the EXCLUDE list.
 
-        The second span is None if the star has no such list. Return None instead of both spans if
-        the star cannot have a list, as in `* LIKE 'a%'`.
+        The second span is None if the star has no EXCLUDE list. Return None instead of both spans
+        if the star cannot have an EXCLUDE list, as in `* LIKE 'a%'`.
         """
         tokens = self._tokens
         index = self._index_at[span.start] if span is not None else -1
@@ -461,7 +464,7 @@ class ArgumentReader:
         return fold(tokens[-1].text) if len(tokens) % 2 else None
 
     def _read_items(self, start: int, end: int) -> tuple[Argument, ...] | None:
-        """Return the elements of `[a, b]` or `ARRAY[a, b]`; None for any other argument."""
+        """Return the elements of `[a, b]` or `ARRAY[a, b]`, or None for any other argument."""
         tokens = self._tokens
         start += tokens[start].upper == "ARRAY" and end - start > 1
         if not tokens[start].is_symbol("[") or tokens.closing.get(start) != end - 1:
@@ -472,7 +475,7 @@ class ArgumentReader:
         return tuple(self._read_argument(begin, stop) for begin, stop in ranges)
 
     def _read_fields(self, start: int, end: int) -> tuple[tuple[str, Span], ...] | None:
-        """Return each field's name and value span in `{'a': x, b: y}`; None for other arguments."""
+        """Return each name and value span in `{'a': x, b: y}`, or None for other arguments."""
         tokens = self._tokens
         if not tokens[start].is_symbol("{") or tokens.closing.get(start) != end - 1:
             return None
@@ -522,7 +525,7 @@ class ArgumentReader:
         return start
 
     def _read_qualifier(self, start: int, end: int) -> Span | None:
-        """Return the span of `t.` in `t.*`, `t.COLUMNS(...)` or `COLUMNS(t.*)`; None for `*`."""
+        """Return the span of `t.` in `t.*`, `t.COLUMNS(...)` or `COLUMNS(t.*)`, or None for `*`."""
         if self._tokens[start].upper == "COLUMNS" and self._tokens[start + 1].is_symbol("("):
             start, end = start + 2, end - 1
         qualifier_end = self._skip_qualifier(start, end)

@@ -26,7 +26,7 @@ from sqlml.types import fold
 
 
 def _make_change_rule(list_sources: Callable[[exp.Expr], tuple[Span, ...]]) -> Rule:
-    """Make the rule for UPDATE or DELETE; `list_sources` returns the tables that it sees."""
+    """Make the rule for UPDATE or DELETE, which sees the tables that `list_sources` returns."""
 
     def walk_change(walker: Walker, node: exp.Expr, context: WalkContext) -> None:
         block = replace(read_block(walker, node, context), sources=list_sources(node))
@@ -42,7 +42,6 @@ def _make_change_rule(list_sources: Callable[[exp.Expr], tuple[Span, ...]]) -> R
 
 
 def _find_clause(key: str) -> str:
-    """Return the clause keyword for the part `key` of an UPDATE or DELETE, or "" without one."""
     return "" if key == "expressions" else CLAUSES.get(key, "")
 
 
@@ -79,11 +78,11 @@ def _find_merge_condition(node: exp.Expr) -> Span | None:
     Returns None for any other MERGE, and for a condition that must not be evaluated twice.
     """
     on = node.args.get("on")
-    unmatched = [when for when in node.find_all(exp.When) if not when.args.get("matched")]
-    if not any(when.args.get("source") for when in unmatched) or not isinstance(on, exp.Expr):
+    clauses = [when for when in node.find_all(exp.When) if not when.args.get("matched")]
+    if not any(when.args.get("source") for when in clauses) or not isinstance(on, exp.Expr):
         return None
-    unrepeatable_node = on.find(exp.Anonymous, exp.Placeholder, exp.Parameter, exp.Query)
-    return span(on) if unrepeatable_node is None else None
+    nondeterministic_node = on.find(exp.Anonymous, exp.Placeholder, exp.Parameter, exp.Query)
+    return span(on) if nondeterministic_node is None else None
 
 
 def _find_table_name_span(table: exp.Expr | None) -> Span | None:
@@ -147,7 +146,7 @@ def _walk_alter(walker: Walker, node: exp.Expr, context: WalkContext) -> None:
 
 
 def _walk_altered_column(walker: Walker, node: exp.Expr, context: WalkContext) -> None:
-    """Walk ALTER COLUMN: USING runs for each row; other parts belong to the table's definition."""
+    """Walk ALTER COLUMN, in which all parts except USING belong to the table's definition."""
     for key, child in iterate_children(node):
         walker.walk(child, replace(context, in_definition=key != "using"))
 
@@ -175,7 +174,7 @@ def _walk_prepare(walker: Walker, node: exp.Expr, context: WalkContext) -> None:
 
 
 def find_prefix(tree: exp.Expr) -> Span | None:
-    """Return the span before a statement's query, such as INSERT INTO t; None without a query."""
+    """Return the span before the query, such as INSERT INTO t, or None if there is no query."""
     query: exp.Expr | None = tree
     if isinstance(tree, exp.Create | exp.Insert):
         query = tree.args.get("expression")

@@ -185,7 +185,7 @@ def _walk_comparison(walker: Walker, node: exp.Expr, context: WalkContext) -> No
 
 
 def _strip_key(node: exp.Expr) -> exp.Expr:
-    """Return the call in `call['key']`; return any other node unchanged."""
+    """Return the call in `call['key']`, or any other node unchanged."""
     return node.this if isinstance(node, exp.Bracket) else node
 
 

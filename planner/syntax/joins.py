@@ -25,7 +25,6 @@ class UsingClause:
     Attributes:
         table: the span of the joined table without its alias.
         alias_sql: the text between the table and USING, such as ` AS t`.
-        name: the name of the table in the query.
         end: the offset of the end of the USING clause.
         keys: the columns in USING, as written.
     """
@@ -54,9 +53,9 @@ class UsingClause:
 
 @dataclass(frozen=True, slots=True)
 class GroupedSubquery:
-    """A subquery that groups by columns which it also selects unchanged.
+    """A subquery that groups by columns, and also selects these columns unchanged.
 
-    A condition on these columns can be applied before the subquery groups its rows.
+    A condition on these columns can be applied before the subquery groups the rows.
 
     Attributes:
         filter_span: the span of the WHERE condition, or an empty span at which to insert WHERE.
@@ -67,10 +66,7 @@ class GroupedSubquery:
     functions: frozenset[str]
 
     def add_condition(self, old_condition: str, condition: str) -> dict[Span, str]:
-        """Return the edit that adds `condition` to the subquery's WHERE clause.
-
-        `old_condition` is the clause's condition, or "" if the subquery has no WHERE.
-        """
+        """Return the edit that adds `condition` to WHERE, after `old_condition` unless it is ""."""
         if not old_condition:
             return {self.filter_span: f"WHERE {condition} "}
         return {self.filter_span: f"({old_condition}) AND {condition}"}
@@ -85,7 +81,7 @@ class LeftJoin:
         names: the folded name and alias of the joined table.
         preceding_sql: the FROM clause up to the join.
         keys: folded column of the table -> the expression that it must equal, as written.
-        distinct_columns: the columns of a subquery that are unique together; None for a table.
+        distinct_columns: the columns of a subquery that are unique together, or None for a table.
         other_sides: the spans of the expressions in ON that the keys must equal.
         using: the USING clause, if it can be rewritten as ON.
         block: the span of the query that contains the join.
@@ -109,7 +105,7 @@ class LeftJoin:
 def find_left_joins(sql: str) -> Sequence[LeftJoin]:
     """Return the LEFT JOINs on equations in the DuckDB query `sql`.
 
-    Returns () if `sql` is not a single query, or if one of its joins is NATURAL or POSITIONAL.
+    Returns () if `sql` is not a single query, or if a join is NATURAL or POSITIONAL.
     """
     statements = parse_trees(sql)
     if len(statements) != 1 or not isinstance(statements[0], exp.Query):
@@ -125,7 +121,7 @@ def is_left_join(join: exp.Join) -> bool:
 
 
 def _read_left_join(sql: str, join: exp.Join) -> LeftJoin | None:
-    """Describe a LEFT JOIN of a table, file or subquery; return None for any other join."""
+    """Return a LEFT JOIN of a table, file or subquery, or None for any other join."""
     join_span, table, query = span(join), join.this, join.parent
     if not is_left_join(join) or join.args.get("kind") not in (None, "", "OUTER"):
         return None
@@ -169,7 +165,7 @@ def _read_left_join(sql: str, join: exp.Join) -> LeftJoin | None:
 
 
 def _read_grouping(sql: str, query: exp.Expr, keys: Mapping[str, str]) -> GroupedSubquery | None:
-    """Describe a subquery that groups by all `keys`; None if windows or LIMIT combine groups."""
+    """Return a subquery that groups by all `keys`, or None if windows or LIMIT combine groups."""
     group = query.args.get("group")
     if group is None or any(query.args.get(key) for key in _CROSS_GROUP_CLAUSES):
         return None
@@ -201,7 +197,7 @@ _CROSS_GROUP_CLAUSES = ("with_", "qualify", "windows", "limit", "offset", "sampl
 
 
 def _read_using(sql: str, join: exp.Join) -> UsingClause | None:
-    """Return the USING clause of a join; None if the clause cannot be rewritten as ON."""
+    """Return the USING clause of a join, or None if the clause cannot be rewritten as ON."""
     table, root = join.this, join.root()
     has_column_aliases = any(alias.args.get("columns") for alias in root.find_all(exp.TableAlias))
     if has_column_aliases or root.find(exp.Pivot, exp.Columns) is not None:
@@ -221,14 +217,12 @@ def _read_using(sql: str, join: exp.Join) -> UsingClause | None:
 
 
 def _may_be_cte(table: exp.Expr) -> bool:
-    """Return whether a table may be a CTE, whose keys are unknown."""
     if not isinstance(table, exp.Table) or table.args.get("db"):
         return False
     return any(fold(cte.alias) == fold(table.name) for cte in table.root().find_all(exp.CTE))
 
 
 def _has_parameter_or_reserved_name(join: exp.Expr) -> bool:
-    """Return whether a join contains a parameter, or a name that starts with `sqlml_`."""
     return any(
         isinstance(n, exp.Placeholder)
         or (isinstance(n, exp.Anonymous | exp.Identifier) and fold(n.name).startswith("sqlml_"))
@@ -271,7 +265,7 @@ def _find_equations(condition: exp.Expr | None, joined_table: str) -> list[tuple
 
 
 def _flatten_conjunction(condition: exp.Expr) -> list[exp.Expr]:
-    """Return the conditions that ANDs combine in `condition`, including ANDs in brackets."""
+    """Return the operands of all ANDs in `condition`, including ANDs in brackets."""
     terms = split_conjunction(condition.unnest())
     return terms if len(terms) == 1 else [t for term in terms for t in _flatten_conjunction(term)]
 
@@ -283,7 +277,7 @@ def _find_table_name(node: exp.Expr) -> str | None:
 
 
 def _find_distinct_columns(query: exp.Expr) -> frozenset[str]:
-    """Return columns of a subquery that are unique together; an empty set if none are known."""
+    """Return columns of a subquery that are unique together, or an empty set if unknown."""
     if not isinstance(query, exp.Select):
         return frozenset()
     if any(is_unnest(node) for item in query.expressions for node in item.walk()):
@@ -305,13 +299,13 @@ def _find_distinct_columns(query: exp.Expr) -> frozenset[str]:
 
 
 def is_unnest(node: exp.Expr) -> bool:
-    """Return whether a node turns one row into several when a query selects it."""
+    """Return whether selecting a node turns one row into several rows."""
     is_function = isinstance(node, exp.Anonymous) and fold(node.name) == "unnest"
     return is_function or isinstance(node, exp.Unnest | exp.Explode)
 
 
 def _make_column_key(node: exp.Expr) -> tuple[str, str] | None:
-    """Return a column's folded qualifier (or "") and folded name; None for any other node."""
+    """Return a column's folded qualifier, or "", and folded name, or None for any other node."""
     if not isinstance(node, exp.Column) or node.args.get("db") or isinstance(node.this, exp.Star):
         return None
     return fold(node.table), fold(node.name)
@@ -336,7 +330,7 @@ class FirstTable:
 
 @analyse_query(default=None)
 def find_first_table(sql: str, block: Span) -> FirstTable | None:
-    """Return the first table of FROM in `block`; None if no CTE of the block can replace it."""
+    """Return the first table of FROM in `block`, or None if no CTE of the block can replace it."""
     (tree,) = parse_trees(sql)
     select = next((s for s in tree.find_all(exp.Select) if span(s) == block), None)
     if select is None or select.args.get("with_") is not None or select.args.get("from_") is None:

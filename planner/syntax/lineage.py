@@ -28,7 +28,7 @@ from sqlml.planner.syntax.resolved_query import (
 from sqlml.types import fold
 
 ReturnTypeOf = Callable[[str], str | None]
-"""A function that returns the return type of a user's function by name; None for other names."""
+"""A function that maps the name of a user's function to its return type, or other names to None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,9 @@ class FeatureSource:
     Attributes:
         name: the source's name in EXPLAIN.
         kind: "join", "call", "subquery" or "lateral".
-        span: the span of the source; that of a joined table excludes the alias.
+        span: the span of the source, without the alias of a joined table.
         block: the span of the query block that contains the source.
-        table_name: the written name of a joined table that has no alias; otherwise "".
+        table_name: the written name of a joined table that has no alias, or else "".
         outer_spans: the spans of a subquery's references to outer columns.
         table_names: the folded names of the tables that a subquery reads.
     """
@@ -54,10 +54,7 @@ class FeatureSource:
     table_names: frozenset[str] = frozenset()
 
     def build_idle_sql(self, sql: str) -> str:
-        """Return SQL that yields no rows, or NULL, to replace this source where it is not needed.
-
-        `sql` is the text of the query that contains the source.
-        """
+        """Return SQL that replaces this source in the query `sql` by no rows or by NULL."""
         source_sql = sql[self.span.start : self.span.end]
         if self.kind == "join":
             return f"(SELECT * FROM {source_sql} LIMIT 0) {self.table_name}".rstrip()
@@ -75,7 +72,7 @@ _EXPENSIVE_PREFIXES = (
     *("list_", "array_", "regexp_", "string_split", "str_split", "json_", "levenshtein"),
     *("damerau_levenshtein", "jaccard", "jaro_", "hamming", "editdist3"),
 )
-"""Prefixes of the engine's own functions whose calls may take long."""
+"""Name prefixes of engine functions that may be slow."""
 
 _CHEAP_PREFIXES = ("array_agg", "json_group_")
 
@@ -117,13 +114,13 @@ class Lineage:
         return id(scope.expression.parent) in self._one_row_nodes
 
     def is_lateral(self, join: exp.Join) -> bool:
-        """Return whether a join is a LATERAL with exactly one row for each row on its left."""
+        """Return whether a join is a LATERAL with exactly one row for each row on the left."""
         return id(join.this) in self._laterals
 
     def find_scope(self, block: Span) -> Scope | None:
         return next((s for s in self.root.traverse() if span(s.expression) == block), None)
 
-    def find_item(self, scope: Scope, name: str) -> exp.Expr | None:
+    def find_select_item(self, scope: Scope, name: str) -> exp.Expr | None:
         if not isinstance(scope.expression, exp.Select):
             return None
         return next((i for i in scope.expression.selects if i.alias_or_name == name), None)
@@ -148,7 +145,7 @@ class Lineage:
     def find_all_sources(self, scope: Scope) -> Sources:
         """Return all sources in the block of `scope` and in the blocks that this block reads.
 
-        A column that cannot be traced to its origin may depend on any of these sources.
+        A column of unknown origin may depend on any of these sources.
         """
         if id(scope) in self._entered_scopes:
             return _NO_SOURCES  # The block is a CTE that reads itself.
@@ -165,7 +162,7 @@ class Lineage:
         return frozenset(sources)
 
     def _get_normalized_text(self, source_span: Span) -> str:
-        """Return the text at `source_span`, in which one blank replaces each run of whitespace."""
+        """Return the text at `source_span`, with one blank for each run of whitespace."""
         return " ".join(self.sql[source_span.start : source_span.end].split())
 
     def _find_expensive_calls(self, nodes: Sequence[exp.Expr]) -> Iterator[exp.Anonymous]:
@@ -180,15 +177,16 @@ class Lineage:
     def _find_subquery_sources(
         self, subquery: _CorrelatedSubquery, name: str, kind: str, scope: Scope
     ) -> Sources:
-        """Return a subquery as a source of `kind`, together with the sources that feed it."""
-        block, spans = _get_block_span(scope), list_spans(*subquery.outer_columns)
+        """Return a source of `kind` for the subquery, and the sources that feed the subquery."""
+        block = _get_block_span(scope)
+        spans = list_spans(*subquery.outer_columns)
         source = FeatureSource(name, kind, subquery.span, block, "", spans, subquery.table_names)
         inner_sources = map(self.find_all_sources, subquery.cte_scopes)
         outer_sources = self._find_sources_of_columns(subquery.outer_columns, scope)
         return frozenset({source}).union(outer_sources, *inner_sources)
 
     def _find_expensive_call_type(self, call: exp.Anonymous) -> str | None:
-        """Return the result type of a call that may take long, or None if the call is cheap."""
+        """Return the result type of a call that may be slow, or None if the call is cheap."""
         name = fold(call.name)
         if name.startswith(_EXPENSIVE_PREFIXES) and not name.startswith(_CHEAP_PREFIXES):
             return "ANY"
@@ -203,8 +201,7 @@ class Lineage:
         block = span(call.find_ancestor(exp.Select) or scope.expression) or _get_block_span(scope)
         source = FeatureSource(self._get_normalized_text(call_span), "call", call_span, block)
         ancestors = takewhile(lambda n: not isinstance(n, exp.Select), _iterate_ancestors(call))
-        is_unnested = any(map(_is_unnest_call, ancestors))
-        if is_unnested and not _is_unnested_as_struct(call, return_type):
+        if any(map(_is_unnest_call, ancestors)) and not _is_unnested_as_struct(call, return_type):
             self.across_rows.add(source)
         return frozenset({source})
 
@@ -213,10 +210,10 @@ class Lineage:
         return _NO_SOURCES.union(*(self._find_column_sources(column, scope) for column in columns))
 
     def _find_column_sources(self, column: exp.Column, scope: Scope) -> Sources:
-        """Return the sources of a column: the join of its table, and sources inside the table."""
+        """Return the join that provides a column's table, and the sources inside that table."""
         if not column.table:
             # An unqualified name is the alias of an item, as in ORDER BY.
-            item = self.find_item(scope, column.name)
+            item = self.find_select_item(scope, column.name)
             if item is None or any(n is column for n in item.walk()):
                 return self.find_all_sources(scope)
             return self.find_sources(item, scope)
@@ -228,7 +225,7 @@ class Lineage:
             return join_sources | self.find_all_sources(self.root)
         if not isinstance(inner_scope, Scope):
             return join_sources
-        item = self.find_item(inner_scope, column.name)
+        item = self.find_select_item(inner_scope, column.name)
         if item is None:
             return join_sources | self.find_all_sources(inner_scope)
         return join_sources | self.find_sources(item, inner_scope)
@@ -236,17 +233,18 @@ class Lineage:
     def _find_lateral_sources(self, table: exp.Expr, column_name: str, scope: Scope) -> Sources:
         """Return the sources of the column `column_name` of the LATERAL `table`.
 
-        If the LATERAL has a FROM clause, it is a source itself. Otherwise, the sources are the
-        expensive calls in the column's expression and the sources of the columns that it reads.
+        If the LATERAL has a FROM clause, the LATERAL itself is a source. Otherwise, the sources are
+        the expensive calls in the column's expression and the sources of the expression's columns.
         """
         subquery, inner_scope = self._laterals[id(table)]
         if subquery.outer_columns:
             source_name = f"lateral {table.alias_or_name}"
             return self._find_subquery_sources(subquery, source_name, "lateral", scope)
-        item, select = self.find_item(inner_scope, column_name), inner_scope.expression
+        item, select = self.find_select_item(inner_scope, column_name), inner_scope.expression
         if item is None or not isinstance(select, exp.Select):
             return self.find_all_sources(self.root)
-        nodes, block = list(item.walk()), _get_block_span(scope)
+        nodes = list(item.walk())
+        block = _get_block_span(scope)
         aliases = frozenset(fold(str(alias)) for alias in select.named_selects)
         calls = {
             FeatureSource(source.name, "lateral", source.span, block, "", (), aliases)
@@ -259,15 +257,16 @@ class Lineage:
         table_span = span_without_alias(self.sql, join.this) if is_left_join(join) else None
         if table_span is None:
             return _NO_SOURCES
-        table_name, name = join.this.meta.get(NAME_KEY, ""), f"join {join.this.alias_or_name}"
+        table_name = join.this.meta.get(NAME_KEY, "")
+        name = f"join {join.this.alias_or_name}"
         block = _get_block_span(scope)
         return frozenset({FeatureSource(name, "join", table_span, block, table_name)})
 
     def find_struct_sources(self, scope: Scope) -> Sources:
         """Return the sources of structs whose fields become columns of a block.
 
-        The block unnests the structs, or a star selects their fields from a subquery that does. The
-        names of these columns are not in the syntax tree.
+        Either the block unnests the structs, or a star selects the fields from a subquery that
+        unnests them. The syntax tree does not contain the names of these columns.
         """
         sources, stack, visited = set[FeatureSource](), [scope], set[int]()
         while stack:
@@ -283,7 +282,7 @@ class Lineage:
         return frozenset(sources)
 
     def unnests_lists(self, item: exp.Expr) -> bool:
-        """Return whether a select item unnests a list, which turns one row into several or none."""
+        """Return whether a select item unnests a list, which removes or repeats rows."""
         return any(is_unnest(node) and not self._is_unnested_struct(node) for node in item.walk())
 
     def _is_unnested_struct(self, node: exp.Expr) -> bool:
@@ -345,7 +344,8 @@ class _CorrelatedSubquery:
         SELECT u.id, l.mean FROM users u, LATERAL (SELECT avg(...) AS mean FROM orders ...) AS l
 
     If `u.id` is NULL, the engine reads no row of `orders`. For a LATERAL without FROM, all
-    attributes except `node` and `table_names` are empty, since the outer query can compute it.
+    attributes except `node` and `table_names` are empty, since the outer query can compute the
+    LATERAL.
 
     Attributes:
         span: the span of the subquery, including its brackets.
@@ -374,7 +374,6 @@ def _find_subqueries(sql: str, node: exp.Expr, scope: Scope) -> list[_Correlated
 
 
 def _walk_outside(node: exp.Expr, subqueries: list[_CorrelatedSubquery]) -> Iterator[exp.Expr]:
-    """Yield the nodes of the expression `node` that are outside of all `subqueries`."""
     subquery_ids = {id(s.node) for s in subqueries}
     for inner_node in node.walk(prune=lambda n: id(n) in subquery_ids):
         if id(inner_node) not in subquery_ids:
@@ -382,9 +381,9 @@ def _walk_outside(node: exp.Expr, subqueries: list[_CorrelatedSubquery]) -> Iter
 
 
 def _find_laterals(sql: str, scope: Scope) -> dict[int, tuple[_CorrelatedSubquery, Scope]]:
-    """Return the subquery and scope of each LATERAL that a block joins, by the `id` of its node.
+    """Return the subquery and scope of each LATERAL that a block joins, keyed by the node's `id`.
 
-    Raises ValueError if a LATERAL may have several rows, or none, for an outer row.
+    Raises ValueError if a LATERAL may have no row or several rows for an outer row.
     """
     laterals = {}
     for join in scope.expression.args.get("joins") or ():
@@ -407,7 +406,7 @@ def _find_laterals(sql: str, scope: Scope) -> dict[int, tuple[_CorrelatedSubquer
 
 
 def _read_lateral(sql: str, join: exp.Join, scope: Scope) -> _CorrelatedSubquery | None:
-    """Describe a joined LATERAL; return None unless it has exactly one row per outer row."""
+    """Return a joined LATERAL as a subquery, or None unless it has one row per outer row."""
     query = join.this.this if isinstance(join.this, exp.Lateral) else join.this
     select, keeps_rows = scope.expression, _is_left_join_on_true(join)
     if not isinstance(query, exp.Subquery) or not isinstance(select, exp.Select):
@@ -435,7 +434,7 @@ _ROW_CLAUSES = ("group", "having", "limit", "offset", "sample")
 
 
 def _read_subquery(sql: str, query: exp.Subquery, scope: Scope) -> _CorrelatedSubquery | None:
-    """Describe a subquery in an expression; return None unless it selects a single aggregate."""
+    """Return a subquery in an expression, or None unless it selects a single aggregate."""
     select = query.this
     if not isinstance(select, exp.Select) or len(select.selects) != 1:
         return None
@@ -449,14 +448,14 @@ _NOT_ONE_ROW_CLAUSES = tuple("group having qualify windows distinct with_ limit 
 
 
 def _is_supported(scope: Scope) -> bool:
-    """Return whether a subquery contains no nested query and all its outer columns have spans."""
+    """Return whether a subquery has no nested query, and all outer columns have spans."""
     outer_columns = scope.external_columns
     has_queries = any(inner_scope is not scope for inner_scope in scope.traverse())
     return not has_queries and all(is_in_text(column) and span(column) for column in outer_columns)
 
 
 def _make_subquery(sql: str, query: exp.Subquery, scope: Scope) -> _CorrelatedSubquery | None:
-    """Describe a subquery; return None if it reads no outer column or hides an outer table."""
+    """Return a subquery, or None if it reads no outer column or hides an outer table."""
     outer_columns, table_names = tuple(scope.external_columns), frozenset(map(fold, scope.sources))
     query_span = span_without_alias(sql, query)
     hides_outer_table = any(fold(column.table) in table_names for column in outer_columns)
@@ -485,7 +484,6 @@ def _is_cross_join(join: exp.Join) -> bool:
 
 
 def _is_left_join_on_true(join: exp.Join) -> bool:
-    """Return whether a join is LEFT JOIN ... ON true, which keeps every row of the left side."""
     on = join.args.get("on")
     return isinstance(on, exp.Boolean) and bool(on.this) and is_left_join(join)
 
@@ -514,11 +512,11 @@ _AGGREGATES = frozenset(
 def find_feature_sources(
     sql: str, columns_of: ColumnsOf, return_type_of: ReturnTypeOf
 ) -> Mapping[str, Sources]:
-    """Return the sources of each result column of a DuckDB query, by the column's folded name.
+    """Return the sources of each result column of a DuckDB query, keyed by the folded column name.
 
     Sources are LEFT JOINs, which remove no rows, and calls of user functions or of functions over
-    lists and strings, in the query itself or in subqueries and CTEs that it reads. The mapping is
-    empty if sqlglot's optimizer, which may raise any exception, does not support the query.
+    lists and strings. They may be in the query itself or in subqueries and CTEs that the query
+    reads. If sqlglot's optimizer fails, with any exception, the mapping is empty.
     """
     lineage = Lineage(sql, columns_of, return_type_of)
     root = lineage.root

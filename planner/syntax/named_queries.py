@@ -21,7 +21,7 @@ class NamedTable:
 
     Attributes:
         span: the span of the table without its alias.
-        alias_sql: the alias for a query that replaces the table; "" if the table has an alias.
+        alias_sql: the alias for a query that replaces the table, or "" if the table has an alias.
     """
 
     span: Span
@@ -34,7 +34,7 @@ class ViewBody:
     """The query of a view.
 
     Attributes:
-        columns: the column names that the view declares, as written; "" if it declares none.
+        columns: the column names that the view declares, as written, or "".
         functions: the functions that the query calls, except functions that sqlglot knows.
     """
 
@@ -46,7 +46,7 @@ class ViewBody:
 
 @analyse_query(default=())
 def find_named_tables(sql: str) -> tuple[NamedTable, ...]:
-    """Return the tables that DuckDB's query `sql` names, except CTEs; () if it cannot be parsed."""
+    """Return the tables that the DuckDB query `sql` names, except CTEs, or () if unparsable."""
     statements = parse_trees(sql)
     return tuple(_iterate_named_tables(sql, statements[0])) if len(statements) == 1 else ()
 
@@ -89,7 +89,7 @@ def inline_joined_cte(sql: str) -> Mapping[Span, str]:
 
 @analyse_query(default=None)
 def read_view(statement: str) -> ViewBody | None:
-    """Return the query of a DuckDB CREATE VIEW; None if it cannot be parsed."""
+    """Return the query of a DuckDB CREATE VIEW, or None if it cannot be parsed."""
     (tree,) = parse_trees(statement)
     query = tree.args.get("expression") if isinstance(tree, exp.Create) else None
     query_span = None if query is None else span(query)

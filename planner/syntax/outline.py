@@ -30,10 +30,10 @@ class Item:
     """An item of a SELECT list.
 
     Attributes:
-        name: the item's alias; None if it has none.
+        name: the item's alias, or None if the item has no alias.
         may_expand: the item may produce several columns.
         accepts_volatile: the engine accepts a volatile function in the item, since no other part of
-            the query uses its name.
+            the query uses the item's name.
         is_named: AS or `name: expression` names the item, so that other clauses may use the name.
     """
 
@@ -73,13 +73,13 @@ class Block:
             tables to its right.
         items: the SELECT list.
         filters: the operands of the ANDs in `where`, if they are evaluated independently.
-        names: the folded aliases of select items; `items` may lack the items of a pipe step.
-        ctes: the definitions in the block's own WITH clause that are in scope.
-        is_lateral: the block stands in the parent's FROM clause.
-        is_chain: the block reads the result of a query instead of tables. Its sources are that
-            query: the UNION before an ORDER BY, or the earlier steps of a pipe.
+        names: the folded aliases of select items, including the items of a pipe step.
+        ctes: the definitions in the block's WITH clause that are in scope.
+        is_lateral: the block is in the parent's FROM clause.
+        is_chain: the block reads the result of a query instead of tables. `sources` is that query:
+            the UNION before an ORDER BY, or the earlier steps of a pipe.
         name: the name of that query's result.
-        joins: the joins after the sources: those of a pipe, or the join of which ON is a part.
+        joins: the joins after the sources: the joins of a pipe, or the join that contains the ON.
         excluded_table: the table's name in ON CONFLICT, where `excluded` names the new row.
         changed_table: the name of a table whose row may be missing, in ON CONFLICT and in MERGE.
         merge_condition: the condition of a MERGE whose target rows may match no source row.
@@ -129,7 +129,7 @@ class ModelColumn:
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A number, string, boolean or NULL as it is written.
+    """A number, string, boolean or NULL, as written.
 
     Attributes:
         kind: "number", "string", or "word" for TRUE, FALSE and NULL.
@@ -143,7 +143,7 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Star:
-    """A star `*`, `t.*` or `[*|t.]COLUMNS(...)`, with its EXCLUDE, REPLACE and RENAME.
+    """A star `*`, `t.*` or `[*|t.]COLUMNS(...)`, with EXCLUDE, REPLACE and RENAME.
 
     Attributes:
         select: the span of the text that selects the star's columns in a SELECT list.
@@ -164,12 +164,12 @@ class Star:
 class Argument:
     """An argument of a model call after the model: `value` or `name := value`.
 
-    The fields from `literal` on say what the value is, and are None for any other value.
+    The fields from `literal` on describe the value. Fields that do not apply are None.
 
     Attributes:
         span: the span of the value.
         name_start: the offset of the argument, including its name.
-        fields: the name and the value's span of each field in `{'a': x, 'b': y}`.
+        fields: the name and value span of each field in `{'a': x, 'b': y}`.
         column: the folded name of a bare or qualified column, without its qualifier.
         items: the elements of a list `[x, y]`.
     """
@@ -192,7 +192,7 @@ class Comparison:
     Attributes:
         bounds: triples of an operator, a number and the number's span. The operator is the one for
             the call on the left side.
-        operator_span: the span of the operator; None for BETWEEN.
+        operator_span: the span of the operator, or None for BETWEEN.
         is_reversed: the call is written on the right side of the operator.
     """
 
@@ -218,7 +218,6 @@ class Surroundings:
         items: the select items around the expression, innermost first.
         depth: the number of calls and brackets around the expression.
         queries: the number of queries around the expression.
-        in_try: the expression is in TRY.
         must_be_stable: the engine accepts no volatile function there: in TRY, in PARTITION BY and
             ORDER BY of a window, or in an ordered DISTINCT aggregate.
         output: the span of the outermost query with the expression in its output, or None. The
@@ -246,13 +245,13 @@ class ModelCall(Surroundings):
     """A call `function(model, arguments...)` and its surroundings.
 
     Attributes:
-        span: the span of the call, including its `key` if it has one.
+        span: the span of the call, including the `key` if the call has one.
         model: the name of the model, or the parameter or column that holds the name.
         written_arguments: the arguments as written, without blanks and comments.
         identifiers: the folded identifiers in the arguments.
         local_names: the spans in the call that read variables of a lambda, comprehension or macro,
             including fields of the variables.
-        has_local_names: such variables are in scope, even if the call reads none.
+        has_local_names: such variables are in scope, even if the call does not read them.
         has_windows: the call is in QUALIFY, and its arguments contain window functions.
         is_source: the call is used in FROM as a table.
         baseline: the call also returns the baseline of the contributions.
@@ -324,12 +323,12 @@ class Outline:
     Attributes:
         created: the type of object that the statement creates, such as VIEW or INDEX, or "".
         is_stored: the engine stores the statement's text for later.
-        prefix: the span before the query, such as CREATE TABLE t AS or INSERT INTO t; None if there
-            is no query.
+        prefix: the span before the query, such as CREATE TABLE t AS or INSERT INTO t, or None if
+            there is no query.
         scalar_forms: the offsets of table forms that are used as one value.
         identifiers: all identifiers, folded, with their offsets.
-        widenable_sources: span of a block -> its FROM clause if that can produce one more column,
-            still without filters.
+        widenable_sources: span of a block -> the FROM clause, still without filters, if it can
+            produce one more column.
         comparing_outputs: the outputs (`ModelCall.output`) in which the engine compares
             expressions, as GROUP BY and DISTINCT do.
     """
@@ -405,7 +404,8 @@ class Edits:
 
     def apply(self, span: Span, extra: Mapping[Span, str] | None = None) -> str:
         """Return sql[span] after applying all edits inside the span, and the edits in `extra`."""
-        sql, fragments, offset = self._sql, [], span.start
+        sql, offset = self._sql, span.start
+        fragments: list[str] = []
         first_index = bisect_left(self._edits, (span.start,))
         edits = self._edits[first_index : bisect_left(self._edits, (span.end + 1,))]
         if extra:
@@ -423,7 +423,7 @@ class Edits:
 
 
 def _make_sort_key(edit_span: Span, layer: int, text: str) -> tuple[int, int, int, str]:
-    """Return an edit as a tuple that sorts by its start, and before the edits inside its span."""
+    """Return a tuple that sorts the edits by start, and each edit before the edits inside it."""
     return edit_span.start, -edit_span.end, layer, text
 
 
@@ -436,19 +436,19 @@ def _find_separator(left: str, right: str) -> str:
     return " " if all(char.isalnum() or char in ("_", "$") for char in (left, right)) else ""
 
 
-def name_unnamed_items(
-    sql: str, calls: Iterable[ModelCall], column_name: Callable[[str], str | None], dialect: Dialect
+def make_missing_aliases(
+    sql: str, calls: Iterable[ModelCall], find_name: Callable[[str], str | None], dialect: Dialect
 ) -> dict[int, str]:
-    """Return ` AS "name"` for each unnamed select item with a call, by the offset to insert it at.
+    """Return ` AS "name"` for each unnamed select item with a call, keyed by the insertion offset.
 
     The engine names a column after its expression, which would expose the rewritten text.
-    `column_name` returns the engine's name for an expression, or None for the text as written.
+    `find_name` returns the engine's name for an expression, or None for the text as written.
     """
     aliases: dict[int, str] = {}
     for item in dict.fromkeys(item for call in calls for item in call.items):
         if item.name is None and not item.may_expand:
             item_sql = sql[item.span.start : item.span.end]
-            name = column_name(item_sql) or " ".join(item_sql.split())
-            with suppress(BindError):  # A name with Spark's variable ${...} is not quotable.
+            name = find_name(item_sql) or " ".join(item_sql.split())
+            with suppress(BindError):  # A name with Spark's variable ${...} cannot be quoted.
                 aliases[item.span.end] = f" AS {dialect.quote_name(name)}"
     return aliases

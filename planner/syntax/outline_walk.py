@@ -51,7 +51,7 @@ class WalkContext(Surroundings):
 
 
 Rule = Callable[["Walker", exp.Expr, WalkContext], None]
-"""A rule for a type of node: it records what the node means and walks its children."""
+"""A rule for a type of node, which records what the node means and walks the children."""
 
 
 class Walker:
@@ -75,7 +75,7 @@ class Walker:
         self.comparing_outputs: set[Span] = set()
 
     def is_used_elsewhere(self, cte: Cte) -> bool:
-        """Return whether the name of a CTE is written anywhere outside of its definition."""
+        """Return whether the name of a CTE is written anywhere outside of the definition."""
         return self.is_written_outside(fold(cte.name), Span(0, len(self.sql)), cte.span)
 
     def is_written_outside(self, word: str, within: Span, excluded: Span) -> bool:
@@ -99,7 +99,7 @@ class Walker:
 
 
 def iterate_children(node: exp.Expr) -> Iterable[tuple[str, exp.Expr]]:
-    """Yield each child of a node after the name of the part that holds it, such as "where"."""
+    """Yield pairs of a part of the node, such as "where", and a child in that part."""
     for key, value in node.args.items():
         for child in value if isinstance(value, list) else [value]:
             if isinstance(child, exp.Expr):
@@ -107,7 +107,6 @@ def iterate_children(node: exp.Expr) -> Iterable[tuple[str, exp.Expr]]:
 
 
 def require_span(node: exp.Expr) -> Span:
-    """Return the span of a node that is written in the text."""
     node_span = span(node)
     assert node_span is not None, f"{node!r} has no span in the text"
     return node_span
@@ -118,13 +117,12 @@ def list_spans(*nodes: exp.Expr | None) -> tuple[Span, ...]:
 
 
 def find_covering_spans(nodes: Iterable[exp.Expr]) -> tuple[Span, ...]:
-    """Return the span that covers the adjacent `nodes`, in a 1-tuple; () without nodes."""
+    """Return the span that covers the adjacent `nodes` in a 1-tuple, or () without nodes."""
     covering_span = merge_spans(nodes)
     return () if covering_span is None else (covering_span,)
 
 
 def read_item(walker: Walker, node: exp.Expr, query_span: Span) -> Item:
-    """Read a select item of the query at `query_span`."""
     item_span = require_span(node)
     if not isinstance(node, exp.Alias | exp.Aliases):
         return Item(item_span, None, _may_expand(node))
@@ -173,7 +171,7 @@ CONDITIONAL_FUNCTIONS = frozenset({"coalesce", "if", "ifnull", "nullif", "try"})
 
 
 def list_independent_filters(condition: exp.Expr) -> tuple[Span, ...]:
-    """Return the spans of the conditions that ANDs combine; () if OR or CASE may skip a part."""
+    """Return the spans of the operands of ANDs, or () if OR or CASE may skip an operand."""
     may_skip_operands = any(
         isinstance(inner, exp.Or | exp.Case | exp.If | exp.Lambda)
         or _find_function_name(inner) in CONDITIONAL_FUNCTIONS
@@ -183,6 +181,5 @@ def list_independent_filters(condition: exp.Expr) -> tuple[Span, ...]:
 
 
 def split_conjunction(condition: exp.Expr) -> list[exp.Expr]:
-    """Return the conditions that ANDs combine in `condition`, except ANDs in brackets."""
-    is_and = isinstance(condition, exp.And)
-    return list(condition.flatten(unnest=False)) if is_and else [condition]
+    """Return the operands of the ANDs in `condition`, except ANDs in brackets."""
+    return list(condition.flatten(unnest=False)) if isinstance(condition, exp.And) else [condition]

@@ -1,7 +1,7 @@
 """The parameters of a statement (`?`, `$1`, `$name`) and their values.
 
-Planning consumes a parameter that names a model; the engine still gets all other parameters. Probes
-replace parameters with short values or typed NULLs, since each probe contains only some of them.
+Planning consumes a parameter that names a model. The engine still gets all other parameters. Probes
+replace parameters with short values or typed NULLs, since a probe contains only some parameters.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TYPES: Mapping[type, str] = {
     datetime.date: "DATE",
     bytes: "BLOB",
 }
-"""Python type -> SQL type of its values; a subclass comes before its base class."""
+"""Python type -> SQL type of its values. A subclass comes before its base class."""
 
 EngineTypeOf = Callable[[Any], str | None]
 """A function that returns a value's type in the engine, or None if the engine rejects the value."""
@@ -78,8 +78,8 @@ class Parameters:
         consumed = self.consumed.union(parameters)
         return self if consumed == self.consumed else replace(self, consumed=consumed)
 
-    def value(self, parameter: Parameter) -> tuple[Any] | None:
-        """Return the value of a parameter in a 1-tuple; None if the parameter has no value."""
+    def find_value(self, parameter: Parameter) -> tuple[Any] | None:
+        """Return the value of a parameter in a 1-tuple, or None if the parameter has no value."""
         key = self.keys[parameter]
         if isinstance(key, str) and isinstance(self.values, Mapping):
             values = self._values_by_folded_name
@@ -88,15 +88,15 @@ class Parameters:
             return (self.values[key],)
         return None
 
-    def text_value(self, parameter: Parameter) -> str | None:
+    def find_text(self, parameter: Parameter) -> str | None:
         """Return the value of a parameter if the value is a string, and otherwise None."""
-        boxed = self.value(parameter)
+        boxed = self.find_value(parameter)
         return boxed[0] if boxed is not None and isinstance(boxed[0], str) else None
 
-    def literal_value(self, argument: Argument) -> tuple[Any] | None:
-        """Return the value of a literal or a parameter in a 1-tuple; None for other arguments."""
+    def find_literal_value(self, argument: Argument) -> tuple[Any] | None:
+        """Return the value of a literal or a parameter in a 1-tuple, or None otherwise."""
         if argument.parameter is not None:
-            return self.value(argument.parameter)
+            return self.find_value(argument.parameter)
         literal = argument.literal
         if literal is None or literal.text == "NULL" and literal.kind == "word":
             return None
@@ -107,7 +107,7 @@ class Parameters:
 
     @cached_property
     def stand_ins(self) -> Mapping[Span, str]:
-        """Span of a parameter -> its replacement in probes: a NULL of the type of its value.
+        """Span of a parameter -> the replacement in probes: a NULL of the type of the value.
 
         A short string or an integer is written out, since `FROM read_csv(?)` rejects NULL.
         """
@@ -115,25 +115,25 @@ class Parameters:
 
     @cached_property
     def untyped(self) -> frozenset[Span]:
-        """The spans of parameters without a type, because their value is NULL or missing."""
+        """The spans of parameters without a type, whose values are NULL or missing."""
         return frozenset(span for span, text in self.stand_ins.items() if text == "NULL")
 
     @cached_property
     def types(self) -> Mapping[Span, str]:
-        """Span of a parameter -> SQL type of its value, if that is a number, boolean or string."""
+        """Span of a parameter -> SQL type of the value if it is a number, boolean or string."""
         return {
             parameter.span: _PLAIN_TYPES[type(boxed[0])]
             for parameter in self.keys
-            if (boxed := self.value(parameter)) is not None and type(boxed[0]) in _PLAIN_TYPES
+            if (boxed := self.find_value(parameter)) is not None and type(boxed[0]) in _PLAIN_TYPES
         }
 
     def _make_stand_in(self, parameter: Parameter) -> str:
-        boxed = self.value(parameter)
+        boxed = self.find_value(parameter)
         if boxed is None or boxed[0] is None:
             return "NULL"
         value = boxed[0]
         if hasattr(value, "item") and getattr(value, "shape", None) == ():
-            value = value.item()  # a NumPy scalar
+            value = value.item()  # The value is a NumPy scalar.
         for python_type, sql_type in _TYPES.items():
             if isinstance(value, python_type):
                 return f"CAST({_to_literal(value)} AS {sql_type})"
@@ -155,14 +155,14 @@ class Parameters:
         return tuple(k for k in range(self._positional_count) if k not in removed), removed_names
 
     def fit_sql(self, sql: str) -> tuple[str, tuple[int, ...] | None, frozenset[str]]:
-        """Renumber the parameters of the rewritten `sql`, and return the new SQL.
+        """Return the rewritten `sql` with renumbered parameters, and the values to pass.
 
-        Also returns the values to pass, in the form of `find_remaining_values`. `sql` may lack
-        arguments for unused features, and engines reject more values than there are parameters.
+        The values have the form of `find_remaining_values`. `sql` may lack arguments for unused
+        features, and engines reject more values than there are parameters.
         """
         indices, removed_names = self.find_remaining_values()
         written_parameters = find_parameters(sql)
-        names_in_sql = {fold(p.text[1:]) for p in written_parameters}
+        names_in_sql = {fold(parameter.text[1:]) for parameter in written_parameters}
         if isinstance(self.values, Mapping):
             lost_names = {fold(str(k)) for k in self.keys.values()} - names_in_sql
             return sql, indices, removed_names | lost_names
@@ -170,19 +170,21 @@ class Parameters:
         keys = set(self.keys.values())
         numbered_keys = [(n, k) for n, k in enumerate(kept_indices, 1) if k in keys]
         lost_numbers = [n for n, _ in numbered_keys if str(n) not in names_in_sql]
-        if not lost_numbers or any(p.text == "?" for p in written_parameters):
+        if not lost_numbers or any(parameter.text == "?" for parameter in written_parameters):
             return sql, indices, removed_names
         remaining_numbers = [n for n in range(1, len(kept_indices) + 1) if n not in lost_numbers]
         new_numbers = {str(old): new for new, old in enumerate(remaining_numbers, 1)}
-        for p in reversed(written_parameters):
-            sql = f"{sql[: p.span.start]}${new_numbers[p.text[1:]]}{sql[p.span.end :]}"
+        for parameter in reversed(written_parameters):
+            span = parameter.span
+            number = new_numbers[parameter.text[1:]]
+            sql = f"{sql[: span.start]}${number}{sql[span.end :]}"
         return sql, tuple(kept_indices[n - 1] for n in remaining_numbers), removed_names
 
     def renumber_positional(self, in_calls: bool) -> dict[Span, str]:
         """Map the span of each remaining positional parameter to its new text, if the text changes.
 
         `$n` gets a smaller number if an earlier parameter is consumed. If a call contains a
-        parameter (`in_calls`), its arguments may change their order, so each `?` becomes `$n`.
+        parameter (`in_calls`), the order of parameters may change, so each `?` becomes `$n`.
         """
         indices, _ = self.find_remaining_values()
         if isinstance(self.values, Mapping) or (indices is None and not in_calls):
@@ -192,17 +194,17 @@ class Parameters:
             kept_indices = tuple(sorted({k for k in self.keys.values() if isinstance(k, int)}))
         new_indices = {old: new for new, old in enumerate(kept_indices)}
         return {
-            p.span: f"${new_indices[key] + 1}"
-            for p, key in self.keys.items()
+            parameter.span: f"${new_indices[key] + 1}"
+            for parameter, key in self.keys.items()
             if isinstance(key, int)
             and key in new_indices
-            and p not in self.consumed
-            and (in_calls or p.text != "?")
+            and parameter not in self.consumed
+            and (in_calls or parameter.text != "?")
         }
 
 
 def _shorten_sample(value: Any) -> Any:
-    """Shorten a list without changing its type in the engine; return any other value unchanged.
+    """Shorten a list without changing its type in the engine, or return other values unchanged.
 
     >>> _shorten_sample([0.5] * 9), _shorten_sample([3, 1, 2]), _shorten_sample([1, 0.5])
     ([0.5], [1, 3], [1, 0.5])
@@ -216,7 +218,7 @@ def _shorten_sample(value: Any) -> Any:
 
 
 def _to_literal(value: Any) -> str:
-    """Return the SQL literal of a short string or an integer; NULL for other values.
+    """Return the SQL literal of a short string or an integer, or NULL for other values.
 
     >>> _to_literal("it's"), _to_literal(True), _to_literal(2**70), _to_literal(0.5)
     ("'it''s'", 'True', 'NULL', 'NULL')
@@ -237,9 +239,11 @@ def inline_values(sql: str, values: Any, literal: Callable[[Any], str]) -> str:
     """
     written_parameters = find_parameters(sql)
     parameters = Parameters(written_parameters, values)
-    fragments, copied_end, used_keys = [], 0, set()
+    fragments: list[str] = []
+    copied_end = 0
+    used_keys: set[str | int] = set()
     for parameter in written_parameters:
-        boxed = parameters.value(parameter)
+        boxed = parameters.find_value(parameter)
         if boxed is None:
             message = f"no value is given for parameter {parameter.text}"
             raise ParseError(message, sql, parameter.span.start)

@@ -30,7 +30,7 @@ _RESULT_CLAUSES = ("order", "limit", "offset")
 
 
 def read_block(walker: Walker, node: exp.Expr, context: WalkContext) -> Block:
-    """Walk the CTEs of the query `node`, and return its block, to which the caller adds sources."""
+    """Walk the CTEs of the query `node`, and return the block, to which the caller adds sources."""
     block = Block(require_span(node), parent=context.block, is_lateral=context.clause == "FROM")
     with_ = node.args.get("with_")
     if with_ is None:
@@ -109,8 +109,8 @@ def _walk_source(walker: Walker, node: exp.Expr, context: WalkContext, query: ex
     """Walk a table, join or lateral of FROM, which sees the tables to its left."""
     source_span, block = span(node), context.block
     if block is not None and source_span is not None:
-        earlier = [n for n in list_sources(query) if (p := span(n)) and p.end <= source_span.start]
-        context = replace(context, block=replace(block, sources=find_covering_spans(earlier)))
+        nodes = [n for n in list_sources(query) if (s := span(n)) and s.end <= source_span.start]
+        context = replace(context, block=replace(block, sources=find_covering_spans(nodes)))
     walker.walk(node, context)
 
 
@@ -137,7 +137,7 @@ def _walk_join(walker: Walker, node: exp.Expr, context: WalkContext) -> None:
 
 
 def _find_sources_before_join(node: exp.Expr) -> tuple[Span, ...]:
-    """Return the span of the tables before a nested join, in a 1-tuple; () for other joins."""
+    """Return the span of the tables before a nested join in a 1-tuple, or () for other joins."""
     table = node.parent
     if not isinstance(table, exp.Table | exp.Subquery) or table.this is None:
         return ()
@@ -146,7 +146,7 @@ def _find_sources_before_join(node: exp.Expr) -> tuple[Span, ...]:
 
 
 def _walk_set_operation(walker: Walker, node: exp.Expr, context: WalkContext) -> None:
-    """Walk a set operation such as UNION, whose ORDER BY, LIMIT and OFFSET see its result."""
+    """Walk a set operation such as UNION, whose ORDER BY, LIMIT and OFFSET see the result."""
     block = read_block(walker, node, context)
     last_operand_span = require_span(node.expression)
     if any(node.args.get(key) for key in _RESULT_CLAUSES):
@@ -171,7 +171,7 @@ def _walk_values(walker: Walker, node: exp.Expr, context: WalkContext) -> None:
 
 
 def _walk_pivot(walker: Walker, node: exp.Expr, context: WalkContext) -> None:
-    """Walk a PIVOT: its expressions see its table, and ORDER BY and LIMIT see its result."""
+    """Walk a PIVOT, whose expressions see the table. ORDER BY and LIMIT see the result."""
     table = node.args.get("this")
     if table is None:
         # A PIVOT after a table sees the columns of that table.
@@ -206,20 +206,21 @@ def _walk_pipe(walker: Walker, node: exp.Expr, context: WalkContext) -> None:
     """Walk a Spark pipe such as `FROM t |> WHERE ... |> SELECT ...`.
 
     As long as the earlier steps only choose rows and join tables, a step sees the tables of FROM
-    and of the joins by their names. Later steps see the result of the last step that produced
-    columns, by the name that `|> AS name` gives to it, and the tables that were joined afterwards.
+    and of the joins by their names. Later steps see the tables that were joined afterwards, and the
+    result of the last step that produced columns, under the name that `|> AS name` sets.
     """
     first_query = node.this
     with_ = first_query.args.get("with_") if isinstance(first_query, exp.Query) else None
-    definitions = () if with_ is None else with_.expressions
-    ctes = tuple(Cte(d.alias, require_span(d)) for d in definitions)
+    cte_definitions = () if with_ is None else with_.expressions
+    ctes = tuple(Cte(d.alias, require_span(d)) for d in cte_definitions)
     walker.walk(first_query, context)
-    has_only_from = _is_only_from(first_query)
+    has_only_from = _is_bare_from(first_query)
     span_after_with = merge_spans(n for key, n in iterate_children(first_query) if key != "with_")
     result_span = require_span(first_query)
     if ctes and span_after_with is not None:
         result_span = Span(span_after_with.start, result_span.end)
-    result_name, joins = "sqlml_chain", list[Span]()
+    result_name = "sqlml_chain"
+    joins: list[Span] = []
     for step in node.expressions:
         keyword, step_span = step.this, require_span(step)
         if keyword == "JOIN":
@@ -252,15 +253,16 @@ def _walk_pipe(walker: Walker, node: exp.Expr, context: WalkContext) -> None:
         if keyword not in _ROW_STEPS:
             alias = step.args["alias"].name.replace("`", "``") if keyword == "AS" else ""
             result_name = f"`{alias}`" if keyword == "AS" else "sqlml_chain"
-            has_only_from, result_span, joins = False, Span(result_span.start, step_span.end), []
+            result_span = Span(result_span.start, step_span.end)
+            has_only_from, joins = False, []
 
 
 _FROM_STEPS = frozenset({"EXTEND", "JOIN", "SET"})
 """Pipe steps whose expressions are treated like expressions in FROM."""
 
 
-def _is_only_from(node: exp.Expr) -> bool:
-    """Return whether a query consists only of a FROM clause."""
+def _is_bare_from(node: exp.Expr) -> bool:
+    """Return whether a query has no clause other than FROM, its joins and WITH."""
     return isinstance(node, exp.Select) and all(
         key in ("from_", "joins", "laterals", "with_") or not is_in_text(child)
         for key, child in iterate_children(node)

@@ -1,4 +1,4 @@
-"""The SQL of sqlml's own queries: templates spelled for an engine, and rows as literals.
+"""The SQL of sqlml's own queries: templates rendered for an engine, and rows as literals.
 
 Templates are plain SQL with bare function names and operators, so that they are easy to read. But a
 bare name may resolve to a user's macro, and engines have different names for some functions. Here
@@ -42,28 +42,28 @@ _SPARK_NAMES: Mapping[str, str] = MappingProxyType(
 
 
 @lru_cache(maxsize=256)
-def spell_for_engine(template: str, dialect: str = "duckdb") -> str:
+def render_for_engine(template: str, dialect: str = "duckdb") -> str:
     """Translate a query template from DuckDB's SQL to SQL with the built-in names of an engine.
 
-    >>> spell_for_engine("SELECT fsum(a * 2) AS b FROM rows_seen")
+    >>> render_for_engine("SELECT fsum(a * 2) AS b FROM rows_seen")
     'SELECT system.main.fsum(system.main."*"(a, 2)) AS b FROM rows_seen'
-    >>> spell_for_engine("SELECT fsum(a * 2) AS b FROM rows_seen", "spark")
+    >>> render_for_engine("SELECT fsum(a * 2) AS b FROM rows_seen", "spark")
     'SELECT sum(a * 2) AS b FROM rows_seen'
     """
     (tree,) = parse_trees(template, DUCKDB.name)
     for node in reversed(list(tree.walk())):  # The innermost nodes come first.
-        replacement = _SPELLING_RULES[dialect](node)
+        replacement = _ADAPTERS[dialect](node)
         if replacement is not node:
             node.replace(replacement)
     return str(tree.sql(dialect=dialect, normalize_functions=False))
 
 
-def _spell_for_duckdb(node: exp.Expr) -> exp.Expr:
+def _adapt_to_duckdb(node: exp.Expr) -> exp.Expr:
     operator = _OPERATORS.get(type(node))
     if operator is not None:
         operands = [node.this] if isinstance(node, exp.Neg) else [node.this, node.expression]
-        unwrapped = [o.this if isinstance(o, exp.Paren) else o for o in operands]
-        return exp.Anonymous(this=builtin(operator), expressions=unwrapped)
+        unwrapped_operands = [o.this if isinstance(o, exp.Paren) else o for o in operands]
+        return exp.Anonymous(this=builtin(operator), expressions=unwrapped_operands)
     if isinstance(node, exp.Func) and not isinstance(node, (exp.Anonymous, *_SYNTAX_NODES)):
         operands = [argument for key in node.arg_types for argument in _as_list(node.args.get(key))]
         return exp.Anonymous(this=builtin(node.sql_name().lower()), expressions=operands)
@@ -78,7 +78,7 @@ def _as_list(argument: Any) -> list[Any]:
     return argument if isinstance(argument, list) else [argument]
 
 
-def _spell_for_spark(node: exp.Expr) -> exp.Expr:
+def _adapt_to_spark(node: exp.Expr) -> exp.Expr:
     if isinstance(node, exp.Anonymous) and node.name == "struct_pack":
         pairs = [(exp.Literal.string(field.name), field.expression) for field in node.expressions]
         return exp.Anonymous(this="named_struct", expressions=[e for pair in pairs for e in pair])
@@ -87,8 +87,8 @@ def _spell_for_spark(node: exp.Expr) -> exp.Expr:
     return node
 
 
-_SPELLING_RULES: Mapping[str, Callable[[exp.Expr], exp.Expr]] = MappingProxyType(
-    {"duckdb": _spell_for_duckdb, "spark": _spell_for_spark}
+_ADAPTERS: Mapping[str, Callable[[exp.Expr], exp.Expr]] = MappingProxyType(
+    {"duckdb": _adapt_to_duckdb, "spark": _adapt_to_spark}
 )
 
 MAX_VALUES = 200_000
@@ -98,7 +98,7 @@ MAX_VALUES = 200_000
 def build_literal_table(
     columns: Mapping[str, str], rows: Sequence[Sequence[Any]], dialect: Dialect
 ) -> str:
-    """Build a query in brackets that yields `rows`; `columns` maps column names to types.
+    """Build a query in brackets that yields `rows`. `columns` maps column names to types.
 
     The rows are part of the statement. If the engine read them from a catalog table, a forged table
     would be read unchecked. Raises BindError for too many rows.

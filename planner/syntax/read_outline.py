@@ -28,7 +28,7 @@ from sqlml.types import fold
 def _find_widenable_source(
     sql: str, select: exp.Expr, arguments: ArgumentReader, calls: Sequence[Span]
 ) -> WidenableSource | None:
-    """Return the FROM clause of a query if it can produce one more column; otherwise None.
+    """Return the FROM clause of a query if it can produce one more column, or else None.
 
     The clause must be one table, file or subquery, and nothing else may see the new column: stars
     can exclude it, and no expression uses whole rows. The outermost model calls do not matter,
@@ -96,8 +96,7 @@ def _find_source_name(source: exp.Expr) -> exp.Expr | None:
         return None
     alias = source.args.get("alias")
     if alias is not None:
-        columns = alias.args.get("columns")
-        return None if columns or alias.this is None else alias.this
+        return None if alias.args.get("columns") or alias.this is None else alias.this
     name = source.this if isinstance(source, exp.Table) else None
     return name if isinstance(name, exp.Identifier) else None
 

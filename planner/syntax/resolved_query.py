@@ -27,12 +27,11 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 ColumnsOf = Callable[[str], Sequence[str]]
-"""A function from a query to the names of its columns."""
+"""A function that returns the column names of a query."""
 
 SPAN_KEY, NAME_KEY, STAR_KEY = "sqlml_table", "sqlml_called", "sqlml_star"
-"""Keys of the tree's metadata: the span of a table without its alias, the name of a table without
-an alias, and whether a block selects a star.
-"""
+"""Metadata keys for a table's span without the alias, the name of a table without an alias, and
+whether a block selects a star."""
 
 
 def analyse_query(
@@ -59,7 +58,7 @@ logging.getLogger("sqlglot").addFilter(lambda _: not _is_resolving.get())
 
 @contextmanager
 def _silence_sqlglot() -> Iterator[None]:
-    """Suppress sqlglot's warnings about names that it cannot resolve; the caller handles them."""
+    """Suppress sqlglot's warnings about unresolved names, which the caller handles."""
     token = _is_resolving.set(True)
     try:
         yield
@@ -77,21 +76,21 @@ def resolve_query(
     """Resolve the names in the query `sql`, in which calls at `ignored_calls` become NULL.
 
     `extra_items` maps the span of a block to SQL expressions that the block selects in addition.
-    Returns the prefix of the names of these items, these names by block, and the root scope. Raises
-    ParseError, SqlglotError or ValueError for a query that is not supported.
+    Returns the prefix of the added names, the added names keyed by block, and the root scope.
+    Raises ParseError, SqlglotError or ValueError for a query that is not supported.
     """
     (tree,) = parse_trees(sql)
     _check_supported(tree)
     _replace_calls_with_null(tree, ignored_calls)
     schema: dict[str, object] = {}
     used_names = [sql]
-    for number, table in enumerate(_find_tables(tree)):
+    for n, table in enumerate(_find_tables(tree)):
         table_span = table_name_span(table)
         if table_span is None:
             raise ValueError("a table has no span")
         column_names = columns_of(f"SELECT * FROM {sql[table_span.start : table_span.end]}")
-        schema[f"t{number}"] = dict.fromkeys(column_names, "UNKNOWN")
-        _rename_table(table, f"t{number}", table_span)
+        schema[f"t{n}"] = dict.fromkeys(column_names, "UNKNOWN")
+        _rename_table(table, f"t{n}", table_span)
         used_names += column_names
     prefix = "sqlml_"
     while any(prefix in fold(name) for name in used_names):
@@ -161,7 +160,6 @@ def _replace_calls_with_null(tree: exp.Expr, spans: Sequence[Span]) -> None:
 
 
 def _find_tables(tree: exp.Expr) -> list[exp.Table]:
-    """Return the nodes of a query that name database tables."""
     sources = (source for scope in traverse_scope(tree) for source in scope.sources.values())
     return list({id(s): s for s in sources if isinstance(s, exp.Table)}.values())
 
@@ -172,7 +170,6 @@ def table_name_span(table: exp.Table) -> Span | None:
 
 
 def _rename_table(table: exp.Table, name: str, name_span: Span) -> None:
-    """Rename a table in the tree to `name`, the table's name in the schema for sqlglot."""
     table.meta[SPAN_KEY] = name_span.start, name_span.end
     if not table.alias:
         table.meta[NAME_KEY] = table.this.sql("duckdb") if table.name else ""

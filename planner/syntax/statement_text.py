@@ -54,9 +54,9 @@ _DEFINE = re.compile(
 
 @dataclass(frozen=True)
 class Text:
-    """A SQL text of a dialect and how to run it.
+    """A SQL text of a dialect, and how to run the text.
 
-    `is_engine_sql` marks a text that the engine runs as it is.
+    `is_engine_sql` marks a text that the engine runs unchanged.
     """
 
     sql: str
@@ -79,12 +79,12 @@ class Text:
 
     @cached_property
     def statements(self) -> tuple[Statement, ...]:
-        """The statements to run one by one; empty if the engine runs the text as a whole.
+        """The statements to run one by one, or () if the engine runs the text as a whole.
 
-        DuckDB runs several of its own statements as one text, so that the positions in its errors
+        DuckDB runs several statements without models as one text, so that the positions in errors
         are correct. Spark runs one statement at a time. The engine also gets a text that cannot be
         tokenized, and reports the error. A statement about models that breaks the grammar raises
-        ParseError, which shows where.
+        ParseError, which shows the position.
         """
         if self.concerns_models and not is_unicode(self.sql):
             invalid = next(character for character in self.sql if not is_unicode(character))
@@ -105,7 +105,7 @@ class Text:
 
     @cached_property
     def pieces(self) -> tuple[str, ...]:
-        """The SQL of each statement without its semicolon; the whole text if it cannot be split."""
+        """The SQL of each statement without a semicolon, or the whole text if it is not split."""
         try:
             return tuple(split_sql(self.sql, self.dialect)) or (self.sql,)
         except ParseError:
@@ -137,7 +137,7 @@ class Text:
 
     @cached_property
     def imported_folder(self) -> str | None:
-        """The folder of the first IMPORT DATABASE statement; None without such a statement.
+        """The folder of the first IMPORT DATABASE statement, or None without such a statement.
 
         >>> Text("SELECT 1; import database 'it''s'").imported_folder
         "it's"
@@ -163,7 +163,7 @@ class Text:
 
 
 ENGINE_SQL = Text("", is_engine_sql=True)
-"""The shared `Text` of all texts that the engine runs as they are; it holds no SQL."""
+"""The shared `Text` of all texts that the engine runs as they are, which holds no SQL."""
 
 
 def classify_text(sql: Any, dialect: str = "duckdb") -> Text:
@@ -179,7 +179,7 @@ def classify_text(sql: Any, dialect: str = "duckdb") -> Text:
     if not isinstance(sql, str):
         return ENGINE_SQL
     lower_sql = sql.lower()
-    for word in _RELEVANT_WORDS:  # faster than any() with a generator, on a path of every query
+    for word in _RELEVANT_WORDS:  # Each query runs this loop, which is faster than any().
         if word in lower_sql:
             return _get_cached_text(sql, dialect)
     return Text(sql, dialect) if dialect == "spark" and ";" in sql else ENGINE_SQL

@@ -103,7 +103,6 @@ FORMS: Mapping[str, Form] = MappingProxyType(
 )
 """Name of a table form without `ml_` -> the arguments that it accepts."""
 
-
 _BOOLEANS = {"TRUE": True, "FALSE": False}
 
 QUERIES = frozenset({"SELECT", "FROM", "WITH", "VALUES", "TABLE"})
@@ -140,7 +139,7 @@ class FormOption:
     span: Span
 
     def normalize(self, kind: Kind, sql: str) -> FormOption:
-        """Return the option; raise BindError if its value is not of `kind`.
+        """Return the option, or raise BindError if the value is not of `kind`.
 
         If `kind` is "columns", the name of a single column becomes a tuple.
         """
@@ -174,9 +173,8 @@ class TableForm:
 
     Attributes:
         function: the form's key in `FORMS`.
-        model: the reference to the model; None if a parameter or the expression `column` names it,
-            or if the form has no model.
-        model_span: the span of the reference.
+        model: the reference to the model, or None if a parameter or the expression `column` names
+            the model, or if the form has no model.
         rows: the spans of the tables and queries that provide rows, without the keyword TABLE.
     """
 
@@ -203,7 +201,7 @@ class TableForm:
 
 
 def find_form(name: str) -> str | None:
-    """Return the key of `FORMS` for a function name such as `ml_predict`; None for other names.
+    """Return the key of `FORMS` for a function name such as `ml_predict`, or None for other names.
 
     >>> find_form("ML_Predict"), find_form("ml_predictions")
     ('predict', None)
@@ -270,8 +268,7 @@ def _is_table_form(tokens: Sequence[Token], start: int) -> bool:
     if form is None or form.has_model:
         if token.upper == "MODEL":
             return is_name or next_token.kind == "param" or next_token.is_symbol("(")
-        is_unknown_form = is_dotted and form is None
-        return is_unknown_form and token.upper == "TABLE" and next_token.is_identifier
+        return is_dotted and form is None and token.upper == "TABLE" and next_token.is_identifier
     is_query = token.is_symbol("(") and (next_token.upper in QUERIES or next_token.is_symbol("("))
     return is_query or (token.upper == "TABLE" and is_name)
 
@@ -283,6 +280,9 @@ def _build_hint(word: str, choices: Collection[str], prefix: str, noun: str) -> 
         return f"did you mean {prefix}{suggestion}?"
     listing = ", ".join(prefix + choice for choice in choices)
     return f"{noun}: {listing}" if choices else "it takes none"
+
+
+_Ranges = Sequence[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +305,6 @@ class _FormReader:
         return self.tokens[start].is_symbol("(") and self.tokens.closing.get(start) == end - 1
 
     def read_form(self, start: int) -> TableForm:
-        """Read the table form that begins at tokens[start]."""
         tokens, is_dotted = self.tokens, self.tokens[start].upper == "ML"
         opening = start + (3 if is_dotted else 1)
         function = fold(tokens[opening - 1].text).removeprefix("" if is_dotted else "ml_")
@@ -313,11 +312,12 @@ class _FormReader:
             written_name = self.sql[tokens[start].start : tokens[opening].start]
             hint = _build_hint(function, FORMS, "ml_", "functions")
             raise self.error(f"unknown function {written_name}; {hint}", start)
-        close = tokens.closing.get(opening)
-        if close is None:
+        closing = tokens.closing.get(opening)
+        if closing is None:
             raise self.error("this bracket is not closed", opening)
-        ranges = tokens.split_commas(opening + 1, close)
-        model, model_span, column = None, self.span(opening, opening + 1), None
+        ranges = tokens.split_commas(opening + 1, closing)
+        model = column = None
+        model_span = self.span(opening, opening + 1)
         if FORMS[function].has_model:
             model_start, model_end = ranges.pop(0)
             model_span = self.span(model_start + 1, model_end)
@@ -329,26 +329,25 @@ class _FormReader:
         while ranges and self._are_rows(*ranges[0]):
             row_ranges.append(ranges.pop(0))
         self._check_rows(function, row_ranges, ranges, start)
-        form_span, options = self.span(start, close + 1), dict(self._read_options(function, ranges))
+        options = dict(self._read_options(function, ranges))
         row_spans = tuple(self.span(a + (tokens[a].upper == "TABLE"), b) for a, b in row_ranges)
+        form_span = self.span(start, closing + 1)
         return TableForm(form_span, function, model, model_span, row_spans, options, column)
 
     def _are_rows(self, start: int, end: int) -> bool:
-        """Return whether an argument is `TABLE t` or a query in brackets."""
         is_table = self.tokens[start].upper == "TABLE" and end - start > 1
         return is_table or self.is_in_brackets(start, end)
 
     def _check_rows(
-        self, function: str, rows: list[tuple[int, int]], others: list[tuple[int, int]], start: int
+        self, function: str, row_ranges: _Ranges, other_ranges: _Ranges, start: int
     ) -> None:
-        """Raise BindError if a form has too few or too many tables before its other arguments."""
         form = FORMS[function]
         min_count, max_count = form.table_range
-        if min_count <= len(rows) <= max_count:
+        if min_count <= len(row_ranges) <= max_count:
             return
-        if len(rows) < min_count and others and others[0][0] < others[0][1]:
+        if len(row_ranges) < min_count and other_ranges and other_ranges[0][0] < other_ranges[0][1]:
             message = "the table form takes its rows as TABLE and a name, or as a query in brackets"
-            raise self.error(message, others[0][0])
+            raise self.error(message, other_ranges[0][0])
         if not max_count:
             expected = "a model alone"
         elif form.has_model:
@@ -357,13 +356,12 @@ class _FormReader:
             expected = "rows" if max_count == 1 else "two tables"
         raise self.error(
             f"ml_{function} takes {expected}, as in ml_{function}({form.example})",
-            start if len(rows) < min_count else rows[max_count][0],
+            start if len(row_ranges) < min_count else row_ranges[max_count][0],
         )
 
-    def _read_options(
-        self, function: str, ranges: Sequence[tuple[int, int]]
-    ) -> Iterator[tuple[str, FormOption]]:
-        form, used_names = FORMS[function], set[str]()
+    def _read_options(self, function: str, ranges: _Ranges) -> Iterator[tuple[str, FormOption]]:
+        form = FORMS[function]
+        used_names: set[str] = set()
         positional = list(form.positional)
         for start, end in ranges:
             options = self._read_struct_options(start, end)
@@ -399,17 +397,19 @@ class _FormReader:
         return FormOption(fold(tokens[start].text), value, self.span(start, end))
 
     def _read_struct_options(self, start: int, end: int) -> list[FormOption]:
-        """Return the options of `STRUCT(value AS name, ...)`; [] for any other argument."""
+        """Return the options of `STRUCT(value AS name, ...)`, or [] for any other argument."""
         tokens = self.tokens
         if tokens[start].upper != "STRUCT" or not self.is_in_brackets(start + 1, end):
             return []
         options = []
-        for a, b in tokens.split_commas(start + 2, end - 1):
-            if b - a < 3 or tokens[b - 2].upper != "AS" or not tokens[b - 1].is_identifier:
+        for begin, stop in tokens.split_commas(start + 2, end - 1):
+            has_name = tokens[stop - 2].upper == "AS" and tokens[stop - 1].is_identifier
+            if stop - begin < 3 or not has_name:
                 message = "options in a STRUCT have names, as in STRUCT(0.5 AS threshold)"
-                raise self.error(message, a)
-            name, value = fold(tokens[b - 1].text), self._read_value(a, b - 2)
-            options.append(FormOption(name, value, self.span(a, b)))
+                raise self.error(message, begin)
+            name = fold(tokens[stop - 1].text)
+            value = self._read_value(begin, stop - 2)
+            options.append(FormOption(name, value, self.span(begin, stop)))
         return options
 
     def _read_literal(self, start: int, end: int) -> Any:
@@ -438,20 +438,20 @@ class _FormReader:
         )
 
     def _read_value(self, start: int, end: int) -> Any:
-        """Return a literal, or a dict of numbers by name: `{'age': 0.1, plan: 0.2}` or
-        `[('age', 0.1), STRUCT('plan', 0.2)]`.
+        """Return a literal, or a dict that maps names to numbers.
+
+        The dict is written `{'age': 0.1, plan: 0.2}` or `[('age', 0.1), STRUCT('plan', 0.2)]`.
         """
         tokens = self.tokens
-        is_list = tokens[start].is_symbol("[") and tokens.closing.get(
-            start + 1 + _is_struct(tokens[start + 1])
-        )
+        first_bracket = start + 1 + (tokens[start + 1].upper == "STRUCT")
+        is_list = tokens[start].is_symbol("[") and tokens.closing.get(first_bracket)
         is_map = tokens[start].is_symbol("{") or is_list
         if not is_map or tokens.closing.get(start) != end - 1:
             return self._read_literal(start, end)
         numbers: dict[str, float] = {}
         for begin, stop in tokens.split_commas(start + 1, end - 1):
             if is_list:
-                begin, stop = begin + 1 + _is_struct(tokens[begin]), stop - 1
+                begin, stop = begin + 1 + (tokens[begin].upper == "STRUCT"), stop - 1
             is_pair = stop - begin == 3 and tokens[begin + 1].is_symbol("," if is_list else ":")
             name_token, value_token = tokens[begin], tokens[stop - 1]
             is_name = name_token.kind == "string" or name_token.is_identifier
@@ -466,7 +466,7 @@ class _FormReader:
         return numbers
 
     def _read_reference(self, tokens: Sequence[Token]) -> str | None:
-        """Return a model reference such as m, db.m, "m", 'm', m@last, m/3; None for a parameter."""
+        """Return a reference such as m, db.m, "m", 'm', m@last or m/3, or None for a parameter."""
         if len(tokens) == 1 and tokens[0].kind == "string":
             return tokens[0].text
         if any(t.kind == "param" for t in tokens):
@@ -476,10 +476,6 @@ class _FormReader:
                 message = f"the table form takes one model; expected a comma before {token.text!r}"
                 raise BindError(message, self.sql, token.start)
         return "".join(t.text for t in tokens)
-
-
-def _is_struct(token: Token) -> bool:
-    return token.upper == "STRUCT"
 
 
 def read_number(text: str) -> int | float:

@@ -34,10 +34,9 @@ from sqlml.types import fold
 
 @dataclass(frozen=True, slots=True)
 class CascadedCall:
-    """A call that first asks a small model for each row.
+    """A call that first runs a small model for each row.
 
     Attributes:
-        call: the span of the call.
         block: the span of the query block that contains the call.
         features: name of a feature -> its SQL in that block.
         small_features: the names of the features that the small model reads.
@@ -54,9 +53,8 @@ class CallsOfQuery:
     """The model calls of one DuckDB query, with functions that describe its tables and functions.
 
     Attributes:
-        cascaded: the calls that ask a small model first.
-        other_reads: the expressions that other calls read, each in a pair (block's span, SQL).
-        spans: the spans of all calls.
+        cascaded: the calls that run a small model first.
+        other_reads: the expressions that other calls read, as pairs of a block's span and SQL.
     """
 
     cascaded: Sequence[CascadedCall]
@@ -80,9 +78,9 @@ class IdleSource:
     features: Mapping[str, str]
 
 
-@analyse_query(default=(), errors=Exception)  # sqlglot's optimizer may raise any exception
+@analyse_query(default=(), errors=Exception)  # The optimizer of sqlglot may raise any exception.
 def find_idle_sources(sql: str, calls: CallsOfQuery) -> Sequence[IdleSource]:
-    """Return the idle sources of the query `sql`; () if its syntax is not supported."""
+    """Return the idle sources of the query `sql`, or () if the query is not supported."""
     sources = CascadeSources(sql, calls)
     idle_sources = []
     for index in range(len(calls.cascaded)):
@@ -117,7 +115,7 @@ class CascadeSources:
         self._sources_of_calls = [self._split_sources(n) for n in range(len(calls.cascaded))]
 
     def find_idle_sources(self, index: int) -> list[FeatureSource]:
-        """Return the sources that only the full model of the call at `index` needs, in order."""
+        """Return the sources that only the full model of the call at `index` needs, by position."""
         full_sources, small_sources = self._sources_of_calls[index]
         idle_sources = full_sources - small_sources - self._other_sources - self.lineage.across_rows
         for i, sources in enumerate(self._sources_of_calls):
@@ -138,13 +136,14 @@ class CascadeSources:
                 selects them twice, but twice for a join. For a "subquery" or "lateral", features
                 must be qualified columns of tables other than `own_tables`.
         """
-        call, expressions = self._cascaded_calls[index], {}
+        call = self._cascaded_calls[index]
+        expressions: dict[str, str] = {}
         for feature, item_name in zip(call.features, self._item_names[index], strict=True):
             if feature not in call.small_features:
                 continue
             node = _trace_item(self.lineage, call.block, item_name, block)
             nodes = () if node is None else node.walk()
-            if node is None or not all(self._is_repeatable(n, kind == "call") for n in nodes):
+            if node is None or not all(self._is_deterministic(n, kind == "call") for n in nodes):
                 return None
             if kind in ("subquery", "lateral"):
                 feature_sql = _qualify_column(node, own_tables)
@@ -157,18 +156,18 @@ class CascadeSources:
             expressions[feature] = feature_sql
         return expressions or None
 
-    def _is_repeatable(self, node: exp.Expr, allow_calls: bool) -> bool:
-        if allow_calls and isinstance(node, exp.Anonymous):
+    def _is_deterministic(self, node: exp.Expr, allow_user_functions: bool) -> bool:
+        if allow_user_functions and isinstance(node, exp.Anonymous):
             return self._return_type_of(node.name) is not None
-        return isinstance(node, _REPEATABLE_NODES)
+        return isinstance(node, _DETERMINISTIC_NODES)
 
     def _split_sources(self, index: int) -> tuple[Sources, Sources]:
-        """Return the sources of features that only the full model reads, and of all others."""
+        """Return the sources of features that only the full model reads, and all other sources."""
         call = self._cascaded_calls[index]
         scope = self.lineage.find_scope(call.block)
         full_sources, small_sources = set[FeatureSource](), set[FeatureSource]()
         for feature, item_name in zip(call.features, self._item_names[index], strict=True):
-            item = None if scope is None else self.lineage.find_item(scope, item_name)
+            item = None if scope is None else self.lineage.find_select_item(scope, item_name)
             if scope is None or item is None:
                 raise ValueError("a feature has no select item")
             sources = self.lineage.find_sources(item, scope)
@@ -207,7 +206,7 @@ def _find_other_sources(lineage: Lineage, feature_counts: Mapping[Span, int]) ->
 
 
 def _rows_depend_on_items(lineage: Lineage, select: exp.Select) -> bool:
-    """Return whether a block's items affect which rows it has, even if nothing reads the items."""
+    """Return whether the items of a block determine the rows, even if nothing reads the items."""
     if select.args.get("distinct") is not None or any(map(lineage.unnests_lists, select.selects)):
         return True
     group, order = select.args.get("group"), select.args.get("order")
@@ -218,7 +217,6 @@ def _rows_depend_on_items(lineage: Lineage, select: exp.Select) -> bool:
 
 
 def _is_all_key(key: exp.Expr) -> bool:
-    """Return whether a key of GROUP BY or ORDER BY is ALL."""
     key = key.this if isinstance(key, exp.Ordered) else key
     return isinstance(key, exp.Column) and not key.table and fold(key.name) == "all"
 
@@ -229,7 +227,7 @@ def _trace_item(lineage: Lineage, block: Span, name: str, inner_block: Span) -> 
     Returns None unless each row of `block` comes from one row of `inner_block`.
     """
     scope = lineage.find_scope(block)
-    item = None if scope is None else lineage.find_item(scope, name)
+    item = None if scope is None else lineage.find_select_item(scope, name)
     while scope is not None and item is not None and span(scope.expression) != inner_block:
         node = item.unalias()
         if not isinstance(node, exp.Column) or find_join(scope, node.table) is not None:
@@ -237,33 +235,34 @@ def _trace_item(lineage: Lineage, block: Span, name: str, inner_block: Span) -> 
         inner_scope = scope.sources.get(node.table)
         if not isinstance(inner_scope, Scope) or not _is_row_by_row(inner_scope):
             return None
-        scope, item = inner_scope, lineage.find_item(inner_scope, node.name)
+        scope, item = inner_scope, lineage.find_select_item(inner_scope, node.name)
     return None if item is None else item.unalias()
 
 
 def _is_row_by_row(scope: Scope) -> bool:
     """Return whether a block yields exactly one row for each row that it reads."""
-    select, clauses = scope.expression, ("distinct", "group", "having", "qualify")
+    select = scope.expression
+    clauses = ("distinct", "group", "having", "qualify")
     if not isinstance(select, exp.Select) or any(map(select.args.get, clauses)):
         return False
     nodes = (n for i in select.selects for n in i.walk(prune=lambda n: isinstance(n, exp.Subquery)))
     return not any(isinstance(n, exp.AggFunc) for n in nodes)
 
 
-_REPEATABLE_NODES = (
+_DETERMINISTIC_NODES = (
     *(exp.Column, exp.Identifier, exp.Literal, exp.Null, exp.Boolean, exp.Paren, exp.Cast),
     *(exp.DataType, exp.DataTypeParam, exp.Neg, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Coalesce),
     exp.Dot,
 )
 """Nodes of expressions that have the same value each time they are evaluated.
 
-A small model is evaluated twice for a row: where the source stands, and where the call stands. User
-functions are assumed to be repeatable too.
+A small model is evaluated twice for a row: at the position of the source, and at the position of
+the call. User functions are assumed to be deterministic, too.
 """
 
 
 def _build_item_sql(sql: str, node: exp.Expr) -> str | None:
-    """Return an expression as written in `sql`; a column from a star is qualified instead."""
+    """Return an expression as written in `sql`, or a qualified column if it comes from a star."""
     item_span = span(node)
     if is_in_text(node) and item_span is not None:
         return f"({sql[item_span.start : item_span.end]})"
@@ -271,7 +270,7 @@ def _build_item_sql(sql: str, node: exp.Expr) -> str | None:
 
 
 def _qualify_column(node: exp.Expr, excluded_tables: frozenset[str] = frozenset()) -> str | None:
-    """Return a column with its table's name; None if `excluded_tables` contains that name."""
+    """Return a column with its table's name, or None if `excluded_tables` contains that name."""
     if not isinstance(node, exp.Column) or not node.table or fold(node.table) in excluded_tables:
         return None
     return ".".join(map(DUCKDB.quote_name, (node.table, node.name)))
@@ -282,13 +281,13 @@ class TopK:
     """A query for the rows with the best scores of a call, and the table that may be filtered.
 
     Attributes:
-        k: the number of best rows, including those that OFFSET skips.
+        k: the number of best rows, including rows that OFFSET skips.
         block: the span of the query block that reads the table.
         source: the span of the table or subquery with its alias.
         alias: the alias as written, or the table's name.
         filters: the spans of the conditions on the table's rows.
         functions: the functions that the conditions call (`find_functions`).
-        joins: the spans of the tables that are joined to the source; their keys must be unique.
+        joins: the spans of the tables that are joined to the source on keys that must be unique.
         features: name of a feature of the small model -> its SQL over the table.
         idle_names: the names of the sources that are computed only for the remaining rows.
     """
@@ -314,7 +313,7 @@ MIXED_ROWS = "a row of the first table may become several rows of the query, or 
 
 @analyse_query(default="this statement is too complex to analyse", errors=Exception)
 def find_top_k(sql: str, calls: CallsOfQuery) -> TopK | str:
-    """Return the top-K query of the only cascaded call in `sql`, or why it cannot be filtered."""
+    """Return the top-K query of the only cascaded call in `sql`, or the reason for no filter."""
     (call,) = calls.cascaded
     k = _read_limit(sql, call)
     if k is None:
@@ -361,7 +360,7 @@ def find_top_k(sql: str, calls: CallsOfQuery) -> TopK | str:
 
 
 def _read_limit(sql: str, call: CascadedCall) -> int | None:
-    """Return LIMIT plus OFFSET of a block that sorts by `call` in descending order, or None."""
+    """Return LIMIT plus OFFSET of a block, or None unless the block sorts by `call` DESC."""
     (tree,) = parse_trees(sql)
     select = next((s for s in tree.find_all(exp.Select) if span(s) == call.block), None)
     if select is None or select.find(exp.Window) or any(map(select.args.get, _CROSS_ROW_CLAUSES)):
@@ -369,7 +368,7 @@ def _read_limit(sql: str, call: CascadedCall) -> int | None:
     order, limit = select.args.get("order"), select.args.get("limit")
     if order is None or not isinstance(limit, exp.Limit) or not order.expressions:
         return None
-    if limit.args.get("limit_options") is not None:  # PERCENT, WITH TIES
+    if limit.args.get("limit_options") is not None:  # PERCENT or WITH TIES changes the number.
         return None
     key = order.expressions[0]
     is_descending = isinstance(key, exp.Ordered) and key.args.get("desc")
@@ -386,7 +385,7 @@ _CROSS_ROW_CLAUSES = ("distinct", "group", "having", "qualify", "windows", "samp
 
 
 def _is_order_by_call(node: exp.Expr, select: exp.Select, call: Span) -> bool:
-    """Return whether an ORDER BY key is the call, or the alias or number of its select item."""
+    """Return whether an ORDER BY key is the call, its alias or its position in the SELECT list."""
     node = node.unnest()
     if isinstance(node, exp.Column) and not node.table:
         aliases = [i for i in select.expressions if isinstance(i, exp.Alias)]
@@ -402,10 +401,7 @@ def _is_order_by_call(node: exp.Expr, select: exp.Select, call: Span) -> bool:
 
 
 def _find_path(lineage: Lineage, scope: Scope | None, end_block: Span) -> list[Scope] | None:
-    """Return the blocks from `scope` down to `end_block`, each of which reads the rows of the next.
-
-    Returns None if a row may become several, or none.
-    """
+    """Return the blocks from `scope` to `end_block`, or None if rows may be lost or repeated."""
     path: list[Scope] = []
     while scope is not None:
         path.append(scope)

@@ -49,7 +49,7 @@ def build_score_ctes(
 def _build_cumulative_counts(grouping: Grouping) -> str:
     """Build a query that adds the columns `tps` and `fps` to the query `by_score`.
 
-    They are the total weights of the positive and negative rows with at least the row's score.
+    The columns are the total weights of the positive and negative rows that score at least as high.
     """
     return f"""
         SELECT *, sum(pos) OVER descending AS tps, sum(neg) OVER descending AS fps
@@ -63,8 +63,8 @@ def _build_threshold_query(
 ) -> EvaluationQuery:
     """Build the query of a curve, whose final `select` reads thresholds from the CTE `thinned`.
 
-    `thinned` has at most `max_points` evenly spaced thresholds per group. If `max_points` is 0, it
-    has all thresholds.
+    `thinned` has at most `max_points` evenly spaced thresholds per group, or all thresholds if
+    `max_points` is 0.
     """
     condition = "true"
     if max_points:
@@ -120,7 +120,7 @@ def build_pr_curve(grouping: Grouping, score_ctes: Ctes, max_points: int) -> Eva
 def build_calibration_curve(
     grouping: Grouping, score_ctes: Ctes, bin_count: int, by_quantiles: bool
 ) -> EvaluationQuery:
-    """Build the calibration query, with bins of equal width or, if `by_quantiles`, equal size."""
+    """Build the calibration query, with bins of equal width, or equal size if `by_quantiles`."""
     edge_ctes: Ctes = ()
     edges = [repr(float(e)) for e in np.linspace(0, 1, bin_count + 1)[1:-1]]
     source = "by_score"
@@ -148,9 +148,9 @@ def build_quantile_edges(
 ) -> Ctes:
     """Build the queries for the inner edges `e1`, `e2`, ... of bins with equal numbers of rows.
 
-    If `interpolate`, an edge equals the result of `numpy.percentile`. Otherwise it is the lower of
-    the two neighbouring values. `count_column` is the column of `by_score` with the number of rows
-    of each score.
+    If `interpolate` is true, an edge equals the result of `numpy.percentile`. Otherwise it is the
+    lower of the two neighbouring values. `count_column` is the column of `by_score` with the number
+    of rows of each score.
     """
     ranked = f"""
         SELECT *, sum({count_column}) OVER ascending AS upto,

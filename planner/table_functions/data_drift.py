@@ -3,7 +3,7 @@
 Drift compares two tables. Skew compares a table with the training rows of a model, for which some
 numbers and names are stored with their frequencies (`training/column_statistics.py`). Numbers are
 compared in bins that have equally many rows of the first table, and names are compared one by one.
-NULLs are not part of a distribution; separate result columns have the shares of NULLs.
+NULLs are not part of a distribution. Separate result columns contain the shares of NULLs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlml.dialects import Dialect
-from sqlml.planner.syntax.query_templates import build_literal_table, spell_for_engine
+from sqlml.planner.syntax.query_templates import build_literal_table, render_for_engine
 from sqlml.planner.table_functions.curves import build_quantile_edges
 from sqlml.planner.table_functions.describe_data import (
     DataColumn,
@@ -47,7 +47,7 @@ class _DriftOptions:
 
     metrics: tuple[str, str]
     thresholds: tuple[float, float, float]  # For numbers, names, and differences of NULL shares.
-    column_thresholds: Mapping[str, float]  # Folded name of a column -> its own threshold.
+    column_thresholds: Mapping[str, float]  # Folded name of a column -> threshold.
     bins: int
 
 
@@ -55,8 +55,8 @@ def build_drift(call: TableFunctionCall) -> tuple[str, str, str]:
     """Return the SQL before, between and after the tables `base` (side 0) and `study` (side 1)."""
     base, study = require_column_types(call)
     study_types = {fold(name): sql_type for name, sql_type in study.items()}
-    shared = {name: sql_type for name, sql_type in base.items() if fold(name) in study_types}
-    columns = [column for column in classify_columns(shared) if column.kind != "other"]
+    shared_types = {name: sql_type for name, sql_type in base.items() if fold(name) in study_types}
+    columns = [column for column in classify_columns(shared_types) if column.kind != "other"]
     for column in columns:
         (study_column,) = classify_columns({column.name: study_types[fold(column.name)]})
         differs_in_kind = (column.kind == "number") != (study_column.kind == "number")
@@ -69,9 +69,10 @@ def build_drift(call: TableFunctionCall) -> tuple[str, str, str]:
         raise call.error("the two tables share no column that can be compared")
     dialect, options = call.dialect, _read_options(call, [column.name for column in columns])
     column_sql = {column.name: dialect.quote_name(column.name) for column in columns}
-    side = _build_side_items(columns, column_sql, dialect)
+    items = _build_side_items(columns, column_sql, dialect)
     prefix, suffix = _wrap_both_sides(columns, options, (), dialect)
-    return f"{prefix}0 AS side, {side} FROM ", f" UNION ALL SELECT 1 AS side, {side} FROM ", suffix
+    separator = f" UNION ALL SELECT 1 AS side, {items} FROM "
+    return f"{prefix}0 AS side, {items} FROM ", separator, suffix
 
 
 def build_skew(call: TableFunctionCall) -> tuple[str, str]:
@@ -89,7 +90,7 @@ def build_skew(call: TableFunctionCall) -> tuple[str, str]:
             "RETRAIN keeps them"
         )
     columns = [
-        DataColumn(f["name"], "", "name" if f["distinct"] is not None else "number")
+        DataColumn(f["name"], "", "category" if f["distinct"] is not None else "number")
         for f in features
     ]
     number_columns, name_columns = _split_by_kind(columns)
@@ -97,7 +98,7 @@ def build_skew(call: TableFunctionCall) -> tuple[str, str]:
     indices = {column.name: k for k, column in enumerate(columns)}
     values = [(indices[f["name"]], value, count) for f in features for value, count in f["values"]]
     number_rows = [(k, float(v), count) for k, v, count in values if columns[k].kind == "number"]
-    name_rows = [(k, str(v), count) for k, v, count in values if columns[k].kind == "name"]
+    name_rows = [(k, str(v), count) for k, v, count in values if columns[k].kind == "category"]
     other_rows = [(indices[f["name"]], f["others"]) for f in features if f.get("others")]
     share_rows = [(indices[f["name"]], f["rows"], f["nulls"]) for f in features]
     # Each row begins with a column index. `known_others` counts rows whose names were not recorded.
@@ -107,13 +108,13 @@ def build_skew(call: TableFunctionCall) -> tuple[str, str]:
         ("known_others", {"k": "BIGINT", "n": "DOUBLE"}, other_rows),
         ("known_shares", {"k": "BIGINT", "num_rows": "BIGINT", "nulls": "BIGINT"}, share_rows),
     )
-    known = [
+    ctes = [
         f"{name} AS {build_literal_table(types, rows, dialect)}" for name, types, rows in tables
     ]
     column_sql = {name: dialect.quote_name(name) for name in indices}
     if model.transform is not None:
         column_sql = model.transform.build_feature_sql(indices, dialect.quote_name)
-    prefix, suffix = _wrap_both_sides(columns, _read_options(call, list(indices)), known, dialect)
+    prefix, suffix = _wrap_both_sides(columns, _read_options(call, list(indices)), ctes, dialect)
     return f"{prefix}1 AS side, {_build_side_items(columns, column_sql, dialect)} FROM ", suffix
 
 
@@ -144,8 +145,8 @@ def _read_metric(call: TableFunctionCall, option: str, allowed: frozenset[str]) 
     name = str(_read_option(call, option, "jensen_shannon_divergence"))
     metric = _METRICS.get(fold(name))
     if metric not in allowed:
-        known = ", ".join(sorted(allowed))
-        raise call.error(f"unknown metric {name!r} of option {option}; metrics: {known}", option)
+        listing = ", ".join(sorted(allowed))
+        raise call.error(f"unknown metric {name!r} of option {option}; metrics: {listing}", option)
     return metric
 
 
@@ -178,7 +179,7 @@ def _build_side_items(
 
 
 def _build_cast_list(items: list[str], sql_type: str, dialect: Dialect) -> str:
-    """Build a SQL list of `items` cast to `sql_type`; if there are no items, it has one NULL."""
+    """Build a SQL list of `items` cast to `sql_type`, or of one NULL if there are no items."""
     type_name = dialect.type(sql_type)
     return dialect.array([f"CAST({item} AS {type_name})" for item in items or ["NULL"]])
 
@@ -192,12 +193,9 @@ def _wrap_both_sides(
     """Return the SQL before and after a query with the columns `side`, `numbers` and `names`."""
     numbers, names = _split_by_kind(columns)
     ctes = _build_ctes(len(numbers), len(names), options.bins, bool(training_ctes))
-    query = spell_for_engine(
-        "WITH sqlml_both AS (SELECT 1), "
-        + ", ".join(f"{name} AS ({query})" for name, query in ctes.items())
-        + _RESULT,
-        dialect.name,
-    ).removeprefix("WITH sqlml_both AS (SELECT 1), ")
+    stub = "WITH sqlml_both AS (SELECT 1), "
+    cte_sql = ", ".join(f"{name} AS ({query})" for name, query in ctes.items())
+    query = render_for_engine(f"{stub}{cte_sql}{_RESULT}", dialect.name).removeprefix(stub)
     query = ", ".join([*training_ctes, query])
     items = _build_result_items([*numbers, *names], len(numbers), options, dialect)
     return (f"(SELECT {items} FROM (WITH sqlml_both AS (SELECT ", f"), {query}) AS sqlml_drift)")
@@ -206,24 +204,24 @@ def _wrap_both_sides(
 def _build_result_items(
     columns: Sequence[DataColumn], number_count: int, options: _DriftOptions, dialect: Dialect
 ) -> str:
-    """Build select items that read `_RESULT`; the first `number_count` columns are numeric."""
+    """Build select items that read `_RESULT`. The first `number_count` columns are numeric."""
     metrics, thresholds = options.metrics, options.thresholds
     name_array = dialect.array([dialect.text(column.name) for column in columns])
     column_name = dialect.at(name_array, dialect.operator("+", "k", "1"))
     is_number = f"k < {number_count}"
-    value = f"CASE WHEN {is_number} THEN {metrics[0]} ELSE {metrics[1]} END"
+    value_sql = f"CASE WHEN {is_number} THEN {metrics[0]} ELSE {metrics[1]} END"
     cases = "".join(
         f"WHEN k = {k} THEN {options.column_thresholds[fold(column.name)]!r} "
         for k, column in enumerate(columns)
         if fold(column.name) in options.column_thresholds
     )
-    threshold = f"CASE {cases}WHEN {is_number} THEN {thresholds[0]!r} ELSE {thresholds[1]!r} END"
-    threshold = f"CAST({threshold} AS DOUBLE)"
-    metric = f"CASE WHEN {is_number} THEN '{metrics[0]}' ELSE '{metrics[1]}' END"
+    cases += f"WHEN {is_number} THEN {thresholds[0]!r} ELSE {thresholds[1]!r}"
+    threshold_sql = f"CAST(CASE {cases} END AS DOUBLE)"
+    metric_sql = f"CASE WHEN {is_number} THEN '{metrics[0]}' ELSE '{metrics[1]}' END"
     difference = dialect.operator("-", "null_share_base", "null_share_study")
     return (
-        f"{column_name} AS input, {metric} AS metric, {value} AS value, "
-        f"{threshold} AS threshold, coalesce({value} > {threshold}, false) OR coalesce("
+        f"{column_name} AS input, {metric_sql} AS metric, {value_sql} AS value, "
+        f"{threshold_sql} AS threshold, coalesce({value_sql} > {threshold_sql}, false) OR coalesce("
         f"{dialect.call('abs', difference)} > {thresholds[2]!r}, false) AS is_anomaly, psi, "
         "jensen_shannon_divergence, l_infinity, kolmogorov_smirnov, null_share_base, "
         "null_share_study, rows_base, rows_study"
@@ -265,7 +263,7 @@ def _build_ctes(
 def _build_long_ctes(number_count: int, name_count: int, has_training: bool) -> dict[str, str]:
     """Build the queries `long_numbers` and `long_names`, which have a row per value of a column.
 
-    Each row has the column's index `k`, the value, and its numbers of rows on the two sides, `base`
+    Each row has the column's index `k`, the value, and the value's row counts on both sides, `base`
     and `study`.
     """
     number_rows = ", ".join(f"({k})" for k in range(max(number_count, 1)))
@@ -329,7 +327,6 @@ def _build_number_ctes(bin_count: int, has_training: bool) -> dict[str, str]:
 
 
 def _build_shares(number_count: int, column_count: int, has_training: bool) -> str:
-    """Build the query that counts the rows and the NULLs of each column on both sides."""
     column_rows = ", ".join(f"({k})" for k in range(column_count))
     counted = f"""
         SELECT k, sum(1 - side) AS rows_base, sum(side) AS rows_study,

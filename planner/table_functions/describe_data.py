@@ -10,16 +10,16 @@ from typing import Literal
 from sqlml.dialects.type_names import NUMBERS, STRINGS
 from sqlml.errors import BindError
 from sqlml.planner.binding.probe_queries import ProbeError
-from sqlml.planner.syntax.query_templates import spell_for_engine
+from sqlml.planner.syntax.query_templates import render_for_engine
 from sqlml.planner.table_functions.table_function_call import TableFunctionCall
 
-Kind = Literal["number", "name", "time", "other"]
+Kind = Literal["number", "category", "time", "other"]
 _TIME_TYPES = re.compile(r"DATE|TIME.*")
 
 
 @dataclass(frozen=True, slots=True)
 class DataColumn:
-    """A column of a table; if its kind is "name", the rows of each distinct value are counted."""
+    """A column of a table. For the kind "category", the rows of each value are counted."""
 
     name: str
     type: str
@@ -27,7 +27,7 @@ class DataColumn:
 
 
 def build_description(call: TableFunctionCall) -> tuple[str, str]:
-    """Return the SQL before and after the user's rows; its result has a row for each column."""
+    """Return the SQL before and after the user's rows, which yields a row for each column."""
     (column_types,) = require_column_types(call)
     columns, dialect = classify_columns(column_types), call.dialect
     quantile_count = call.read_integer("num_quantiles", 2, 1, 100)
@@ -39,9 +39,9 @@ def build_description(call: TableFunctionCall) -> tuple[str, str]:
         row_queries.append(_build_row_query(index, column, top_count, quantile_count))
     statistics = f"SELECT {', '.join(aggregates)} FROM sqlml_rows"
     rows_query = " UNION ALL ".join(row_queries)
-    query = spell_for_engine(
-        f"WITH sqlml_rows AS (SELECT 1), statistics AS ({statistics}) {rows_query}", dialect.name
-    ).removeprefix("WITH sqlml_rows AS (SELECT 1), ")
+    stub = "WITH sqlml_rows AS (SELECT 1), "
+    template = f"{stub}statistics AS ({statistics}) {rows_query}"
+    query = render_for_engine(template, dialect.name).removeprefix(stub)
     items = ", ".join(f"{dialect.quote_name(c.name)} AS c{k}" for k, c in enumerate(columns))
     name_list = dialect.array([dialect.text(c.name) for c in columns])
     type_list = dialect.array([dialect.text(c.type) for c in columns])
@@ -56,7 +56,7 @@ def build_description(call: TableFunctionCall) -> tuple[str, str]:
 
 
 def require_column_types(call: TableFunctionCall) -> list[Mapping[str, str]]:
-    """Return the column types of each relation of `call`; raise BindError if any are unknown."""
+    """Return the column types of each relation of `call`, or raise BindError if any are unknown."""
     for span, rows, types in zip(call.form.rows, call.rows, call.column_types, strict=True):
         if types is None:
             reason = ""
@@ -75,7 +75,7 @@ def classify_columns(types: Mapping[str, str]) -> list[DataColumn]:
 
 def _classify_type(sql_type: str) -> Kind:
     if sql_type == "BOOLEAN" or STRINGS.fullmatch(sql_type):
-        return "name"
+        return "category"
     if NUMBERS.fullmatch(sql_type):
         return "number"
     return "time" if _TIME_TYPES.fullmatch(sql_type) else "other"
@@ -91,7 +91,8 @@ def _list_aggregates(index: int, column: DataColumn, quantile_count: int) -> lis
             f"approx_count_distinct({column_sql}) AS unique{index}",
         ]
     if column.kind == "number":
-        number_sql, inner = f"CAST({column_sql} AS DOUBLE)", range(1, quantile_count)
+        number_sql = f"CAST({column_sql} AS DOUBLE)"
+        inner = range(1, quantile_count)
         aggregates += [
             f"sum(CASE WHEN {column_sql} = 0 THEN 1 ELSE 0 END) AS zeros{index}",
             f"avg({number_sql}) AS mean{index}",
@@ -101,25 +102,24 @@ def _list_aggregates(index: int, column: DataColumn, quantile_count: int) -> lis
             *(f"{_build_quantile(number_sql, k / quantile_count)} AS q{index}_{k}" for k in inner),
             f"max({number_sql}) AS q{index}_{quantile_count}",
         ]
-    if column.kind == "name" and column.type != "BOOLEAN":
+    if column.kind == "category" and column.type != "BOOLEAN":
         aggregates.append(f"avg(length(CAST({column_sql} AS VARCHAR))) AS length{index}")
     return aggregates
 
 
 def _build_quantile(number_sql: str, share: float) -> str:
-    """Build the SQL of an approximate quantile, clipped to the range of its numbers."""
     quantile = f"approx_quantile({number_sql}, {share!r})"
     return f"least(greatest({quantile}, min({number_sql})), max({number_sql}))"
 
 
 def _build_row_query(index: int, column: DataColumn, top_count: int, quantile_count: int) -> str:
     is_number = column.kind == "number"
-    is_text = column.kind == "name" and column.type != "BOOLEAN"
+    is_text = column.kind == "category" and column.type != "BOOLEAN"
     has_order = column.kind != "other"
     quantiles = ", ".join(f"q{index}_{k}" for k in range(quantile_count + 1))
     typed_null = "CAST(NULL AS {})".format
     top_values = typed_null("STRUCT(value VARCHAR, count BIGINT)[]")
-    if column.kind == "name" and top_count:
+    if column.kind == "category" and top_count:
         top_values = f"""(
             SELECT list(struct_pack(value := name, count := frequency)) FROM (
                 SELECT CAST(c{index} AS VARCHAR) AS name, count(*) AS frequency FROM sqlml_rows

@@ -34,7 +34,7 @@ Task = Literal["two classes", "classes", "numbers", "clusters"]
 
 
 def find_task(model: Model) -> Task | None:
-    """Return what `model` predicts; None if it predicts neither labels nor numbers."""
+    """Return what `model` predicts, or None if it predicts neither labels nor numbers."""
     program = model.program
     if "label" not in program.outputs:
         return None
@@ -58,8 +58,8 @@ def _has_cluster_labels(program: Program) -> bool:
 class EvaluatedModel:
     """A model that a table function evaluates on labelled rows.
 
-    `sql` is the user's statement, so that errors can point at positions in it. `label` is the label
-    column of the model's training, if known.
+    Errors point at positions in `sql`, the user's statement. `label` is the label column of the
+    model's training, if known.
     """
 
     form: TableForm
@@ -89,7 +89,7 @@ class EvaluatedModel:
 
     @property
     def class_labels(self) -> Labels:
-        """The class labels in the order of their numbers in the evaluation; see `is_flipped`."""
+        """The class labels in the order of the class numbers in the evaluation (`is_flipped`)."""
         labels = self.model.program.labels[0]
         return replace(labels, values=labels.values[::-1]) if self.is_flipped else labels
 
@@ -131,7 +131,7 @@ class EvaluatedModel:
 
     @cached_property
     def positive_index(self) -> int:
-        """The index of the positive class: the last, unless the call or the model names another."""
+        """The index of the positive class, which is the last class by default."""
         option = self.form.options.get("class")
         class_name = self.model.options.get("positive_class") if option is None else option.value
         (labels,) = self.model.program.labels
@@ -176,7 +176,7 @@ class EvaluatedModel:
         named_option = self.form.options.get(option or "")
         return BindError(message, self.sql, (named_option or self.form).span.start)
 
-    def column_type(self, name: str, option: str) -> str | None:
+    def get_column_type(self, name: str, option: str) -> str | None:
         if self.columns_of_rows is None:
             return None
         try:
@@ -184,9 +184,9 @@ class EvaluatedModel:
         except BindError as error:
             raise self.error(error.message, option) from None
 
-    def label_column(self, name: str, target: int) -> str:
-        """Return the SQL of the label column `name`, comparable with the classes of a target."""
-        sql_type, quoted_name = self.column_type(name, "label"), self.dialect.quote_name(name)
+    def build_label_sql(self, name: str, target_index: int) -> str:
+        """Return SQL for the label column `name` that can be compared with a target's classes."""
+        sql_type, quoted_name = self.get_column_type(name, "label"), self.dialect.quote_name(name)
         program, model_name = self.model.program, self.model.name
         if sql_type is None or self.task == "clusters":
             return quoted_name
@@ -197,7 +197,7 @@ class EvaluatedModel:
                     "label",
                 )
             return quoted_name
-        labels = program.labels[target]
+        labels = program.labels[target_index]
         if not _can_hold_labels(sql_type, labels):
             examples = list_classes(labels.values, 3) + (", ..." if len(labels) > 3 else "")
             raise self.error(
@@ -205,19 +205,18 @@ class EvaluatedModel:
                 f"{find_label_type(labels)} ({examples}); cast the column in the rows",
                 "label",
             )
-        is_number_of_boolean = sql_type == "BOOLEAN" and labels.kind != "bool"
-        return f"CAST({quoted_name} AS INTEGER)" if is_number_of_boolean else quoted_name
+        casts_boolean = sql_type == "BOOLEAN" and labels.kind != "bool"
+        return f"CAST({quoted_name} AS INTEGER)" if casts_boolean else quoted_name
 
 
 def find_column_type(name: str, columns: Mapping[str, str]) -> str:
-    """Return the SQL type of the column `name`; raise BindError if `columns` do not contain it."""
+    """Return the SQL type of the column `name`, or raise BindError if it is not in `columns`."""
     for column, sql_type in columns.items():
         if fold(column) == fold(name):
             return sql_type
     suggestion = closest(fold(name), map(fold, columns))
-    hint = f"columns: {', '.join(list(columns)[:20])}"
-    if suggestion:
-        hint = f"did you mean {suggestion!r}?"
+    listing = f"columns: {', '.join(list(columns)[:20])}"
+    hint = f"did you mean {suggestion!r}?" if suggestion else listing
     raise BindError(f"the rows have no column {name!r}; {hint}")
 
 
@@ -265,7 +264,7 @@ class Grouping:
         return f"PARTITION BY {', '.join(self.keys)}" if self.keys else ""
 
     def join(self, left: str, right: str, join_type: str = "JOIN") -> str:
-        """Return the SQL that joins two tables on the keys; NULL keys are equal."""
+        """Return the SQL that joins two tables on the keys. NULL keys are equal."""
         if not self.keys:
             return f"{left} CROSS JOIN {right}"
         conditions = (f"{left}.{key} IS NOT DISTINCT FROM {right}.{key}" for key in self.keys)
@@ -273,10 +272,7 @@ class Grouping:
 
     @property
     def require_rows(self) -> str:
-        """The SQL condition that raises an error if no row was evaluated.
-
-        If there are keys, the condition is always true, since each group has rows.
-        """
+        """The SQL condition that raises an error if no row was evaluated, or is true with keys."""
         if self.keys:
             return "n >= 0"
         message = "no row has a label and a prediction: there is nothing to evaluate"

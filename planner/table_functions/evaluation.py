@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from sqlml.planner.program.result_sql import label_array
+from sqlml.planner.program.result_sql import build_label_array
 from sqlml.planner.table_functions import curves, metric_queries
 from sqlml.planner.table_functions.evaluated_model import (
     CLASSIFIER_METRICS,
@@ -25,7 +25,7 @@ def build_evaluation(call: TableFunctionCall) -> tuple[str, str]:
 
 
 def build_scored_rows(rows: ScoredRows) -> tuple[str, str]:
-    """Return the SQL before and after the rows of an evaluation; `rows` has their scoring."""
+    """Return the SQL before and after the rows of an evaluation."""
     if rows.target_count > 1:
         _reject_options(rows, ("class",), "has several targets")
     return BUILDERS[rows.form.function](rows)
@@ -44,8 +44,8 @@ def _build_metrics(rows: ScoredRows) -> tuple[str, str]:
         match_metrics = metric_queries.CLUSTER_MATCH_METRICS if rows.label_columns else ()
         metrics = (*metric_queries.CLUSTER_METRICS, *match_metrics, "clusters")
     elif rows.task == "two classes":
-        which_clause = "has two classes; option class names the positive one"
-        _reject_options(rows, ("per_class",), which_clause)
+        model_description = "has two classes; option class names the positive one"
+        _reject_options(rows, ("per_class",), model_description)
         query = metric_queries.build_binary_metrics(rows.grouping, rows.positive_test)
     else:
         _reject_options(rows, ("threshold", "class"), "has more than two classes")
@@ -128,13 +128,12 @@ def _build_curve(
     items: Sequence[str],
     build_query: Callable[[Grouping, curves.Ctes], EvaluationQuery],
 ) -> tuple[str, str]:
-    """Return the SQL before and after the rows of a curve, which has the columns `items`."""
     _require_classifier(rows)
     if rows.class_count < 2:
         raise rows.error(f"model {rows.model.name!r} has only one class, so it has no curve")
     if rows.score_kind == "none":
-        missing = "neither probabilities nor scores, so it has no curve"
-        raise rows.error(f"model {rows.model.name!r} returns {missing}")
+        missing_outputs = "neither probabilities nor scores, so it has no curve"
+        raise rows.error(f"model {rows.model.name!r} returns {missing_outputs}")
     is_per_class = rows.class_count > 2 and "class" not in rows.form.options
     class_number = rows.positive_index if rows.class_count > 2 and not is_per_class else None
     grouping, score_ctes = curves.build_score_ctes(rows.grouping, class_number, rows.class_count)
@@ -155,12 +154,12 @@ def _require_classifier(rows: ScoredRows) -> None:
 def _build_label_item(rows: ScoredRows, class_number: str, name: str) -> str:
     dialect = rows.dialect
     position = dialect.operator("+", class_number, "1")
-    label = dialect.at(label_array(rows.class_labels, dialect), position)
+    label = dialect.at(build_label_array(rows.class_labels, dialect), position)
     return f"{label} AS {dialect.quote_name(name)}"
 
 
 def _wrap_rows(rows: ScoredRows, query: EvaluationQuery, items: Sequence[str]) -> tuple[str, str]:
-    """Return the SQL before and after the rows; it selects the group columns, then `items`."""
+    """Return the SQL before and after the rows, which selects the group columns and `items`."""
     _reject_equal_names(rows, items)
     name_array = rows.dialect.array([rows.dialect.text(name) for name in rows.label_columns])
     target = rows.dialect.at(name_array, rows.dialect.operator("+", "t", "1"))
@@ -193,10 +192,10 @@ def _read_integer(rows: ScoredRows, name: str, default: int, min_value: int) -> 
     return rows.form.read_integer(name, default, min_value, max_value, rows.sql)
 
 
-def _reject_options(rows: ScoredRows, options: Sequence[str], which_clause: str) -> None:
+def _reject_options(rows: ScoredRows, options: Sequence[str], model_description: str) -> None:
     for name in options:
         if name in rows.form.options:
-            subject = f"model {rows.model.name!r}, which {which_clause}"
+            subject = f"model {rows.model.name!r}, which {model_description}"
             raise rows.error(f"option {name} does not apply to {subject}", name)
 
 

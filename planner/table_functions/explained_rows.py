@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from sqlml.catalog.model import Model
 from sqlml.dialects import Dialect
-from sqlml.planner.binding.requested_output import find_label, spell_class
+from sqlml.planner.binding.requested_output import find_label, render_class
 from sqlml.planner.syntax.table_forms import TableForm
 from sqlml.planner.table_functions.table_function_call import TableFunctionCall
 
@@ -101,7 +101,7 @@ def _build_class_argument(form: TableForm, dialect: Dialect) -> list[str]:
     if "class" not in form.options:
         return []
     value = form.options["class"].value
-    class_sql = dialect.quote_string(value) if isinstance(value, str) else spell_class(value)
+    class_sql = dialect.quote_string(value) if isinstance(value, str) else render_class(value)
     return [f"class := {class_sql}"]
 
 
@@ -116,7 +116,7 @@ def _build_predict_proba_call(form: TableForm, model: Model, dialect: Dialect) -
     if not class_argument:
         index = None if positive_class is None else find_label(labels, positive_class)
         label = labels.values[-1 if index is None else index]
-        class_argument = [f"class := {dialect.quote_string(spell_class(label))}"]
+        class_argument = [f"class := {dialect.quote_string(render_class(label))}"]
     return f"predict_proba({', '.join([reference, '*', *class_argument])})"
 
 

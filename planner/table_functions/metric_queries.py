@@ -48,10 +48,9 @@ def _build_cumulative_counts_sql(
 def _build_area_items(score: str, positive_weight: str, negative_weight: str) -> str:
     """Build select items for the unnormalized areas under the ROC and precision-recall curves.
 
-    The items read the query of `_build_cumulative_counts_sql`. The area under the ROC curve counts
-    pairs of a positive and a negative row. Pairs with equal scores count half, so the area is the
-    mean of two counts: the pairs in which the positive row scores at least as high as the negative
-    row, and the pairs in which the positive row scores higher.
+    The items read the query of `_build_cumulative_counts_sql`. The area under the ROC curve is the
+    mean of two counts of pairs of a positive and a negative row: the pairs in which the positive
+    row scores at least as high, and the pairs in which the positive row scores higher.
     """
     pairs_at_least = f"fsum({negative_weight} * tps)"
     pairs_not_above = f"fsum({positive_weight} * fps)"
@@ -117,8 +116,9 @@ def build_multiclass_metrics(
     """Build the query for the metrics of a multiclass classifier, which returns a row per group.
 
     Precision, recall, F1 and areas compare each class with all others and average the results. If
-    `per_class`, the query also returns a row for each class `k`. If `has_probabilities`, the column
-    `ps` holds probabilities instead of other scores. `class_counts` has an element per target.
+    `per_class` is true, the query also returns a row for each class `k`. If `has_probabilities` is
+    true, the column `ps` holds probabilities instead of other scores. `class_counts` holds the
+    number of classes of each target.
     """
     class_count_sql = str(class_counts[0])
     if len(class_counts) > 1:
@@ -189,7 +189,7 @@ def _build_prediction_counts(grouping: Grouping, has_probabilities: bool) -> dic
 def _build_class_measures(
     grouping: Grouping, max_class_count: int, class_count_sql: str, has_probabilities: bool
 ) -> dict[str, str]:
-    """Build the queries of counts and areas for each class `k`; the last query is `of_class`."""
+    """Build the queries of counts and areas for each class `k`. The last query is `of_class`."""
     class_grouping = Grouping((*grouping.keys, "k"))
     class_rows = ", ".join(f"({k})" for k in range(max_class_count))
     of_classes = f"""
@@ -224,7 +224,7 @@ def _build_class_measures(
 
 
 def _build_class_means(grouping: Grouping, class_count_sql: str, has_two_classes: bool) -> str:
-    """Build the query of metrics averaged over classes; of two classes, only the second counts."""
+    """Build the query of metrics averaged over classes, or of the second class if there are two."""
 
     def average(metric: str, mean_sql: str) -> str:
         if not has_two_classes:
@@ -305,7 +305,7 @@ def build_regression_metrics(grouping: Grouping) -> EvaluationQuery:
 
 
 def _build_median_error(grouping: Grouping) -> dict[str, str]:
-    """Build the queries for the weighted median of absolute errors; the last is `medians`."""
+    """Build the queries for the weighted median of absolute errors. The last is `medians`."""
     ranked = f"""
         SELECT {grouping.columns} abs(y - hat) AS error, sum(w) OVER ascending AS upto,
             sum(w) OVER whole AS total
@@ -324,7 +324,7 @@ def _build_median_error(grouping: Grouping) -> dict[str, str]:
 def build_clustering_metrics(grouping: Grouping, has_labels: bool) -> EvaluationQuery:
     """Build the query that measures how compact clusters are.
 
-    If `has_labels`, the query also measures how well the clusters match the labels `y`.
+    If `has_labels` is true, the query also measures how well the clusters match the labels `y`.
     """
     is_counted = IS_EVALUATED if has_labels else "hat IS NOT NULL"
     null_labels = "sum(CASE WHEN y IS NULL THEN 1 ELSE 0 END)" if has_labels else "0"
@@ -357,7 +357,7 @@ def build_clustering_metrics(grouping: Grouping, has_labels: bool) -> Evaluation
 
 
 def _build_cluster_comparison(grouping: Grouping) -> tuple[tuple[str, str], ...]:
-    """Build the queries that compare clusters with labels; the last is `counted`.
+    """Build the queries that compare clusters with labels. The last query is `counted`.
 
     `counted` counts the pairs of rows that have the same label and cluster (`tp`), only the same
     label (`fn`), only the same cluster (`fp`), or nothing in common (`tn`).
@@ -397,8 +397,8 @@ def build_confusion_matrix(
 ) -> EvaluationQuery:
     """Build the query of a confusion matrix, with a row per group and actual class `k`.
 
-    The columns `c0`, `c1`, ... hold the number of rows for each predicted class, as `count_type`, a
-    SQL type. `predicted` is the SQL expression of the predicted class number.
+    The columns `c0`, `c1`, ... hold the number of rows for each predicted class, with the SQL type
+    `count_type`. `predicted` is the SQL expression of the predicted class index.
     """
     class_rows = ", ".join(f"({k})" for k in range(class_count))
     columns = ", ".join(
@@ -425,7 +425,6 @@ def build_confusion_matrix(
 
 
 def build_confusion_pairs(grouping: Grouping, predicted: str, count_type: str) -> EvaluationQuery:
-    """Build a query that counts the rows for each pair of an actual and a predicted class."""
     select = f"""
         SELECT {grouping.columns} y AS k, {predicted} AS predicted_class,
             CAST(sum(w) AS {count_type}) AS c

@@ -34,7 +34,7 @@ _FEATURE_COLUMNS = (
 
 
 def build_feature_importance(call: TableFunctionCall) -> tuple[str]:
-    """Return the query of ml_feature_importance; its first row is the most important feature."""
+    """Return the query of ml_feature_importance, with the most important feature first."""
     model = call.model
     rows: list[tuple[Any, ...]] = []
     tree_importances = model_facts.compute_importances(model.program, model.origin.source)
@@ -42,7 +42,7 @@ def build_feature_importance(call: TableFunctionCall) -> tuple[str]:
         for stats in tree_importances:
             means = [_average_splits(t, stats.splits) for t in (stats.gain, stats.cover)]
             rows.append((stats.feature, stats.library_importance, stats.splits, *means))
-        return _build_table_query(call, _IMPORTANCE_COLUMNS, sorted(rows, key=_importance_sort_key))
+        return _build_table_query(call, _IMPORTANCE_COLUMNS, sorted(rows, key=_make_importance_key))
     weights = model_facts.read_weights(model.program)
     if weights is None:
         raise call.error(
@@ -54,7 +54,7 @@ def build_feature_importance(call: TableFunctionCall) -> tuple[str]:
         if weight.feature is not None:
             sums[weight.feature] += abs(weight.weight)
     rows = [(name, total, None, None, None) for name, total in sums.items()]
-    return _build_table_query(call, _IMPORTANCE_COLUMNS, sorted(rows, key=_importance_sort_key))
+    return _build_table_query(call, _IMPORTANCE_COLUMNS, sorted(rows, key=_make_importance_key))
 
 
 def _average_splits(total: float | None, split_count: int) -> float | None:
@@ -63,12 +63,8 @@ def _average_splits(total: float | None, split_count: int) -> float | None:
     return total / split_count if split_count else 0.0
 
 
-def _importance_sort_key(row: Sequence[Any]) -> float:
-    """Return a key that sorts rows of ml_feature_importance by falling importance.
-
-    The importance is the one that the source library reports, or else the mean gain, or else the
-    split count.
-    """
+def _make_importance_key(row: Sequence[Any]) -> float:
+    """Return the negated importance: the library's, or else the mean gain or the split count."""
     _, importance, splits, gain, _ = row
     return -float(next((value for value in (importance, gain, splits) if value is not None), 0.0))
 
@@ -117,8 +113,8 @@ def build_training_metrics(call: TableFunctionCall) -> tuple[str]:
     """Return a query of the metrics that training recorded, on held-out rows or else all rows."""
     training = _require_training(call)
     columns = {**dict.fromkeys(training.metrics, "DOUBLE"), "rows": "BIGINT", "held_out": "BOOLEAN"}
-    metrics = training.metrics.values()
-    row = [*metrics, training.held_out or training.rows, training.held_out > 0]
+    row_count = training.held_out or training.rows
+    row = [*training.metrics.values(), row_count, training.held_out > 0]
     return _build_table_query(call, columns, [row])
 
 
@@ -163,7 +159,7 @@ def _require_training(call: TableFunctionCall) -> TrainingFacts:
 def _build_table_query(
     call: TableFunctionCall, columns: str | Mapping[str, str], rows: Sequence[Sequence[Any]]
 ) -> tuple[str]:
-    """Return a query of the literal `rows`; `columns` are names with types, as in CREATE TABLE."""
+    """Return a query of the literal `rows`, whose `columns` have types as in CREATE TABLE."""
     if isinstance(columns, str):
         columns = dict(column.split(" ") for column in columns.split(", "))
     try:

@@ -8,7 +8,7 @@ and others, "Peeking inside the black box", 2015).
 from __future__ import annotations
 
 from sqlml.dialects import Dialect
-from sqlml.planner.binding.requested_output import spell_class
+from sqlml.planner.binding.requested_output import render_class
 from sqlml.planner.table_functions.evaluated_model import EvaluatedModel
 from sqlml.planner.table_functions.table_function_call import TableFunctionCall
 from sqlml.types import fold
@@ -60,7 +60,7 @@ def _find_feature(evaluated: EvaluatedModel) -> str:
             f"{', '.join(map(repr, names[:20]))}",
             "feature",
         )
-    evaluated.column_type(feature, "feature")
+    evaluated.get_column_type(feature, "feature")
     return feature
 
 
@@ -90,5 +90,5 @@ def _build_model_call(evaluated: EvaluatedModel, arguments: str) -> str:
     if option is None and model.options.get("positive_class") is None and len(labels) > 2:
         message = "name the class, as in class := 'yes', since the model has more than two"
         raise evaluated.error(message)
-    label = dialect.quote_string(spell_class(labels.values[evaluated.positive_index]))
+    label = dialect.quote_string(render_class(labels.values[evaluated.positive_index]))
     return f"predict_proba({reference}, {arguments}, class := {label})"

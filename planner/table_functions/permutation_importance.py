@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from sqlml.planner.binding.requested_output import spell_class
+from sqlml.planner.binding.requested_output import render_class
 from sqlml.planner.table_functions.evaluated_model import EvaluatedModel
 from sqlml.planner.table_functions.scored_rows import build_class_number
 from sqlml.planner.table_functions.table_function_call import TableFunctionCall
@@ -33,7 +33,7 @@ def build_permutation_importance(call: TableFunctionCall) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class ShuffledColumns(EvaluatedModel):
-    """A model, and the SQL that measures its metric with one column shuffled at a time."""
+    """A model, and the SQL that measures a metric with one column shuffled at a time."""
 
     @cached_property
     def features(self) -> list[str]:
@@ -48,7 +48,7 @@ class ShuffledColumns(EvaluatedModel):
 
     @cached_property
     def metric(self) -> str:
-        """The metric; its decrease when a column is shuffled is the importance of that column."""
+        """The metric, whose decrease is the importance of a shuffled column."""
         if self.target_count > 1 or self.task == "clusters":
             raise self.error(
                 f"model {self.model.name!r} does not predict one value per row that could be "
@@ -77,7 +77,7 @@ class ShuffledColumns(EvaluatedModel):
         """
         call, quote, metric = self.dialect.call, self.dialect.quote_name, self.metric
         (label,) = self.label_columns
-        y = self.label_column(label, 0)
+        y = self.build_label_sql(label, 0)
         shuffle_key = call("hash", "n.place", "r.sqlml_n")
         seed_rows = ", ".join(f"({seed + k})" for k in range(repeats))
         columns = ", ".join(f"r.{quote(name)}" for name in self.features)
@@ -122,9 +122,9 @@ class ShuffledColumns(EvaluatedModel):
         return f"{function}({', '.join([reference, *values, *arguments])})"
 
     def _build_score(self, shuffled: str | None) -> str:
-        """Build the SQL of the score of one row's prediction; `_build_mean` averages the scores."""
+        """Build the SQL of the score of one row's prediction, which `_build_mean` averages."""
         (label,) = self.label_columns
-        y = self._build_label_number(f"r.{self.label_column(label, 0)}")
+        y = self._build_label_number(f"r.{self.build_label_sql(label, 0)}")
         if self.metric == "log_loss":
             position = self.dialect.operator("+", y, "1")
             return self.dialect.at(self._build_probabilities(shuffled), position)
@@ -142,7 +142,7 @@ class ShuffledColumns(EvaluatedModel):
             return self.dialect.call("map_values", self._build_call("predict_proba", shuffled))
         # With a positive class, a call returns the probability of one class.
         (labels,) = self.model.program.labels
-        names = [self.dialect.quote_string(spell_class(value)) for value in labels.values]
+        names = [self.dialect.quote_string(render_class(value)) for value in labels.values]
         calls = [self._build_call("predict_proba", shuffled, f"class := {name}") for name in names]
         return self.dialect.array(calls)
 

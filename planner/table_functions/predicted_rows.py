@@ -10,8 +10,8 @@
 from __future__ import annotations
 
 from sqlml.errors import BindError
-from sqlml.planner.binding.requested_output import spell_class
-from sqlml.planner.program.result_sql import label_array
+from sqlml.planner.binding.requested_output import render_class
+from sqlml.planner.program.result_sql import build_label_array
 from sqlml.planner.table_functions.evaluated_model import EvaluatedModel
 from sqlml.planner.table_functions.table_function_call import TableFunctionCall
 
@@ -32,7 +32,8 @@ def _list_items_by_row(call: TableFunctionCall) -> list[str]:
         raise call.error(
             f"option {option} goes with one model, as in ml_predict(MODEL m, TABLE t, ...)", option
         )
-    reference, argument = f"MODEL {call.sql[form.column.start : form.column.end]}", ""
+    reference = f"MODEL {call.sql[form.column.start : form.column.end]}"
+    argument = ""
     unknown_model = form.options.get("unknown_model")
     if unknown_model is not None:
         if unknown_model.value not in ("error", "null"):
@@ -54,12 +55,11 @@ def _list_items_of_model(call: TableFunctionCall) -> list[str]:
         )
     outputs = call.model.program.outputs
     if "label" not in outputs:
-        raise BindError(
+        message = (
             f"ml_predict returns predictions, and model {form.model!r} predicts nothing; use "
-            "predict_score(...) or transform(...)",
-            call.sql,
-            form.model_span.start,
+            "predict_score(...) or transform(...)"
         )
+        raise BindError(message, call.sql, form.model_span.start)
     reference = dialect.quote_string(str(form.model))
     column = f"predicted_{call.model.options.get('output', 'label')}"
     prediction = f"predict({reference}, *)"
@@ -74,7 +74,6 @@ def _list_items_of_model(call: TableFunctionCall) -> list[str]:
 
 
 def _build_threshold_case(evaluated: EvaluatedModel, reference: str) -> str:
-    """Build a CASE that returns the positive class if its probability reaches the threshold."""
     if "threshold" not in evaluated.form.options:
         raise evaluated.error("option class goes with threshold", "class")
     name, dialect = evaluated.model.name, evaluated.dialect
@@ -83,10 +82,10 @@ def _build_threshold_case(evaluated: EvaluatedModel, reference: str) -> str:
     if evaluated.task != "two classes" or evaluated.target_count > 1:
         message = f"option threshold needs a binary classifier, and model {name!r} is not one"
         raise evaluated.error(message, "threshold")
-    positive_class = dialect.quote_string(spell_class(evaluated.class_labels.values[1]))
+    positive_class = dialect.quote_string(render_class(evaluated.class_labels.values[1]))
     probability = f"predict_proba({reference}, *, class := {positive_class})"
     threshold = f"CAST({float(evaluated.form.options['threshold'].value)!r} AS DOUBLE)"
-    classes = label_array(evaluated.class_labels, dialect)
+    classes = build_label_array(evaluated.class_labels, dialect)
     negative_label, positive_label = dialect.at(classes, "1"), dialect.at(classes, "2")
     return (
         f"CASE WHEN {probability} >= {threshold} THEN {positive_label} "

@@ -22,9 +22,9 @@ from functools import cached_property
 
 from sqlml.dialects import DUCKDB, Dialect
 from sqlml.dialects.type_names import NUMBERS
-from sqlml.planner.binding.requested_output import spell_class
-from sqlml.planner.program.result_sql import label_array
-from sqlml.planner.syntax.query_templates import spell_for_engine
+from sqlml.planner.binding.requested_output import render_class
+from sqlml.planner.program.result_sql import build_label_array
+from sqlml.planner.syntax.query_templates import render_for_engine
 from sqlml.planner.table_functions.evaluated_model import EvaluatedModel
 from sqlml.types import Labels
 
@@ -55,28 +55,27 @@ class ScoredRows(EvaluatedModel):
     """An evaluated model, and the SQL that scores the rows: `sqlml_calls` and `sqlml_scored`."""
 
     @cached_property
-    def calls(self) -> str:
-        """The select items of `sqlml_calls`: groups, labels, the weight and calls of the model."""
+    def call_items(self) -> str:
+        """The select items of `sqlml_calls`: group columns, labels, the weight and model calls."""
         options, quote = self.form.options, self.dialect.quote_name
         group_columns = options["by"].value if "by" in options else ()
         for name in group_columns:
-            self.column_type(name, "by")
+            self.get_column_type(name, "by")
         weight_items = []
         if "weight" in options:
             weight = options["weight"].value
-            sql_type = self.column_type(weight, "weight")
+            sql_type = self.get_column_type(weight, "weight")
             if sql_type is not None and (not NUMBERS.fullmatch(sql_type) or sql_type == "BOOLEAN"):
                 message = f"weight column {weight!r} must be a number, not {sql_type}"
                 raise self.error(message, "weight")
             weight_items = [f"{quote(weight)} AS sqlml_w"]
         group_items = [f"{quote(name)} AS sqlml_g{k}" for k, name in enumerate(group_columns)]
-        label_items = [
-            f"{self.label_column(col, k)} AS sqlml_y{k}" for k, col in enumerate(self.label_columns)
-        ]
+        label_sqls = [self.build_label_sql(name, k) for k, name in enumerate(self.label_columns)]
+        label_items = [f"{label_sql} AS sqlml_y{k}" for k, label_sql in enumerate(label_sqls)]
         return ", ".join([*group_items, *label_items, *weight_items, *self._list_model_calls()])
 
     @cached_property
-    def columns(self) -> str:
+    def scored_items(self) -> str:
         """The select items of `sqlml_scored`: keys, the weight, labels and predictions."""
         group_keys = [key for key in self.grouping.keys if key != "t"]
         keys = "".join(f"sqlml_{key} AS {key}, " for key in group_keys)
@@ -84,7 +83,7 @@ class ScoredRows(EvaluatedModel):
         return f"{keys}{targets}{self._build_weight()} AS w, {self._build_value_items()}"
 
     @property
-    def sources(self) -> str:
+    def from_sql(self) -> str:
         """The FROM clause of `sqlml_scored`, which repeats each row for each of several targets."""
         if self.target_count == 1:
             return "sqlml_calls"
@@ -105,7 +104,7 @@ class ScoredRows(EvaluatedModel):
         if self._has_probability_map:
             return [*calls, f"predict_proba({reference}, *) AS sqlml_p"]
         (labels,) = self.model.program.labels
-        class_literals = [self.dialect.quote_string(spell_class(value)) for value in labels.values]
+        class_literals = [self.dialect.quote_string(render_class(value)) for value in labels.values]
         return calls + [
             f"predict_proba({reference}, *, class := {class_sql}) AS sqlml_p{n}"
             for n, class_sql in enumerate(class_literals)
@@ -113,7 +112,7 @@ class ScoredRows(EvaluatedModel):
 
     @property
     def _has_probability_map(self) -> bool:
-        """True if one call returns a MAP of all probabilities; false if each class has a call."""
+        """True if one call returns a MAP of all probabilities, false if each class has a call."""
         calls_per_class = self.task == "two classes" or "positive_class" in self.model.options
         return self.target_count > 1 or not calls_per_class
 
@@ -134,7 +133,6 @@ class ScoredRows(EvaluatedModel):
         return f"CASE WHEN {valid_test} THEN {number_sql} ELSE {error_sql} END"
 
     def _build_value_items(self) -> str:
-        """Return the select items of the label, prediction and scores of the row's target."""
         target_values = [self._build_target_values(n) for n in range(self.target_count)]
         names = target_values[0].keys()
         if self.target_count == 1:
@@ -170,9 +168,8 @@ class ScoredRows(EvaluatedModel):
         distance = "sqlml_distances" if self._has_distances else "CAST(NULL AS DOUBLE)"
         if self._has_distances and len(self.model.program.labels[0]) > 1:
             distance = self.dialect.least(distance)
-        label = (
-            f"CAST(sqlml_y0 AS {self.dialect.type('VARCHAR')})" if self.label_columns else "NULL"
-        )
+        string_type = self.dialect.type("VARCHAR")
+        label = f"CAST(sqlml_y0 AS {string_type})" if self.label_columns else "NULL"
         return {"y": label, "hat": "sqlml_hat", "distance": distance}
 
     def _build_element(self, result_sql: str, target: int) -> str:
@@ -211,7 +208,7 @@ class ScoredRows(EvaluatedModel):
 def build_class_number(
     label: str, labels: Labels, dialect: Dialect, message: str | None = None
 ) -> str:
-    """Build the SQL of the class number, from 0, of the SQL expression `label`.
+    """Build the SQL of the 0-based class number of the SQL expression `label`.
 
     If the label is unknown, the SQL raises an error that begins with the SQL string `message`. If
     `message` is None, the SQL returns NULL instead.
@@ -224,23 +221,25 @@ def build_class_number(
     is_plain_text = labels.kind == "string" and not any("\0" in str(v) for v in labels.values)
     if is_plain_text and dialect is DUCKDB:  # Spark returns -1 for unknown labels.
         return dialect.place_of(label_text, [dialect.text(str(v)) for v in labels.values], unknown)
-    position = dialect.position(label_array(labels, dialect), label)
+    position = dialect.position(build_label_array(labels, dialect), label)
     number_sql = dialect.operator("-", dialect.call("nullif", position, "0"), "1")
     return f"coalesce({number_sql}, {unknown})"
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationQuery:
-    """The CTEs and the final SELECT of an evaluation, as templates for `spell_for_engine`."""
+    """The CTEs and the final SELECT of an evaluation, as templates for `render_for_engine`."""
 
     ctes: tuple[tuple[str, str], ...]  # Pairs of a name and its query.
     select: str
 
     def wrap_rows(self, rows: ScoredRows, items: Sequence[str]) -> tuple[str, str]:
-        """Return the SQL before and after the user's rows; it selects `items` of the result."""
+        """Return the SQL before and after the user's rows, which selects `items` of the result."""
         ctes = ", ".join([_ROWS_PLACEHOLDER, *(f"{name} AS ({sql})" for name, sql in self.ctes)])
-        query = spell_for_engine(f"WITH {ctes} {self.select}", rows.dialect.name)
+        query = render_for_engine(f"WITH {ctes} {self.select}", rows.dialect.name)
         remaining_sql = query.removeprefix(f"WITH {_ROWS_PLACEHOLDER}")
-        scored = f"sqlml_scored AS (SELECT {rows.columns} FROM {rows.sources})"
-        prefix = f"(SELECT {', '.join(items)} FROM (WITH sqlml_calls AS (SELECT {rows.calls} FROM "
+        scored = f"sqlml_scored AS (SELECT {rows.scored_items} FROM {rows.from_sql})"
+        prefix = (
+            f"(SELECT {', '.join(items)} FROM (WITH sqlml_calls AS (SELECT {rows.call_items} FROM "
+        )
         return prefix, f"), {scored}{remaining_sql}) AS sqlml_answer)"

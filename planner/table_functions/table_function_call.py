@@ -13,7 +13,7 @@ from sqlml.planner.binding.context import Context
 from sqlml.planner.syntax.table_forms import FORMS, TableForm, find_defined_names, find_names
 
 ColumnTypes = Mapping[str, str] | None
-"""Column name -> SQL type; None if the engine cannot bind the rows yet, such as rows of a CTE."""
+"""Column name -> SQL type, or None if the engine cannot bind the rows yet, as rows of a CTE."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class TableFunctionCall:
     """A call of a table function in a statement.
 
     Attributes:
-        sql: the statement; errors point at positions in it.
+        sql: the statement, in which errors point at positions.
         rows: the SQL of each relation that the call reads.
         describe_rows: returns the column types of a relation.
     """
@@ -43,7 +43,7 @@ class TableFunctionCall:
 
     @cached_property
     def model(self) -> Model:
-        """The model that the call names; errors point at the model's name in the statement."""
+        """The model that the call names. Errors point at the model's name in the statement."""
         offset = self.form.model_span.start
         message = "a table function takes a model name; a parameter works in predict(?, *)"
         if self.form.column is not None:
@@ -59,7 +59,7 @@ class TableFunctionCall:
 
     @cached_property
     def training(self) -> TrainingFacts | None:
-        """The record of the model's training; None if sqlml did not train the model."""
+        """The record of the model's training, or None if sqlml did not train the model."""
         return self.context.training(self.model)
 
     @cached_property
@@ -76,18 +76,18 @@ class TableFunctionCall:
 
     def find_held_out_rows(self) -> str:
         """Return the query, in parentheses, of the rows that the model's training held out."""
-        rows = None if self.training is None else self.context.held_out(self.training)
-        if rows is None:
+        rows_sql = None if self.training is None else self.context.held_out(self.training)
+        if rows_sql is None:
             label_argument = ", label := 'churned'" if "label" in FORMS[self.name].options else ""
             raise self.error(
                 f"sqlml held out no rows for model {self.model.label}; name the rows, as in "
                 f"ml_{self.name}(MODEL m, TABLE t{label_argument})"
             )
         dialect_name = self.dialect.name
-        redefined = find_defined_names(self.sql, dialect_name) & find_names(rows, dialect_name)
+        redefined = find_defined_names(self.sql, dialect_name) & find_names(rows_sql, dialect_name)
         if redefined:
             raise self.error(
                 f"the query that trained model {self.model.label} reads {min(redefined)!r}, which "
                 "a WITH clause of this statement redefines: give that query another name"
             )
-        return rows
+        return rows_sql

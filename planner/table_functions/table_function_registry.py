@@ -15,7 +15,7 @@ from sqlml.planner.table_functions.predicted_rows import build_predicted_rows
 from sqlml.planner.table_functions.table_function_call import TableFunctionCall
 
 Builder = Callable[[TableFunctionCall], tuple[str, ...]]
-"""Returns the SQL before, between and after a call's rows; one piece if the call has no rows."""
+"""Returns the SQL before, between and after a call's rows, or one piece if there are no rows."""
 
 TABLE_FUNCTIONS: Mapping[str, Builder] = {
     "predict": build_predicted_rows,
@@ -44,8 +44,7 @@ def build_table_function(call: TableFunctionCall) -> tuple[str, ...]:
     records about the model, or evaluates the model on the rows that training held out.
     """
     build = TABLE_FUNCTIONS[call.name]
-    takes_no_rows = FORMS[call.name].table_range == (0, 0)
-    if call.rows or takes_no_rows:
+    if call.rows or FORMS[call.name].table_range == (0, 0):
         return build(call)
     if call.name == "evaluate" and not call.form.options and call.training is not None:
         return model_tables.build_training_metrics(call)

@@ -11,7 +11,7 @@ from typing import Any
 
 import duckdb
 
-from sqlml.planner.binding.requested_output import spell_class
+from sqlml.planner.binding.requested_output import render_class
 from sqlml.report import charts
 from sqlml.report.parts import (
     Note,
@@ -67,7 +67,7 @@ def count_classes(subject: Subject) -> Classes:
     """Count the scored rows of each class, for a model with one target."""
     scores = subject.known_scores
     values = scores.rows.class_labels.values
-    names = make_distinct([clip(spell_class(value) or "(empty)", 30) for value in values])
+    names = make_distinct([clip(render_class(value) or "(empty)", 30) for value in values])
     column = "y" if scores.is_labelled else "hat"
     counts = [0] * len(values)
     for row in subject.query_tables(

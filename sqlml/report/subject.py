@@ -25,7 +25,7 @@ from sqlml.parsing.parse import split_sql
 from sqlml.parsing.places import Span
 from sqlml.planner.program.result_sql import find_label_type
 from sqlml.planner.rewrites.table_form import replace_table_forms
-from sqlml.planner.syntax.query_templates import spell_for_engine
+from sqlml.planner.syntax.query_templates import render_for_engine
 from sqlml.planner.syntax.table_forms import FormOption, TableForm
 from sqlml.planner.table_functions.evaluated_model import Task, find_column_type, find_task
 from sqlml.planner.table_functions.evaluation import build_scored_rows
@@ -160,7 +160,7 @@ def score_rows(
     form = _make_call_node("evaluate", reference, options)
     scored_rows = ScoredRows(form, model, DUCKDB, "", types)
     try:
-        calls = scored_rows.calls
+        calls = scored_rows.call_items
     except BindError as error:
         raise BindError(error.message) from None  # without the internal SQL
     (table, count), targets = rows, count_targets(model)
@@ -170,7 +170,7 @@ def score_rows(
     scores_table, score_count = tables.store(
         "scores",
         f"WITH sqlml_calls AS (SELECT {calls} FROM {table}{sample}) "
-        f"SELECT {scored_rows.columns} FROM {scored_rows.sources}",
+        f"SELECT {scored_rows.scored_items} FROM {scored_rows.from_sql}",
     )
     seconds = time.perf_counter() - start_time
     return Scores(scored_rows, scores_table, score_count // targets, seconds, bool(labels))
@@ -334,7 +334,7 @@ class Subject:
 
     def query_tables(self, template: str) -> list[dict[str, Any]]:
         """Return the rows of `template`, an internal query that only calls DuckDB's functions."""
-        return self._run_query(spell_for_engine(template))
+        return self._run_query(render_for_engine(template))
 
     def evaluate(self, function: str, **options: Any) -> list[dict[str, Any]]:
         """Return the result of a table function such as ml_evaluate over the scored rows."""

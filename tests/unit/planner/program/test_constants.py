@@ -12,9 +12,9 @@ from sqlml.planner.program.function_spec import (
     CONSTANTS_PATTERN,
     FunctionSpec,
     ResultPart,
+    encode_constants,
     parse_constants,
     parse_function_name,
-    spell_constants,
 )
 
 VALUES = st.one_of(st.none(), st.floats(allow_nan=False), st.text(st.characters(codec="utf-8")))
@@ -22,7 +22,7 @@ VALUES = st.one_of(st.none(), st.floats(allow_nan=False), st.text(st.characters(
 
 @given(st.lists(st.tuples(st.integers(0, 999_999), VALUES), max_size=4).map(tuple), st.booleans())
 def test_a_name_tells_the_values_to_the_bit(constants: tuple, again: bool) -> None:
-    text = spell_constants(constants)
+    text = encode_constants(constants)
     assert re.fullmatch(CONSTANTS_PATTERN, text) and re.fullmatch(r"[a-z0-9_]*", text)
     assert parse_constants(text) == constants
     for (_, value), (_, back) in zip(constants, parse_constants(text), strict=True):

@@ -19,8 +19,8 @@ def test_question_marks_count_on_their_own() -> None:
     sql = "SELECT ?, ?"
     first, second = places(sql)
     given = Parameters(places(sql), [1, "a"])
-    assert given.value(first) == (1,) and given.value(second) == ("a",)
-    assert given.text_value(first) is None and given.text_value(second) == "a"
+    assert given.find_value(first) == (1,) and given.find_value(second) == ("a",)
+    assert given.find_text(first) is None and given.find_text(second) == "a"
 
 
 def test_a_used_up_parameter_leaves_the_list() -> None:
@@ -81,7 +81,7 @@ def test_probes_get_short_values_and_nulls_of_the_types() -> None:
 def test_absent_values_are_untyped() -> None:
     sql = "SELECT ?, $name"
     given = Parameters(places(sql), None)
-    assert given.value(places(sql)[0]) is None
+    assert given.find_value(places(sql)[0]) is None
     assert len(given.untyped) == 2
 
 
