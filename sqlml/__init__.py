@@ -1,9 +1,9 @@
 """Trained machine-learning models inside SQL engines.
 
 `connect` opens a DuckDB file, and `attach` wraps an open connection of DuckDB or Spark. Both return
-a session on which models are statements and functions. `compile` scores without a database.
-docs/python.md describes all public names, and CONTRIBUTING.md describes the packages behind them. A
-public name is loaded at its first use, so that `import sqlml` takes almost no time.
+a session with statements and functions for models. `compile` scores without a database.
+docs/python.md describes all public names, and CONTRIBUTING.md describes the packages. Public names
+are loaded at first use, so that `import sqlml` is fast.
 
 >>> import sqlml
 >>> with sqlml.connect() as con:
@@ -52,11 +52,11 @@ _MODULES = {
     "errors": "sqlml.errors",
     "register_step": "sqlml.importers.expressions.sql_steps",
 }
-"""Name -> the module that defines it."""
+"""Maps public names to modules."""
 
 
 def load_ipython_extension(ipython: Any) -> None:
-    """Add `%sqlml` and `%%sqlml` to a notebook; `%load_ext sqlml` calls this."""
+    """Add `%sqlml` and `%%sqlml` to a notebook. `%load_ext sqlml` calls this function."""
     ipython.register_magics(_load("SqlmlMagics"))
 
 
@@ -75,5 +75,5 @@ def _load(name: str) -> Any:
     return value
 
 
-if not TYPE_CHECKING:  # Type checkers then report misspelt names.
+if not TYPE_CHECKING:  # Otherwise, type checkers would accept misspelled names.
     __getattr__ = _load

@@ -1,8 +1,8 @@
-"""Caches bounded by bytes, and caches of results for the lifetime of their arguments.
+"""Caches with a limit on bytes, and caches of results for the lifetime of the arguments.
 
-`RecentCache` keeps the values that were used last. `cache_by_program` and `cache_text_by_program`
-cache the results of a function while its Program lives, and `cache_by_arrays` caches a result that
-depends on arrays.
+`RecentCache` keeps recently used values. `cache_by_program` and `cache_text_by_program` cache the
+results of a function for the lifetime of a Program. `cache_by_arrays` caches a result for the
+lifetime of arrays.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class RecentCache(Generic[K, V]):
-    """A thread-safe least-recently-used cache whose values have at most `max_bytes` in total.
+    """A thread-safe least-recently-used cache of at most `max_bytes` bytes.
 
     The most recently used value is kept even if it is larger than `max_bytes`.
     """
@@ -36,7 +36,7 @@ class RecentCache(Generic[K, V]):
         self._lock = threading.Lock()
 
     def get(self, key: K) -> V | None:
-        """Return the value for `key`; None if it was never cached or has been evicted."""
+        """Return the value for `key`, or None if the value is not cached."""
         with self._lock:
             entry = self._entries.get(key)
             if entry is None:
@@ -47,21 +47,21 @@ class RecentCache(Generic[K, V]):
     def put(self, key: K, value: V, nbytes: int) -> None:
         """Cache a value of `nbytes` bytes, and evict older values that no longer fit."""
         with self._lock:
-            previous = self._entries.pop(key, None)
-            self._bytes += nbytes - (0 if previous is None else previous[1])
+            previous_entry = self._entries.pop(key, None)
+            self._bytes += nbytes - (0 if previous_entry is None else previous_entry[1])
             self._entries[key] = value, nbytes
             while self._bytes > self._max_bytes and len(self._entries) > 1:
                 _, (_, freed_bytes) = self._entries.popitem(last=False)
                 self._bytes -= freed_bytes
 
-    def take(self, is_wanted: Callable[[K], bool]) -> list[tuple[K, V, int]]:
-        """Remove entries whose keys satisfy `is_wanted`; return their (key, value, nbytes)."""
+    def take(self, should_remove: Callable[[K], bool]) -> list[tuple[K, V, int]]:
+        """Remove entries by key, and return the (key, value, nbytes) of each removed entry."""
         with self._lock:
-            taken = [(k, *entry) for k, entry in self._entries.items() if is_wanted(k)]
-            for key, _, nbytes in taken:
+            removed = [(k, *entry) for k, entry in self._entries.items() if should_remove(k)]
+            for key, _, nbytes in removed:
                 del self._entries[key]
                 self._bytes -= nbytes
-        return taken
+        return removed
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -71,10 +71,10 @@ _results_of_arrays: dict[tuple[str | int, ...], tuple[Any, list[weakref.ref[Arra
 
 
 def cache_by_arrays(kind: str, arrays: Sequence[Array], make: Callable[[], V]) -> V:
-    """Return `make()`, a result computed from `arrays`, and cache it while these are all alive.
+    """Return `make()`, a result computed from `arrays`, cached for the lifetime of the arrays.
 
-    `kind` distinguishes different results that are computed from the same arrays. If any of the
-    arrays is writeable, nothing is cached.
+    `kind` distinguishes results that are computed from the same arrays. If any array is writeable,
+    the result is not cached.
     """
     if any(array.flags.writeable for array in arrays):
         return make()
@@ -82,20 +82,21 @@ def cache_by_arrays(kind: str, arrays: Sequence[Array], make: Callable[[], V]) -
     entry = _results_of_arrays.get(key)
     if entry is None:
 
-        def forget(_: Any) -> None:
+        def remove_entry(_: Any) -> None:
             _results_of_arrays.pop(key, None)
 
-        entry = _results_of_arrays[key] = make(), [weakref.ref(a, forget) for a in arrays]
+        entry = _results_of_arrays[key] = make(), [weakref.ref(a, remove_entry) for a in arrays]
     result: V = entry[0]
     return result
 
 
 def cache_by_program(function: F) -> F:
-    """Cache the results of a function whose first argument is a Program, while the Program lives.
+    """Cache the results of a function of a Program for the lifetime of the Program.
 
-    Each Program has a cache bounded by `PREPARED_BYTES`, in which a result counts as the size of
-    the Program plus a thousand bytes. The function receives a copy of the Program, so that a result
-    that refers to its argument does not keep the Program, which is the key of the cache, alive.
+    The first argument of `function` is the Program. Each Program has a cache of `PREPARED_BYTES`,
+    in which the size of a result counts as the size of the Program plus a thousand bytes. The
+    function receives a copy of the Program, because a result may refer to this copy, but must not
+    keep the original Program alive.
     """
     return _cache_with_programs(function, replace)
 
@@ -103,7 +104,7 @@ def cache_by_program(function: F) -> F:
 def cache_text_by_program(function: F) -> F:
     """Cache like `cache_by_program`, for a function whose results do not refer to the Program.
 
-    The function receives the Program itself, not a copy, so that intermediate results are cached.
+    The function receives the original Program, so that intermediate results are cached.
     """
     return _cache_with_programs(function, lambda program: program)
 
@@ -114,7 +115,7 @@ def _cache_with_programs(function: F, copy_program: Callable[[Any], Any]) -> F:
     )
 
     @wraps(function)
-    def cached(program: Any, *args: Any) -> Any:
+    def call_cached(program: Any, *args: Any) -> Any:
         cache = caches.get(program)
         if cache is None:
             cache = caches.setdefault(program, RecentCache(PREPARED_BYTES))
@@ -124,4 +125,4 @@ def _cache_with_programs(function: F, copy_program: Callable[[Any], Any]) -> F:
             cache.put(args, entry, program.nbytes + 1000)
         return entry[0]
 
-    return cached  # type: ignore[return-value]
+    return call_cached  # type: ignore[return-value]

@@ -1,10 +1,10 @@
-"""Child processes that read a stranger's file with the library that wrote it.
+"""Child processes that read untrusted files with the libraries that wrote the files.
 
-Such a library is native code, and a hostile file may make it crash, hang or fill the memory. Then
-only the child ends, and the parent raises an error. `multiprocessing` is not used because it would
-run the user's main module again. Parent and child exchange frames of bytes over the child's
-standard input and output. Nothing that a child sends is unpickled. Time and memory are bounded, and
-a child ends with its parent. The child runs this file as a script.
+A hostile file may make the native code of a library crash, hang or fill the memory. Then only the
+child process ends, and the parent raises an error. `multiprocessing` is not used, because it would
+run the user's main module again. Parent and child exchange frames of bytes over the standard input
+and output of the child. Nothing that a child sends is unpickled. Time and memory are limited. A
+child ends when the parent ends. The child runs this file as a script.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO
 
 Conversation = Generator[bytes, bytes, None]
-"""The code of a child: a generator that receives each question as the value of `yield` and yields
-the answer. The first answer has no question."""
+"""The code of a child: a generator that yields answers, and receives each question as the value of
+`yield`. The first answer has no question."""
 
 SECONDS = 120.0
 """Default time limit for an answer."""
 
 BASE_BYTES, INPUT_FACTOR = 8 << 30, 8
-"""Memory limit of a child: a fixed amount, plus a multiple of its inputs and of the question."""
+"""Memory limit of a child: a fixed amount, plus a multiple of the inputs and the question."""
 
 MAX_ANSWER_BYTES = 1 << 32
 """Maximum size of an answer."""
@@ -41,11 +41,11 @@ _ANSWER, _ERROR = 0, 1
 
 
 class ChildEnded(Exception):
-    """A child process ended or was killed before it answered; the message is "ends with ..."."""
+    """A child process ended before it answered. The message is a phrase such as "ends with ..."."""
 
 
 class ChildFailed(Exception):
-    """An exception was raised in a child process; `name` is the name of its class."""
+    """An exception was raised in a child process. `name` is the name of the exception class."""
 
     def __init__(self, name: str, message: str) -> None:
         super().__init__(message)
@@ -56,8 +56,8 @@ class ChildFailed(Exception):
 class Child:
     """A context manager that runs a child process in a temporary folder.
 
-    `target` is "module:function", and that function makes a `Conversation` from `inputs`. `first`
-    is the child's first answer, and `seconds` is the time limit for each answer.
+    `target` is "module:function". The function makes a `Conversation` from `inputs`. `first` is the
+    first answer of the child. `seconds` is the time limit for each answer.
     """
 
     def __init__(self, target: str, *inputs: bytes, seconds: float = SECONDS) -> None:
@@ -103,7 +103,7 @@ class Child:
     def ask(self, question: bytes, seconds: float | None = None) -> bytes:
         """Send a question to the child, and return the answer.
 
-        If `seconds` is given, it is the new time limit for this and later answers.
+        If `seconds` is not None, it becomes the time limit for this answer and later answers.
         """
         if seconds is not None:
             self._seconds = seconds
@@ -143,10 +143,7 @@ class Child:
 
 
 def _list_search_path() -> list[str]:
-    """Return this process's module search path, without its current directory.
-
-    The current directory may have changed since modules were found there.
-    """
+    """Return the module search path, without the current directory, which may have changed."""
     project = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     path = [os.path.abspath(folder) for folder in sys.path if folder]
     return path if project in path else [*path, project]
@@ -173,7 +170,7 @@ def _read_exactly(stream: BinaryIO | Any, size: int) -> bytes:
 
 
 def main() -> None:
-    """Run the child, which ignores Ctrl-C in a terminal, since the parent will end the child."""
+    """Run the child. Ignore Ctrl-C in a terminal, since the parent will end the child."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     questions, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     null_device = os.open(os.devnull, os.O_RDWR)
@@ -191,7 +188,7 @@ def main() -> None:
 def _run_conversation(questions: BinaryIO, answers: BinaryIO) -> None:
     def receive_question() -> bytes:
         seconds, max_bytes = _LIMITS.unpack(_receive(questions)[1])
-        _end_after(seconds + 5)  # If the parent still runs, it ends the child before that.
+        _end_after(seconds + 5)  # A running parent ends the child earlier.
         _limit_memory(max_bytes)
         return _receive(questions)[1]
 
@@ -215,7 +212,7 @@ def _run_conversation(questions: BinaryIO, answers: BinaryIO) -> None:
 
 
 def _end_after(seconds: float) -> None:
-    """Let the system kill this process after `seconds`, even if native code hangs in it."""
+    """Let the system kill this process after `seconds`, even if native code hangs."""
     if hasattr(signal, "setitimer"):
         signal.setitimer(signal.ITIMER_REAL, seconds)
 
@@ -234,14 +231,14 @@ def _limit_memory(max_bytes: int) -> None:
     try:
         import resource
 
-        # Limit memory and not addresses, since threads and GPU libraries reserve unused addresses.
+        # Limit memory instead of addresses, since threads and GPU libraries reserve addresses.
         memory = resource.RLIMIT_DATA if sys.platform == "linux" else resource.RLIMIT_AS
         for resource_kind, limit in ((memory, max_bytes), (resource.RLIMIT_CORE, 0)):
             hard_limit = resource.getrlimit(resource_kind)[1]
             soft_limit = limit if hard_limit == resource.RLIM_INFINITY else min(limit, hard_limit)
             resource.setrlimit(resource_kind, (soft_limit, hard_limit))
     except (ImportError, ValueError, OSError):
-        pass  # The system has no such limits, but the time limit remains.
+        pass  # The system does not support these limits. The time limit remains.
 
 
 if __name__ == "__main__":

@@ -4,9 +4,9 @@
 SqlmlError
 ├── ConfigError              a setting or option has an unknown name or value
 ├── StatementError           the text of a statement
-│   ├── ParseError             it does not follow the documented syntax
-│   ├── NotYetError            it is reserved for a later version
-│   └── BindError              a call does not fit its model or its table
+│   ├── ParseError             a statement does not follow the documented syntax
+│   ├── NotYetError            a statement or function is reserved for a later version
+│   └── BindError              a call does not match the model or the table
 │       ├── MissingColumnError   the table lacks a feature of the model
 │       ├── MissingOutputError   the model lacks the requested output
 │       ├── AmbiguousColumnError two tables have the same feature
@@ -20,7 +20,7 @@ SqlmlError
 ├── ModelError               a trained object or an artifact
 │   ├── UnsupportedModelError  an estimator, parameter or operator that is not supported
 │   ├── ArtifactError          a damaged or hostile file or catalog row
-│   ├── VerificationError      the stored model predicts differently from its source
+│   ├── VerificationError      the stored model predicts differently from the source library
 │   └── UntrustedArtifactError the file would execute code without permission
 ├── ProgramError             a Program that breaks the rules of the IR (a bug in sqlml)
 ├── BackendError             a backend cannot run this Program
@@ -38,13 +38,13 @@ import re
 from copy import copy
 
 MAX_CHARACTERS = 2000
-"""Length of the longest message that is shown unchanged."""
+"""Maximum length of a message that is shown unchanged."""
 
 _LONG_NAME = re.compile(r"'[^']{201,}'|\"[^\"]{201,}\"|\S{201,}")
 
 
 def _shorten(message: str) -> str:
-    """Shorten very long names in a message; if it is still too long, shorten its middle, too."""
+    """Shorten long names in a message. If the message is still too long, remove the middle."""
     if len(message) <= MAX_CHARACTERS:
         return message
     message = _LONG_NAME.sub(lambda match: f"{match[0][:120]}...{match[0][-40:]}", message)
@@ -56,8 +56,8 @@ def _shorten(message: str) -> str:
 class SqlmlError(Exception):
     """The base class of all errors that sqlml raises.
 
-    If `sql` and `offset` are given, the error text ends with a line, a column and a caret, like the
-    errors of DuckDB.
+    If `sql` and `offset` are not None, the error text ends with a line, a column and a caret, as in
+    the errors of DuckDB.
 
     Args:
         message: what is wrong, and how to fix it.
@@ -75,7 +75,7 @@ class SqlmlError(Exception):
             super().__init__(f"{self.message}\n\n{excerpt(sql, offset)}")
 
     def at(self, sql: str, offset: int, before: str = "") -> SqlmlError:
-        """Return a copy that points to `offset` in `sql`, with the message prefixed by `before`."""
+        """Return a copy that points to `offset` in `sql`. `before` is prepended to the message."""
         error = copy(self)
         SqlmlError.__init__(error, before + self.message, sql, offset)
         return error
@@ -98,7 +98,7 @@ class NotYetError(StatementError):
 
 
 class BindError(StatementError):
-    """A model call does not fit its model or its table."""
+    """A model call does not match the model or the table."""
 
 
 class MissingColumnError(BindError):
@@ -110,7 +110,7 @@ class MissingOutputError(BindError):
 
 
 class AmbiguousColumnError(BindError):
-    """Two tables in scope have a column with the same feature's name."""
+    """Two tables in scope have a column with the name of the same feature."""
 
 
 class ArityError(BindError):
@@ -122,7 +122,7 @@ class ColumnOrderError(BindError):
 
 
 class ColumnTypeError(BindError):
-    """A column has a type that its feature does not accept."""
+    """A column has a type that the feature does not accept."""
 
 
 class CatalogError(SqlmlError):
@@ -138,7 +138,7 @@ class ModelExistsError(CatalogError, StatementError):
 
 
 class ConflictError(CatalogError):
-    """Another transaction changes the same models at the same time; roll back and try again."""
+    """Another transaction changes the same models at the same time. Roll back and try again."""
 
 
 class ModelError(SqlmlError):
@@ -146,7 +146,7 @@ class ModelError(SqlmlError):
 
 
 class UnsupportedModelError(ModelError):
-    """sqlml does not support an estimator, parameter or operator; the message says why."""
+    """sqlml does not support an estimator, parameter or operator. The message says why."""
 
 
 class ArtifactError(ModelError):
@@ -154,7 +154,7 @@ class ArtifactError(ModelError):
 
 
 class VerificationError(ModelError):
-    """A model's predictions differ from its source by more than docs/exactness.md allows."""
+    """Predictions differ from the source library by more than docs/exactness.md allows."""
 
 
 class UntrustedArtifactError(ModelError):
@@ -170,7 +170,7 @@ class BackendError(SqlmlError):
 
 
 class MissingDependencyError(SqlmlError):
-    """An optional library is not installed; the message names the extra."""
+    """An optional library is not installed. The message names the extra."""
 
 
 class ScoringError(SqlmlError):
@@ -182,15 +182,15 @@ class InputTypeError(ScoringError):
 
 
 class MissingValueError(ScoringError):
-    """A value is NULL, NaN or infinite, and the model does not accept that."""
+    """A value is NULL, NaN or infinite, which the model does not accept."""
 
 
 class UnknownCategoryError(ScoringError):
-    """A category is unknown to the model, and the model must reject it.
+    """A category is unknown to a model that rejects unknown categories.
 
     Attributes:
-        feature: the column, if it is known.
-        step: the step of the model that rejects the category, if it is known.
+        feature: the column, or None if unknown.
+        step: the step of the model that rejects the category, or None if unknown.
     """
 
     def __init__(self, message: str, feature: str | None = None, step: str | None = None) -> None:
@@ -200,17 +200,17 @@ class UnknownCategoryError(ScoringError):
 
 
 class TrainingWarning(UserWarning):
-    """A warning that the training rows of a model have a property that may be unintended."""
+    """A warning about a property of the training rows that may be unintended."""
 
 
 def make_error(name: str, message: str) -> SqlmlError | None:
-    """Recreate an error of another process; None if `name` is not an error class of sqlml."""
+    """Recreate an error of another process, or return None if `name` is not a class of sqlml."""
     cls = globals().get(name)
     return cls(message) if isinstance(cls, type) and issubclass(cls, SqlmlError) else None
 
 
 def excerpt(sql: str, offset: int) -> str:
-    """Return the line of `sql` that contains `offset`, with a caret below that character."""
+    """Return the line of `sql` that contains `offset`, with a caret below the character."""
     offset = max(0, min(offset, len(sql)))
     line_start = sql.rfind("\n", 0, offset) + 1
     line_end = sql.find("\n", offset)

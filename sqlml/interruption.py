@@ -1,9 +1,8 @@
-"""Handling of Ctrl-C: finish work that must not stop halfway, and stop other threads as well.
+"""Handling of Ctrl-C: finish work that must not stop halfway, and stop other threads.
 
-`run_uninterrupted` is for work that imports a library: a half-imported library stays broken for the
-rest of the process, since Python then imports the missing parts without what was set up before.
-`interruption_after` is for a change of models: the user might commit a half-written one.
-`interruption_stops` is for the engine, whose other threads would continue.
+Use `run_uninterrupted` for imports, since a partly imported library remains broken until the end of
+the process. Use `interruption_after` for changes of models, since the user might commit a partial
+change. Use `interruption_stops` for the engine, since the engine's other threads would continue.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ _SIGINT = int(signal.SIGINT)
 
 
 def run_uninterrupted(function: Callable[[], T]) -> T:
-    """Run `function` to its end, and return its result or raise its error.
+    """Run `function` to the end, and return the result or raise the error.
 
-    A Ctrl-C is still raised immediately, but the work continues in a thread to which Python sends
-    no signals. Later callers wait for that thread at the locks that it holds, such as import locks.
+    A Ctrl-C is raised immediately, but the work continues in a thread that receives no signals.
+    Later callers wait for this thread, for example at an import lock.
     """
     if threading.current_thread() is not threading.main_thread():
         return function()
@@ -44,11 +43,11 @@ def _run_into(future: Future[T], function: Callable[[], T]) -> None:
         future.set_exception(error)
 
 
-class _handling:
-    """A context manager in whose block `_handle_signal` handles Ctrl-C, on the main thread only.
+class _signal_handling:
+    """A context manager that lets `_handle_signal` handle Ctrl-C on the main thread.
 
     Handlers are set with the C module `_signal`, because `signal` looks up every handler in an
-    enum. The lookups would take 70 of the 250 us that a cached query spends outside its engine.
+    enum. This would take 70 of the 250 us that a cached query spends outside of the engine.
     """
 
     __slots__ = ("_previous_handler",)
@@ -70,11 +69,11 @@ class _handling:
             set_handler(_SIGINT, self._previous_handler)
 
 
-class interruption_after(_handling):
-    """A context manager that holds back a Ctrl-C during its block, and raises it afterwards.
+class interruption_after(_signal_handling):
+    """A context manager that delays a Ctrl-C until the end of the block.
 
-    If `stops` is set, the Ctrl-C is also raised inside the block, which may raise another error
-    instead. Even then, it is raised only once after the block.
+    If `stops`, the Ctrl-C is also raised inside the block, which may raise another error instead.
+    After the block, it is raised only once.
     """
 
     __slots__ = ("_pending", "_stops")
@@ -99,11 +98,11 @@ class interruption_after(_handling):
             self._previous_handler(*args)
 
 
-class interruption_stops(_handling):
-    """A context manager that calls `stop` and sets `stopped` if a Ctrl-C arrives in its block.
+class interruption_stops(_signal_handling):
+    """A context manager that calls `stop` and sets `stopped` if a Ctrl-C arrives in the block.
 
-    After a Ctrl-C, the thread that waits for a query leaves the query, but DuckDB 2.0 then waits
-    until its other threads have finished, unless they are stopped as well.
+    After a Ctrl-C, the waiting thread leaves the query. But DuckDB 2.0 then waits until all other
+    threads have finished, unless these threads are stopped as well.
     """
 
     __slots__ = ("_stop", "stopped")

@@ -1,4 +1,4 @@
-"""Limits of sizes and memory, and the version of the stored format."""
+"""Limits on sizes and memory, and the version of the stored format."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ FORMAT_VERSION = 3
 """Version of the stored Program format (`ir/store.py`) and of the catalog tables."""
 
 MAX_ARTIFACT_BYTES = 4 << 30
-"""Largest model file that CREATE MODEL reads."""
+"""Maximum size of a model file."""
 
 MAX_FETCHED_ROWS = 5_000_000
-"""Maximum number of rows of a Spark query that the driver fetches to train on."""
+"""Maximum number of training rows that Spark's driver fetches."""
 
 MAX_PROGRAM_BYTES = 8 << 30
 """Maximum size of a stored Program after decompression."""
@@ -24,22 +24,20 @@ MAX_NODES = 1_000_000
 """Maximum number of operators of a stored Program."""
 
 MAX_TREE_DEPTH = 10_000
-"""Maximum number of splits on a path through a tree: time per row grows with it, even if the file
-is small."""
+"""Maximum depth of a tree. Without a limit, a small file could make scoring slow."""
 
 MAX_SQL_CHARACTERS = 4 << 20
 """Maximum length of the SQL expression of a model."""
 
 RECENT_BYTES = 1 << 30
-"""Size of each cache of loaded Programs (one per database) and compiled functions (one per
-process)."""
+"""Size of a cache of loaded Programs (per database) or of compiled functions (per process)."""
 
 PREPARED_BYTES = 1 << 28
-"""Size of the cache for the results of each step from a loaded to a compiled Program. There is one
-per Program and step; the results share most arrays with the Program."""
+"""Size of a cache of results for one Program and one step of compilation. Most results share arrays
+with the Program."""
 
 DROPPED_BYTES = 1 << 24
 """Size of the cache of compiled functions of dropped models, which running queries may call."""
 
-FOUND_BYTES = MADE_BYTES = 1 << 22
-"""Sizes of two caches: feature positions in data frames, and constants in calls of models."""
+COLUMN_INDICES_BYTES = CALL_CONSTANTS_BYTES = 1 << 22
+"""Sizes of two caches: column indices in data frames, and constants in calls of models."""

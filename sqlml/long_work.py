@@ -1,4 +1,4 @@
-"""Progress lines, which tell a waiting person what is being done, and for how long."""
+"""Progress lines, which show a waiting person the current work and the elapsed time."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _INTERVAL = 0.25
 def watched_stream() -> TextIO | None:
     """Return the output stream that a person is watching, or None if nobody is watching.
 
-    In a terminal it is standard error. In a notebook, which displays standard error like a failure,
-    it is standard output.
+    In a terminal, this is standard error. In a notebook, this is standard output, since a notebook
+    displays standard error like a failure.
     """
     try:
         if sys.stderr.isatty():
@@ -43,26 +43,23 @@ def _in_notebook() -> bool:
 
 
 class _Line:
-    """A progress line on the screen that is redrawn until the work is done.
-
-    While `is_hidden` is set, a progress bar is shown instead of the line.
-    """
+    """A progress line on the screen. While `is_hidden`, a progress bar replaces the line."""
 
     def __init__(self, description: str, stream: TextIO) -> None:
         self.description = description
         self.stage = ""
         self.is_hidden = False
         self._stream = stream
-        self._begun = time.monotonic()
+        self._start_time = time.monotonic()
         self._width = 0
         self._lock = threading.Lock()
 
     def draw(self) -> None:
-        seconds = time.monotonic() - self._begun
-        stage = f": {self.stage}" if self.stage else ""
+        seconds = time.monotonic() - self._start_time
+        suffix = f": {self.stage}" if self.stage else ""
         with self._lock:
             if not self.is_hidden:
-                self._write(escape_controls(f"sqlml: {self.description}{stage}, {seconds:.0f} s"))
+                self._write(escape_controls(f"sqlml: {self.description}{suffix}, {seconds:.0f} s"))
 
     def hide(self) -> None:
         with self._lock:
@@ -80,7 +77,7 @@ class _Line:
             self._width = 0
 
     def _write(self, text: str) -> None:
-        with suppress(OSError, ValueError):  # The stream is closed, or nobody reads it any longer.
+        with suppress(OSError, ValueError):  # The stream is closed.
             self._stream.write(f"\r{' ' * self._width}")
             self._stream.write(f"\r{text}")
             self._stream.flush()
@@ -92,36 +89,37 @@ _LINE: ContextVar[_Line | None] = ContextVar("_LINE", default=None)
 
 @contextmanager
 def long_work(description: str) -> Iterator[None]:
-    """Show `description`, such as "registering churn", once the block has run `PATIENCE` seconds.
+    """Show `description`, such as "registering churn", if the block runs longer than `PATIENCE`.
 
-    If nobody is watching, nothing is shown. Inside other long work, the outer line remains.
+    Nothing is shown if nobody is watching. Inside other long work, the outer line remains.
     """
     stream = watched_stream()
     if _LINE.get() is not None or stream is None:
         yield
         return
-    line, is_done = _Line(description, stream), threading.Event()
-    thread = threading.Thread(target=_watch, args=(line, is_done), daemon=True)
+    line = _Line(description, stream)
+    done = threading.Event()
+    thread = threading.Thread(target=_redraw_until, args=(done, line), daemon=True)
     token = _LINE.set(line)
     thread.start()
     try:
         yield
     finally:
         _LINE.reset(token)
-        is_done.set()
+        done.set()
         thread.join()
         line.clear()
 
 
 def show_stage(name: str) -> None:
-    """Show `name` as the current stage in the line of the surrounding `long_work`, if any."""
+    """Show `name` as the current stage in the line of the surrounding `long_work`."""
     line = _LINE.get()
     if line is not None:
         line.stage = name
 
 
 def hide_line() -> None:
-    """Hide the line of the surrounding `long_work`, so that a progress bar can be drawn there."""
+    """Hide the line of the surrounding `long_work`, to make room for a progress bar."""
     line = _LINE.get()
     if line is not None:
         line.hide()
@@ -134,8 +132,8 @@ def show_line() -> None:
         line.is_hidden = False
 
 
-def _watch(line: _Line, is_done: threading.Event) -> None:
+def _redraw_until(done: threading.Event, line: _Line) -> None:
     seconds = PATIENCE
-    while not is_done.wait(seconds):
+    while not done.wait(seconds):
         line.draw()
         seconds = _INTERVAL

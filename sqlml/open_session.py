@@ -25,7 +25,7 @@ _INNER_CONNECTIONS = {
     "dbt.adapters.duckdb.environments.local.DuckDBConnectionWrapper": "_cursor",
     "dbt.adapters.duckdb.environments.local.DuckDBCursorWrapper": "_cursor",
 }
-"""Class that wraps a connection -> the attribute with the connection or with another wrapper."""
+"""Maps classes of wrappers to the attribute with the connection or with another wrapper."""
 
 
 def connect(
@@ -38,10 +38,10 @@ def connect(
     """Open a database as a Session.
 
     Args:
-        database: the path of a DuckDB file, which is created if it does not exist; by default a
-            database in memory. Accepts everything that `duckdb.connect` accepts.
-        read_only: do not change the file; models can score, but cannot be registered.
-        config: DuckDB settings, by name.
+        database: the path of a DuckDB file, or anything else that `duckdb.connect` accepts. A
+            missing file is created. The default is a database in memory.
+        read_only: do not change the file. Models can score, but cannot be registered.
+        config: DuckDB settings, keyed by name.
         allow_pickle: whether CREATE MODEL may read pickles, which can execute code.
 
     Raises:
@@ -67,15 +67,16 @@ def attach(connection: Any, *, allow_pickle: bool = False) -> Session: ...
 def attach(
     connection: Any, *, allow_pickle: bool = False, catalog: str | os.PathLike[str] | None = None
 ) -> Session | SparkSession:
-    """Open a session on an existing connection, with its tables and settings.
+    """Open a session on an existing connection.
 
     Args:
-        connection: a SparkSession, a DuckDB connection, or an object that wraps one of these: a
-            SQLAlchemy connection (duckdb_engine), a handle or cursor of dbt-duckdb, or an ibis
-            backend. A Session is returned unchanged.
+        connection: a SparkSession, a DuckDB connection, or a wrapper of a connection: a SQLAlchemy
+            connection (duckdb_engine), a handle or cursor of dbt-duckdb, or an ibis backend. A
+            Session is returned unchanged.
         allow_pickle: whether CREATE MODEL may read pickles, which can execute code.
-        catalog: the directory in which Spark stores models, a path or a URI of a Hadoop file
-            system; by default the setting spark.sqlml.catalog, or else `_sqlml` in the warehouse.
+        catalog: the directory in which Spark stores models, as a path or as a URI of a Hadoop file
+            system. The default is the setting spark.sqlml.catalog, or if this is not set, `_sqlml`
+            in the warehouse.
 
     Raises:
         TypeError: the object is not a connection of DuckDB or Spark.
@@ -100,9 +101,9 @@ def attach(
 
 
 def unwrap_connection(holder: Any) -> Any:
-    """Return the connection inside an object of another tool; return other objects unchanged.
+    """Return the connection in an object of another library; return other objects unchanged.
 
-    Classes are recognized by their names, so that no tool is imported.
+    Classes are recognized by name, so that no library is imported.
     """
     while True:
         cls = type(holder)

@@ -1,6 +1,6 @@
 """Checks that models are read from and written to regular files only.
 
-A pipe blocks its reader until a writer comes, and a device may have no end.
+Reading a pipe may block, and a device may have no end.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ _KINDS = {
 }
 
 
-def local_path(path: str) -> str | None:
-    """Return the local path for a path or URI; None if the file is on another machine.
+def find_local_path(path: str) -> str | None:
+    """Return the local path for a path or URI, or None if the file is on another machine.
 
-    >>> local_path("file:///models/m.json"), local_path("m.json"), local_path("s3://models/m")
-    ('/models/m.json', 'm.json', None)
+    >>> find_local_path("file:///models/m.json"), find_local_path("s3://models/m")
+    ('/models/m.json', None)
     """
     if path.startswith("file:/"):
         return "/" + path.removeprefix("file:").removeprefix("//localhost").lstrip("/")
     return None if "://" in path else os.path.expanduser(path)
 
 
-def irregular_kind(path: str) -> str | None:
-    """Name the kind of irregular file at a local path, such as "a pipe"; None if it is regular.
+def find_irregular_kind(path: str) -> str | None:
+    """Return the kind of irregular file at a local path, such as "a pipe", or None.
 
-    If the file is missing or the system denies access, the result is also None.
+    None is returned if the file is regular or missing, or if the system denies access.
 
-    >>> irregular_kind("/")
+    >>> find_irregular_kind("/")
     'a directory'
     """
     try:
@@ -45,20 +45,20 @@ def irregular_kind(path: str) -> str | None:
 
 
 def irregular_mode(mode: int) -> str | None:
-    """Name the kind of irregular file with this `st_mode`; None for a regular file."""
+    """Return the kind of irregular file with this `st_mode`, or None for a regular file."""
     return None if stat.S_ISREG(mode) else _KINDS.get(stat.S_IFMT(mode), "not a regular file")
 
 
 def check_regular(path: str) -> None:
     """Raise ArtifactError if a local path is neither a regular file nor missing."""
-    local = local_path(path)
-    file_kind = None if local is None else irregular_kind(local)
+    local = find_local_path(path)
+    file_kind = None if local is None else find_irregular_kind(local)
     if file_kind is not None:
-        raise irregular_file_error(path, file_kind)
+        raise make_irregular_file_error(path, file_kind)
 
 
-def files_below(folder: str, max_files: int) -> dict[str, int]:
-    """Map the paths of regular files below a local folder, at most `max_files`, to their sizes."""
+def list_files_below(folder: str, max_files: int) -> dict[str, int]:
+    """Map the paths of regular files below a local folder, at most `max_files`, to sizes."""
     sizes: dict[str, int] = {}
     for parent, folders, names in os.walk(folder, onerror=_raise_unreadable):
         for name in (*folders, *names):
@@ -80,6 +80,6 @@ def _raise_unreadable(error: OSError) -> None:
     raise ArtifactError(f"{error.filename!r} cannot be read ({error.strerror})") from error
 
 
-def irregular_file_error(path: str, kind: str) -> ArtifactError:
+def make_irregular_file_error(path: str, kind: str) -> ArtifactError:
     message = f"{path!r} is {kind}; sqlml reads and writes models as regular files: name a file"
     return ArtifactError(message)

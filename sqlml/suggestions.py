@@ -1,4 +1,4 @@
-"""Suggestions for misspelt names."""
+"""Suggestions for misspelled names."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import difflib
 from collections.abc import Iterable
 
 _MIN_SIMILARITY = 0.6
-"""Similarity to a name (difflib's ratio, from 0 to 1) from which another is suggested."""
+"""Minimum similarity (difflib's ratio, from 0 to 1) of a suggested name."""
 
 
 def closest(name: str, names: Iterable[str], min_similarity: float = _MIN_SIMILARITY) -> str | None:
-    """Return the name most similar to `name`; None if no similarity reaches `min_similarity`.
+    """Return the name most similar to `name`, or None if none reaches `min_similarity`.
 
     >>> closest("tenur", ["plan", "tenure"]), closest("x", ["plan", "tenure"])
     ('tenure', None)

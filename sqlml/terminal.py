@@ -1,8 +1,8 @@
 """Show control characters on a terminal instead of sending them.
 
-Names, values, comments and error messages may come from a stranger's file. If a terminal received
-their control characters, these could move the cursor, overwrite the screen, set the title or make
-the terminal type. Pipes and files receive every character unchanged.
+Names, values, comments and error messages may come from untrusted files. On a terminal, control
+characters can move the cursor, overwrite the screen, set the title or make the terminal type. Pipes
+and files receive all characters unchanged.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def _escape(match: re.Match[str]) -> str:
 
 
 class TerminalStream:
-    """A text stream of a terminal that escapes control characters written to it.
+    """A text stream of a terminal that escapes control characters.
 
-    Carriage returns at the start of a text are kept, since progress bars redraw their line. A
-    library that draws on the terminal, such as prompt_toolkit, writes bytes to `buffer`.
+    Carriage returns at the start of a text are kept, since progress bars redraw a line. A library
+    that draws on the terminal, such as prompt_toolkit, writes bytes to `buffer` instead.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -44,7 +44,7 @@ class TerminalStream:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Write a text with escaped control characters, and return the length of the text."""
+        """Write `text` with escaped control characters, and return the length of `text`."""
         unindented = text.lstrip("\r")
         self._stream.write("\r" * (len(text) - len(unindented)) + escape_controls(unindented))
         return len(text)
@@ -56,9 +56,9 @@ class TerminalStream:
 
 @contextmanager
 def escaped_on_terminals() -> Iterator[None]:
-    """Escape what the block writes to standard output and standard error if they are terminals.
+    """Escape control characters on standard output and standard error if these are terminals.
 
-    After an unexpected error they stay escaped, since the interpreter prints the error later.
+    After an unexpected error, escaping stays on, since the interpreter prints the error later.
     """
     streams = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = map(_escape_on_terminal, streams)

@@ -1,4 +1,4 @@
-"""Types of the values that flow through a Program."""
+"""Types of the values in a Program."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ FLOATS: frozenset[str] = frozenset({"float16", "float32", "float64"})
 INTEGERS: frozenset[str] = frozenset({"int8", "int16", "int32", "int64"})
 
 NESTED: frozenset[str] = frozenset({"list", "map", "pairs"})
-"""Columns with many values per row, each row a JSON string: an array of scalars ("list"), an object
-of scalars ("map"), or an array of names with their scalars ("pairs"). Only operators with `nested`
-in the table of operators accept them."""
+"""Columns with many values per row. Each row is a JSON string: an array of scalars ("list"), an
+object of scalars ("map"), or an array of names and scalars ("pairs"). Only operators with `nested`
+in the table of operators accept such columns."""
 
 TEXTUAL: frozenset[str] = NESTED | {"string"}
-"""Columns of text: a `TextColumn`, or an object array of `str` with None if missing."""
+"""Columns of text: a `TextColumn`, or an object array of `str` and None."""
 
 Array = npt.NDArray[Any]
 
 ROWS = -1
-"""The dimension that grows with the batch; it may only be the first of a shape."""
+"""The size of a dimension that grows with the batch. Only the first dimension may have it."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """The dtype and shape of a value; `shape[0] == ROWS` for a value with one entry per row.
+    """The dtype and shape of a value. `shape[0]` is `ROWS` if the value has one entry per row.
 
-    A `sparse` value is a `Csr`, whose rows store only some of their columns. Only operators that
-    are marked `sparse` in the table of operators accept it.
+    A `sparse` value is a `Csr`, which does not store all cells. Operators accept sparse values only
+    if they are marked `sparse` in the table of operators.
 
     >>> TensorType("float64", (ROWS, 28))
     float64[n,28]
@@ -54,7 +54,7 @@ class TensorType:
 
     @property
     def width(self) -> int:
-        """The number of columns, k, of an (n, k) value."""
+        """The number of columns of a value with two dimensions."""
         return self.shape[1]
 
     def __repr__(self) -> str:
@@ -71,12 +71,12 @@ def matrix(dtype: DType, width: int, sparse: bool = False) -> TensorType:
 
 
 def numpy_dtype(dtype: DType) -> np.dtype[Any]:
-    """Return the numpy dtype for `dtype`; for text it is object, which holds `str` and None."""
+    """Return the numpy dtype for `dtype`, which is object (`str` and None) for text."""
     return np.dtype(object) if dtype in TEXTUAL else np.dtype(dtype)
 
 
 def dtype_of(array: Array) -> DType:
-    """Return the DType of a numpy array; object and unicode arrays have the DType "string".
+    """Return the DType of a numpy array. Object and unicode arrays have the DType "string".
 
     >>> dtype_of(np.zeros(3, np.float32))
     'float32'
@@ -90,7 +90,7 @@ def dtype_of(array: Array) -> DType:
 
 
 def promote(*dtypes: DType) -> DType:
-    """Return the result dtype of an operation on values of these dtypes, by the rules of numpy.
+    """Return the result dtype of an operation on values of these dtypes, as in numpy.
 
     Strings cannot be combined with other dtypes.
 
@@ -108,7 +108,7 @@ _ASCII_LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 
 
 def fold(name: str) -> str:
-    """Convert the ASCII letters of a name to lower case, since DuckDB ignores only their case.
+    """Convert ASCII letters to lower case, since DuckDB ignores only the case of ASCII letters.
 
     >>> fold("Straße Ä")
     'straße Ä'
@@ -117,7 +117,7 @@ def fold(name: str) -> str:
 
 
 def is_unicode(text: str) -> bool:
-    """Return whether a string can be encoded as UTF-8, which fails for lone surrogates.
+    """Return whether a string can be encoded as UTF-8. This fails for lone surrogates.
 
     >>> is_unicode("Zürich"), is_unicode("\\ud800")
     (True, False)
@@ -130,13 +130,13 @@ def is_unicode(text: str) -> bool:
 
 
 Kind = Literal["number", "string", "datetime", "list", "map", "pairs", "any"]
-"""Kind of values that a feature accepts: numbers (booleans and decimals too), strings (enums too),
-dates and timestamps, lists, maps or lists of pairs (`NESTED`), or anything, if the model never
-reads the column."""
+"""The values that a feature accepts: numbers, booleans and decimals ("number"), strings and enums
+("string"), dates and timestamps ("datetime"), nested values (`NESTED`), or anything ("any") if the
+model never reads the column."""
 
 DATETIME: Literal["datetime"] = "datetime"
-"""The kind of a float64 input with microseconds since 1970-01-01, without a time zone. They are
-exact from 1684 to 2255."""
+"""The kind of a float64 input with microseconds since 1970-01-01, without a time zone. The numbers
+are exact from 1684 to 2255."""
 
 
 def feature_kind(dtype: DType) -> Kind:
@@ -173,9 +173,9 @@ class Feature:
 def features_behind_blanks(
     features: Iterable[Feature], columns: Collection[str]
 ) -> dict[str, Feature]:
-    """Map each column with blanks in its name to the feature that LightGBM named after it.
+    """Map each column with blanks in the name to the feature that LightGBM named after the column.
 
-    LightGBM replaces blanks by underscores. A feature whose own name is a column is not mapped.
+    LightGBM replaces blanks with underscores. Features with the exact name of a column are skipped.
 
     >>> features_behind_blanks([Feature("my_col", "number")], ["My Col", "other"])
     {'My Col': Feature(name='my_col', kind='number')}
@@ -185,8 +185,8 @@ def features_behind_blanks(
         return {}
     folded_columns = {fold(column) for column in columns}
     unmatched = {fold(f.name): f for f in features if fold(f.name) not in folded_columns}
-    names = {column: fold(column).replace(" ", "_") for column in with_blanks}
-    return {column: unmatched[name] for column, name in names.items() if name in unmatched}
+    renamed = {column: fold(column).replace(" ", "_") for column in with_blanks}
+    return {column: unmatched[name] for column, name in renamed.items() if name in unmatched}
 
 
 LabelKind = Literal["string", "int64", "float64", "bool"]
@@ -202,15 +202,16 @@ LABEL_TYPES: Mapping[LabelKind, re.Pattern[str]] = MappingProxyType(
         "bool": re.compile("BOOLEAN"),
     }
 )
-"""Kind of labels -> the SQL types of columns that it represents exactly."""
+"""Maps kinds of labels to the SQL types that the kind represents exactly."""
 
 
 @dataclass(frozen=True, slots=True)
 class Labels:
     """The classes of a classifier in the model's order, with the type that `predict` returns.
 
-    `sql_type` is the SQL type of the label column; "" if it is unknown or `kind` implies it. Labels
-    with types such as ENUM and DATE are stored as strings, which the engine casts to `sql_type`.
+    `sql_type` is the SQL type of the label column, or "" if the type is unknown or implied by
+    `kind`. Labels of types such as ENUM and DATE are stored as strings, which the engine casts to
+    `sql_type`.
     """
 
     kind: LabelKind
@@ -218,7 +219,7 @@ class Labels:
     sql_type: str = ""
 
     def array(self) -> Array:
-        """Return the labels as a numpy array (K,) in their own dtype; strings have dtype object."""
+        """Return the labels as a numpy array (K,). The dtype of strings is object."""
         return np.array(self.values, dtype=object if self.kind == "string" else self.kind)
 
     def __len__(self) -> int:
@@ -226,7 +227,7 @@ class Labels:
 
 
 def class_text(value: Any) -> str:
-    """Return the text of a class label as SQL shows it, with no quotes around strings.
+    """Return the text of a class label as in SQL results, without quotes around strings.
 
     >>> class_text(True), class_text(3), class_text("yes")
     ('true', '3', 'yes')
@@ -235,7 +236,7 @@ def class_text(value: Any) -> str:
 
 
 def class_literal(value: Any) -> str:
-    """Return the text of a class label as messages show it, with quotes around strings.
+    """Return the text of a class label as in messages, with quotes around strings.
 
     >>> class_literal(True), class_literal(3), class_literal("yes")
     ('true', '3', "'yes'")

@@ -1,8 +1,7 @@
 """Engines: run compiled Programs as functions that SQL can call.
 
-Comes in: the function specs of a plan (`planner.program.function_spec.FunctionSpec`) and the
-stored Programs that they name. Goes out: functions registered on a connection, and the names to
-call.
+Input: the function specs of a plan (`planner.program.function_spec.FunctionSpec`) and their stored
+Programs. Output: functions registered on a connection, and the names to call.
 
 Read first:
 

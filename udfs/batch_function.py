@@ -1,9 +1,9 @@
 """Score Arrow batches with a compiled Program.
 
-An engine turns every exception into plain text. So a batch function parks its error under a token
-(`park_error`) and raises the token. The session finds the token in the engine's message, and raises
-the original error (`claim_error`). A model that is a SQL expression fails with a message that
-begins with the name of the error class.
+An engine turns every exception into plain text. So a batch function stores its error under a token
+and raises an exception that contains the token (`park_error`). The session finds the token in the
+engine's message, and raises the original error (`claim_error`). If a model is a SQL expression, its
+error message begins with the name of the error class.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _TOKEN = re.compile(r"sqlml-failure-(\d+)")
 _ERROR_CLASSES: Mapping[str, type[ScoringError]] = MappingProxyType(
     {cls.__name__: cls for cls in (MissingValueError, UnknownCategoryError)}
 )
-"""Map the names that `backends.sql.expression.NodePrinter.error` writes to the error classes."""
+"""Maps class names in messages of `backends.sql.expression.NodePrinter.error` to the classes."""
 _SQL_ERROR = re.compile(rf"Invalid Input Error: ({'|'.join(_ERROR_CLASSES)}): (.*)", re.DOTALL)
 _MAX_PARKED = 100
 _tokens = itertools.count(1)
@@ -50,15 +50,15 @@ _lock = threading.Lock()
 
 
 class ParkedFailure(Exception):
-    """Raised inside the engine, with the token of the parked error in its message."""
+    """Raised inside the engine. The message contains the token of the parked error."""
 
 
 def park_error(error: Exception) -> ParkedFailure:
-    """Park `error`, and return the exception to raise instead, whose message has the token.
+    """Store `error` for `claim_error`, and return an exception to raise instead.
 
-    An error other than a SqlmlError becomes the cause of a ScoringError that asks for a report.
-    Tracebacks are dropped, because they would keep the batch and the model alive until the error is
-    claimed.
+    The message of the exception contains the token of `error`. If `error` is not a SqlmlError, it
+    becomes the cause of a ScoringError that asks for a report. Tracebacks are dropped, because they
+    would keep the batch and the model alive until the error is claimed.
     """
     if not isinstance(error, SqlmlError):
         scoring_error = ScoringError(
@@ -74,7 +74,7 @@ def park_error(error: Exception) -> ParkedFailure:
     token = next(_tokens)
     with _lock:
         _parked_errors[token] = error
-        if len(_parked_errors) > _MAX_PARKED:  # Bounds memory if a client never claims its errors.
+        if len(_parked_errors) > _MAX_PARKED:  # A client may never claim errors.
             _parked_errors.popitem(last=False)
     return ParkedFailure(f"sqlml-failure-{token}: {error}")
 
@@ -93,9 +93,9 @@ def claim_error(message: str) -> BaseException | None:
 class CategoryEncoder:
     """Encodes string columns that have too many categories to be written into a query.
 
-    `compiled` maps the string columns `inputs` to `outputs`, one column of codes (n, 1) each. In a
-    batch, these columns follow the first `first_text` string columns. The engine packs the matrix
-    columns `packed_columns`; the codes fill the matrix columns `looked_up_columns`.
+    `compiled` maps each string column of `inputs` to the column of codes (n, 1) in `outputs`. In a
+    batch, the columns of `inputs` follow the first `first_text` string columns. The engine fills
+    the matrix columns `packed_columns`. The codes fill the matrix columns `looked_up_columns`.
     """
 
     compiled: CompiledProgram
@@ -107,7 +107,7 @@ class CategoryEncoder:
     dtype: str
 
     def complete(self, packed_matrix: Array, texts: Mapping[str, Any]) -> Array:
-        """Return the full matrix: the columns of `packed_matrix`, and the codes of `texts`."""
+        """Return the full matrix, which combines `packed_matrix` with the codes of `texts`."""
         codes = self.compiled.run(texts, self.outputs)
         width = len(self.packed_columns) + len(self.looked_up_columns)
         matrix = np.empty((packed_matrix.shape[0], width), self.dtype)
@@ -117,15 +117,15 @@ class CategoryEncoder:
         return matrix
 
 
-MAX_THREADS = 64  # The number of threads whose last batches are remembered.
+MAX_THREADS = 64  # Maximum number of threads whose last batches are remembered.
 
 
 class LastRows:
     """The last batch of each thread with its results. Thread-safe.
 
-    An engine evaluates a call in WHERE before the same call in SELECT, which gets a subset of the
-    previous batch, in the same order. Comparing the bytes finds these rows in a few nanoseconds per
-    row, since equal bytes have equal scores. `found_rows` counts the rows that were found.
+    An engine evaluates a call in WHERE before the same call in SELECT. The call in SELECT gets a
+    subset of the previous batch, in the same order. Comparing the bytes finds these rows in a few
+    nanoseconds per row, since equal bytes have equal scores. `found_rows` counts the rows found.
     """
 
     def __init__(self) -> None:
@@ -133,22 +133,23 @@ class LastRows:
         self._last_batches: OrderedDict[int, tuple[Array, Array]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def twin(self) -> LastRows:
-        """Return an instance that shares the remembered rows but has its own `found_rows` count."""
-        twin = LastRows()
-        twin._last_batches, twin._lock = self._last_batches, self._lock
-        return twin
+    def make_twin(self) -> LastRows:
+        """Return an instance with the same remembered rows, but with a separate `found_rows`."""
+        twin_rows = LastRows()
+        twin_rows._last_batches, twin_rows._lock = self._last_batches, self._lock
+        return twin_rows
 
     def find(self, rows: Array) -> Array | None:
-        """Return the results (n, outputs) of `rows` (n, k), or None if a row is not in memory."""
+        """Return the results (n, outputs) of `rows` (n, k), or None if a row is not remembered."""
         with self._lock:
             last_batch = self._last_batches.get(threading.get_ident())
         if last_batch is None or last_batch[0].shape[1] != rows.shape[1] or not rows.size:
             return None
-        row_bits, positions = _view_bits(rows), np.empty(len(rows), np.int64)
         # Imported late, since few queries score the same rows twice.
         from sqlml.backends.native.jit.specialise import reads, specialise, writes
 
+        row_bits = _view_bits(rows)
+        positions = np.empty(len(rows), np.int64)
         rows_kind = reads(row_bits.dtype, 2, "C")
         kernel = specialise(find, (rows_kind, rows_kind, writes(np.int64, 1)))
         if not kernel(last_batch[0], row_bits, positions):
@@ -166,12 +167,12 @@ class LastRows:
 
 
 def _view_bits(rows: Array) -> Array:
-    """View rows of floats as integers, so that NaN equals itself and 0.0 differs from -0.0."""
+    """View floats as integers, so that NaN equals NaN and 0.0 differs from -0.0."""
     return np.ascontiguousarray(rows).view(np.uint32 if rows.itemsize == 4 else np.uint64)
 
 
 def find(known_rows: Any, rows: Any, positions: Any) -> Any:
-    """Set `positions` to the indices of `rows` in `known_rows`; return False if one is missing."""
+    """Set `positions` to the index of each row in `known_rows`; return False if one is missing."""
     position, width = 0, rows.shape[1]
     for row in range(rows.shape[0]):
         while True:
@@ -197,10 +198,10 @@ _ARROW_TYPES = {"INTEGER": pa.int32(), "DOUBLE": pa.float64()}
 class BatchFunction:
     """A function that scores a batch. Any number of threads may call it at once.
 
-    It takes a fixed-size list array with the numbers of each row. If `texts` is not 0, a second
-    array has a list of `texts` strings per row, as UTF-8 bytes, since an engine may pass VARCHAR in
-    several layouts. If `by_column`, it takes one array per numeric column instead, followed by one
-    array per string column.
+    If `by_column` is true, the arguments are one array per numeric column, then one array per
+    string column. Otherwise, the first argument is a fixed-size list array with the numbers of each
+    row. If `texts` is not 0, a second argument then has a list of `texts` strings per row, encoded
+    as UTF-8 bytes, because an engine may pass VARCHAR in several layouts.
     """
 
     # Reads `input_name` (n, width) of `dtype` and computes `output` (n, columns).
@@ -213,9 +214,9 @@ class BatchFunction:
     columns: int
     # Returns a list even for a single column. Several columns are always returned as a list.
     is_listed: bool = False
-    # Lengths of the lists that a row's numbers are split into, one per target; empty for one list.
+    # Lengths of the lists into which a row's results are split, one per target; empty for one list.
     groups: tuple[int, ...] = ()
-    class_offsets: tuple[int, ...] = ()  # The offset to add to the class numbers of each target.
+    class_offsets: tuple[int, ...] = ()  # The offset to add to the class indices of each target.
     explain: Explain | None = None  # Adds details to an error about an unknown category.
     last_rows: LastRows | None = None  # Finds rows that were scored just before.
     nbytes: int = 0
@@ -234,7 +235,7 @@ class BatchFunction:
         return self.width if self.lookup is None else max(1, len(self.lookup.packed_columns))
 
     def __call__(self, *arrays: pa.Array | pa.ChunkedArray) -> pa.Array:
-        """Score one batch; raise each error as a ParkedFailure, which `claim_error` resolves."""
+        """Score one batch; raise every error as a ParkedFailure for `claim_error`."""
         try:
             if self.by_column:
                 matrix = stack_columns(arrays[: self.packed], self.dtype)
@@ -248,7 +249,7 @@ class BatchFunction:
             raise park_error(error) from None
 
     def score_matrix(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
-        """Score the rows of `matrix` (n, packed); raise errors directly, without parking them."""
+        """Score the rows of `matrix` (n, packed); errors are raised without parking them."""
         numbers, row_count = self.score_numbers(matrix, texts), matrix.shape[0]
         if self.fields:
             values = np.frombuffer(numbers.buffers()[1], np.float64, len(numbers))
@@ -265,49 +266,47 @@ class BatchFunction:
         return _make_lists(numbers, np.arange(0, row_count * row_length + 1, row_length))
 
     def score_in_parts(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
-        """Score any number of rows with `score_matrix`, at most `max_rows` of them at a time."""
+        """Score any number of rows, with at most `max_rows` rows per call of `score_matrix`."""
         row_count, max_rows = matrix.shape[0], self.max_rows
         if max_rows is None or row_count <= max_rows:
             return self.score_matrix(matrix, texts)
         results = []
         for start in range(0, row_count, max_rows):
-            rows = slice(start, start + max_rows)
-            selected = {name: column[rows] for name, column in texts.items()}
-            results.append(self.score_matrix(matrix[rows], selected))
+            row_slice = slice(start, start + max_rows)
+            selected_texts = {name: column[row_slice] for name, column in texts.items()}
+            results.append(self.score_matrix(matrix[row_slice], selected_texts))
         return pa.concat_arrays(results)
 
     def score_numbers(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
-        """Return the results, flattened row by row; wait for kernels only if that is necessary."""
+        """Return the results, flattened row by row; wait for a kernel only if no path avoids it."""
         try:
             with no_wait():
                 return self._compute_numbers(matrix, texts)
-        except NotReady:  # This kernel has no slower path.
+        except NotReady:  # No slower path can replace this kernel.
             return self._compute_numbers(matrix, texts)
 
     def _compute_numbers(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
-        looked_up: dict[str, TextColumn] = {}
-        if self.lookup is not None:
-            lookup = self.lookup
-            positions = enumerate(lookup.inputs, lookup.first_text)
-            looked_up = {name: texts[text_input_name(k)] for k, name in positions}
-            matrix = lookup.complete(matrix, looked_up)
+        looked_up_texts: dict[str, TextColumn] = {}
+        if (lookup := self.lookup) is not None:
+            for text_index, name in enumerate(lookup.inputs, lookup.first_text):
+                looked_up_texts[name] = texts[text_input_name(text_index)]
+            matrix = lookup.complete(matrix, looked_up_texts)
             texts = {name: texts[name] for name in map(text_input_name, range(lookup.first_text))}
         try:
-            return self._score_or_recall(matrix, texts)
+            return self._recall_or_score(matrix, texts)
         except UnknownCategoryError as error:
             if self.explain is None:
                 raise
             inputs = {self.input_name: matrix, **texts}
-            raise self.explain(error, inputs, looked_up) from None
+            raise self.explain(error, inputs, looked_up_texts) from None
 
-    def _score_or_recall(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
-        """Return the results of the rows, either remembered ones or newly computed ones."""
+    def _recall_or_score(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
         last_rows = None if texts else self.last_rows
-        recalled = numbers = None
+        recalled_results = numbers = None
         with suppress(NotReady):
-            recalled = None if last_rows is None else last_rows.find(matrix)
-        if recalled is not None:
-            return to_arrow(recalled.ravel(), self._arrow_type)
+            recalled_results = None if last_rows is None else last_rows.find(matrix)
+        if recalled_results is not None:
+            return to_arrow(recalled_results.ravel(), self._arrow_type)
         with suppress(NotReady):
             numbers = None if texts else self._score_with_filler(matrix)
         if numbers is None:
@@ -328,22 +327,21 @@ class BatchFunction:
         return filler if fits else None
 
     def _score_with_filler(self, matrix: Array) -> pa.Array | None:
-        """Score the rows of `matrix`, and write the results directly into Arrow's memory.
-
-        Return None if the model has no suitable filler, or if the filler rejects a row.
-        """
+        """Score into an Arrow buffer, or return None if the filler is missing or rejects a row."""
         filler = self._filler
         if filler is None or self.class_offsets or not matrix.flags.aligned:
             return None
         shape = matrix.shape[0], self.columns
         if filler.dtype != np.float64 or self.is_integer:
             values = np.empty(shape, filler.dtype)
-            is_filled = filler.fill(matrix, values) < 0
-            return to_arrow(values.ravel(), self._arrow_type) if is_filled else None
-        buffer = pa.allocate_buffer(shape[0] * shape[1] * 8)
-        if filler.fill(matrix, np.frombuffer(buffer, np.float64).reshape(shape)) >= 0:
+            rejected_row = filler.fill(matrix, values)
+            return to_arrow(values.ravel(), self._arrow_type) if rejected_row < 0 else None
+        num_values = shape[0] * shape[1]
+        buffer = pa.allocate_buffer(num_values * 8)
+        rejected_row = filler.fill(matrix, np.frombuffer(buffer, np.float64).reshape(shape))
+        if rejected_row >= 0:
             return None
-        return pa.Array.from_buffers(self._arrow_type, shape[0] * shape[1], [None, buffer])
+        return pa.Array.from_buffers(self._arrow_type, num_values, [None, buffer])
 
     def _score_with_backend(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
         inputs = {self.input_name: matrix, **texts}
@@ -359,19 +357,19 @@ class BatchFunction:
 
 
 def arrow_type(sql_type: str) -> pa.DataType:
-    """Convert a function's SQL result type to an Arrow type.
+    """Convert the SQL result type of a function to an Arrow type.
 
     >>> str(arrow_type("DOUBLE[]"))
     'list<item: double>'
     """
-    arrow_type = _ARROW_TYPES[sql_type.removesuffix("[]").removesuffix("[]")]
+    converted_type = _ARROW_TYPES[sql_type.removesuffix("[]").removesuffix("[]")]
     for _ in range(sql_type.count("[]")):
-        arrow_type = pa.list_(arrow_type)
-    return arrow_type
+        converted_type = pa.list_(converted_type)
+    return converted_type
 
 
 def split_text_lists(lists: pa.Array | pa.ChunkedArray, column_count: int) -> list[TextColumn]:
-    """Convert rows, each a list of `column_count` byte strings or NULLs, to text columns."""
+    """Convert an array with one list of `column_count` texts per row to `column_count` columns."""
     lists = join_chunks(lists)
     list_type = lists.type
     predicates = (pa.types.is_list, pa.types.is_large_list, pa.types.is_list_view)
@@ -386,12 +384,12 @@ def split_text_lists(lists: pa.Array | pa.ChunkedArray, column_count: int) -> li
     lengths = pa.compute.min_max(pa.compute.list_value_length(lists)).as_py()
     if lists.null_count or set(lengths.values()) - {column_count, None}:
         raise InputTypeError(f"each row needs a list of {column_count} texts")
-    flat = TextColumn.from_values(lists.flatten())
-    return [flat[k::column_count] for k in range(column_count)]
+    flat_texts = TextColumn.from_values(lists.flatten())
+    return [flat_texts[k::column_count] for k in range(column_count)]
 
 
 def join_chunks(values: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return `values` as one array without chunks; a single chunk is not copied."""
+    """Return `values` as one array; a single chunk is not copied."""
     if not isinstance(values, pa.ChunkedArray):
         return values
     if values.num_chunks == 1:
@@ -404,10 +402,11 @@ def _make_lists(values: pa.Array, offsets: Array) -> pa.ListArray:
 
 
 def to_arrow(values: Array, arrow_type: pa.DataType) -> pa.Array:
-    """Copy a numpy array (n,) into an Arrow array without NULLs; `pa.array()` would import pandas.
+    """Copy a numpy array (n,) into an Arrow array without NULLs.
 
-    Arrow owns the memory: DuckDB 1.5 lets Arrow's threads release a result, possibly while the
-    interpreter is shutting down. To release numpy's memory they would need the GIL, and abort; see
+    `pa.array()` would import pandas. Arrow must own the memory, because DuckDB 1.5 lets Arrow's
+    threads release a result, possibly while the interpreter is shutting down. A thread that
+    releases numpy's memory needs the GIL, and would abort; see
     https://github.com/apache/arrow/issues/49942.
     """
     dtype = np.dtype(arrow_type.to_pandas_dtype())
@@ -416,18 +415,18 @@ def to_arrow(values: Array, arrow_type: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(arrow_type, values.size, [None, buffer])
 
 
-def unpack_rows(packed: pa.Array | pa.ChunkedArray, width: int, dtype: str) -> Array:
-    """Convert an array of fixed-size lists to a matrix (n, width); copy it only if it has NULLs."""
-    packed = join_chunks(packed)
-    list_type, is_fixed_size = packed.type, pa.types.is_fixed_size_list(packed.type)
+def unpack_rows(packed_rows: pa.Array | pa.ChunkedArray, width: int, dtype: str) -> Array:
+    """Convert fixed-size lists to a matrix (n, width); copy the values only if one is NULL."""
+    packed_rows = join_chunks(packed_rows)
+    list_type, is_fixed_size = packed_rows.type, pa.types.is_fixed_size_list(packed_rows.type)
     if not is_fixed_size or (list_type.list_size, list_type.value_type) != (width, _FLOATS[dtype]):
         raise InputTypeError(
             f"the batch is {list_type}, but this model's function takes {dtype}[{width}]; call it "
             "through predict(...), which packs the columns"
         )
-    if packed.null_count:
+    if packed_rows.null_count:
         raise InputTypeError("a row of the batch is NULL; pass NULL per column instead")
-    values = packed.values.slice(packed.offset * width, len(packed) * width)
+    values = packed_rows.values.slice(packed_rows.offset * width, len(packed_rows) * width)
     return _to_numbers(values, dtype).reshape(-1, width)
 
 
@@ -440,7 +439,7 @@ def stack_columns(columns: Sequence[pa.Array | pa.ChunkedArray], dtype: str) -> 
 
 
 def _to_numbers(values: pa.Array | pa.ChunkedArray, dtype: str) -> Array:
-    """Convert a column to `dtype`, NULL to NaN; do not copy a single chunk that has no NULLs."""
+    """Convert a numeric column to a numpy array; NULL becomes NaN. Copy only if necessary."""
     values = join_chunks(values)
     if values.type != _FLOATS[dtype]:
         raise InputTypeError(

@@ -1,10 +1,10 @@
 """Build a scoring function from a FunctionSpec and its Program.
 
-An error about an unknown category names the value. The core Program sees only codes, so after an
-error the reference backend runs it again to find the row (`name_refused_value`). Where SQL encodes
-the categories, a string that an encoder does not know is passed to a helper function
-(`find_refused_text_functions`), which remembers it and returns a code below -1. The helper itself
-raises no error, since the engine may call it for rows that the query does not score.
+An error about an unknown category quotes the value. The core Program sees only codes. So after an
+error, the reference backend runs the core again to find the row (`name_refused_value`). If SQL
+encodes the categories, an unknown string is passed to a helper function
+(`find_refused_text_functions`), which remembers the string and returns a code below -1. The helper
+function raises no error, since the engine may call it for rows that the query does not score.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from sqlml.udfs.engine_function import EngineFunction
 _MAX_QUERY_LENGTH, _MAX_VALUE_LENGTH = 2000, 60
 
 ReadValue = Callable[[str, int], tuple[Any] | None]
-"""Maps a column and a row to a tuple with the value there, or to None if it is unavailable."""
+"""Returns (value,) for a column name and a row index, or None if the value is unavailable."""
 
 
 def name_refused_value(
@@ -63,10 +63,11 @@ def name_refused_value(
     encoders: Program | None = None,
     dialect: Dialect = DUCKDB,
 ) -> UnknownCategoryError:
-    """Add the first value that the model refuses to the message of `error`, which `core` raised.
+    """Return `error`, raised by `core`, with the first unknown value added to the message.
 
-    If only SQL saw the strings, `encoders` is the Program that encoded them, and the message gets a
-    query for the refused values instead. If neither can be found, return `error` unchanged.
+    If only SQL saw the strings, `encoders` is the Program that encoded them. The message then
+    contains a query that finds the unknown values. If no value can be found and no query can be
+    built, return `error` unchanged.
     """
     if error.feature is None or error.step is None:
         return error
@@ -82,14 +83,14 @@ def name_refused_value(
     null_column: Array = np.array([[None]], object)
     feature_encoders = _select_feature_outputs(encoders, error.feature)
     codes = reference.run(feature_encoders, {error.feature: null_column})
-    refuses_null = any(column.min() < 0 for column in codes.values())
-    category = "a category (or NULL)" if refuses_null else "a category"
-    query = _build_unknown_values_sql(encoders, error.feature, refuses_null, dialect)
-    return make_unknown_category_error(error.feature, error.step, category, query)
+    rejects_null = any(column.min() < 0 for column in codes.values())
+    value_description = "a category (or NULL)" if rejects_null else "a category"
+    query = _build_unknown_values_sql(encoders, error.feature, rejects_null, dialect)
+    return make_unknown_category_error(error.feature, error.step, value_description, query)
 
 
 def format_value(value: Any) -> str:
-    """Format a value for a message: quoted, shortened, and NULL for a missing one."""
+    """Format `value` for a message: quoted and shortened, or as NULL if it is missing."""
     if value is None or value != value:
         return "NULL"
     if isinstance(value, np.generic):
@@ -104,7 +105,7 @@ def format_value(value: Any) -> str:
 def _find_refused_row(
     core: Program, inputs: Mapping[str, Any], feature: str, step: str
 ) -> int | None:
-    """Return the index of the first row that `step` refuses for `feature`; None if unknown."""
+    """Return the index of the first row whose `feature` is rejected by `step`, or None."""
     code_nodes = {
         str(i): node.inputs[0]
         for i, node in enumerate(core.nodes)
@@ -114,9 +115,9 @@ def _find_refused_row(
     if not code_nodes:
         return None
     results = reference.run(_select_outputs(core, code_nodes), inputs)
-    refused = np.concatenate([c.reshape(len(c), -1) < 0 for c in results.values()], axis=1)
-    refused_rows = np.flatnonzero(refused.any(axis=1))
-    return int(refused_rows[0]) if refused_rows.size else None
+    is_unknown = np.concatenate([c.reshape(len(c), -1) < 0 for c in results.values()], axis=1)
+    rejected_rows = np.flatnonzero(is_unknown.any(axis=1))
+    return int(rejected_rows[0]) if rejected_rows.size else None
 
 
 def _select_outputs(program: Program, outputs: Mapping[str, int]) -> Program:
@@ -127,24 +128,24 @@ def _select_outputs(program: Program, outputs: Mapping[str, int]) -> Program:
     return builder.build({name: values[i] for name, i in outputs.items()})
 
 
-def outputs_of_feature(encoders: Program, feature: str) -> list[str]:
-    """Return the names of the outputs of `encoders` that depend on `feature` and nothing else."""
+def _list_feature_outputs(encoders: Program, feature: str) -> list[str]:
+    """Return the names of the outputs of `encoders` that depend only on `feature`."""
     features_read: list[frozenset[str]] = []
     for node in encoders.nodes:
-        name = {str(node.attrs["name"])} if node.op == "input" else set()
-        features_read.append(frozenset(name.union(*(features_read[i] for i in node.inputs))))
+        features = {str(node.attrs["name"])} if node.op == "input" else set()
+        features_read.append(frozenset(features.union(*(features_read[i] for i in node.inputs))))
     return [name for name, i in encoders.outputs.items() if features_read[i] == {feature}]
 
 
 def _select_feature_outputs(encoders: Program, feature: str) -> Program:
-    names = outputs_of_feature(encoders, feature)
+    names = _list_feature_outputs(encoders, feature)
     return _select_outputs(encoders, {name: encoders.outputs[name] for name in names})
 
 
 def _build_unknown_values_sql(
-    encoders: Program, feature: str, refuses_null: bool, dialect: Dialect
+    encoders: Program, feature: str, rejects_null: bool, dialect: Dialect
 ) -> str:
-    """Build SQL that finds the values unknown to the encoders of `feature`; "" if that is long."""
+    """Build SQL that finds the values unknown to the encoders of `feature`, or "" if too long."""
     nodes = _select_feature_outputs(encoders, feature).nodes
     category_sets = [set(node.attrs["categories"]) for node in nodes if node.op == "encode"]
     known_categories = set.intersection(*category_sets) if category_sets else set()
@@ -153,22 +154,21 @@ def _build_unknown_values_sql(
         return ""
     column = dialect.quote_name(feature)
     condition = f"{column} NOT IN ({category_list})"
-    condition += f" OR {column} IS NULL" if refuses_null else ""
+    condition += f" OR {column} IS NULL" if rejects_null else ""
     return f"SELECT DISTINCT {column} FROM ... WHERE {condition}"
 
 
-# Codes of refused strings: one for NULL, then as many as a FLOAT can hold.
+# Codes of unknown strings: one code for NULL, then as many codes as a FLOAT can hold exactly.
 _NULL_CODE, _FIRST_CODE, _CODE_COUNT = -2, -3, 1 << 23
-# The most strings to remember per batch (an error names only the first refused string), the most
-# strings to remember in all, and the most characters to keep of each string.
-_MAX_BATCH_TEXTS, _MAX_TEXTS, _MAX_TEXT_LENGTH = 256, 1 << 14, 1000
+_MAX_BATCH_TEXTS = 256  # Strings to remember per batch. An error quotes only the first of them.
+_MAX_TEXTS, _MAX_TEXT_LENGTH = 1 << 14, 1000  # Strings to remember in all, and their characters.
 _code_counter = itertools.count()
 _remembered_texts: OrderedDict[int, str] = OrderedDict()
 _lock = threading.Lock()
 
 
 def _encode_texts(texts: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Remember the first strings and return their codes; all other strings get the code -1."""
+    """Remember the first `_MAX_BATCH_TEXTS` strings; all other strings get the code -1."""
     remembered = texts.slice(0, _MAX_BATCH_TEXTS).to_pylist()
     with _lock:
         codes = list(_remember_texts(remembered))
@@ -190,7 +190,7 @@ def _remember_texts(texts: list[str | None]) -> Iterator[int]:
 
 
 def find_refused_text(code: float) -> tuple[str | None] | None:
-    """Return (string,) for a code, (None,) if the string is NULL, or None for an unknown code."""
+    """Return (string,) for a code, (None,) for the code of NULL, or None for an unknown code."""
     if code == _NULL_CODE:
         return (None,)
     with _lock:
@@ -199,7 +199,7 @@ def find_refused_text(code: float) -> tuple[str | None] | None:
 
 
 def find_refused_text_functions(sql: str) -> list[EngineFunction]:
-    """Return the helper functions for refused strings that `sql` calls, by any of their names.
+    """Return the helper functions for unknown strings that `sql` calls under any name.
 
     >>> [f.name for f in find_refused_text_functions("f([system.main.sqlml_refused_text(a)])")]
     ['sqlml_refused_text']
@@ -213,7 +213,7 @@ _TYPES_OF_LAYOUT = {"f32": ("float32", "FLOAT"), "f64": ("float64", "DOUBLE")}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompiledOnUse:
-    """A core that is compiled when the first batch arrives, so that a database opens quickly."""
+    """A core Program that is compiled when the first batch arrives, so a database opens quickly."""
 
     program: Program
     choice: Choice
@@ -233,10 +233,11 @@ class CompiledOnUse:
 def make_engine_function(
     spec: FunctionSpec, program: Program, on_use: bool = False, dialect: Dialect = DUCKDB
 ) -> EngineFunction:
-    """Make the function `spec`, which scores with `program`; if `on_use`, compile it when called.
+    """Make the function that `spec` describes and that scores with `program`.
 
-    `dialect` is the SQL dialect of the queries in error messages. Raises ConfigError or
-    BackendError if the backend is unknown or cannot run the Program.
+    If `on_use`, the Program is compiled at the first call. `dialect` is the SQL dialect of the
+    queries in error messages. Raises ConfigError if the backend is unknown, and BackendError if the
+    backend cannot run the Program.
     """
     prepared = prepare_parts(program, spec.parts, spec.layout, spec.constants, spec.max_categories)
     core = prepared.split.core
@@ -283,10 +284,10 @@ def make_engine_function(
 
 
 def _share_last_rows(spec: FunctionSpec) -> LastRows:
-    """Return the `LastRows` that function `spec` shares with its volatile variant in WHERE."""
+    """Return the `LastRows` that the function shares with its volatile variant in WHERE."""
     last_rows = LastRows()
     shared_rows = _shared_last_rows.setdefault(replace(spec, once=False).name, last_rows)
-    return last_rows if shared_rows is last_rows else shared_rows.twin()
+    return last_rows if shared_rows is last_rows else shared_rows.make_twin()
 
 
 _shared_last_rows: WeakValueDictionary[str, LastRows] = WeakValueDictionary()
@@ -309,10 +310,11 @@ def _build_lookup(prepared: PreparedProgram, dtype: str, on_use: bool) -> Catego
 
 
 def _make_explainer(prepared: PreparedProgram, dialect: Dialect) -> Explain:
-    """Make the function that adds the refused value to an error about an unknown category."""
     split = prepared.split
     number_positions = {c.name: k for k, c in enumerate(split.columns) if not c.is_encoded}
-    codes = {c.name: k for k, c in enumerate(split.columns) if c.is_strict and not c.is_looked_up}
+    code_positions = {
+        c.name: k for k, c in enumerate(split.columns) if c.is_strict and not c.is_looked_up
+    }
 
     def explain_error(
         error: UnknownCategoryError, inputs: Mapping[str, Any], looked_up: Mapping[str, TextColumn]
@@ -325,8 +327,9 @@ def _make_explainer(prepared: PreparedProgram, dialect: Dialect) -> Explain:
                 return (inputs[PACKED][row, number_positions[feature]],)
             if split.encoders is None:
                 return None
-            names = [name for name in outputs_of_feature(split.encoders, feature) if name in codes]
-            refused_texts = (find_refused_text(inputs[PACKED][row, codes[name]]) for name in names)
+            names = _list_feature_outputs(split.encoders, feature)
+            positions = [code_positions[name] for name in names if name in code_positions]
+            refused_texts = map(find_refused_text, inputs[PACKED][row, positions])
             return next((text for text in refused_texts if text is not None), None)
 
         return name_refused_value(error, split.core, inputs, read_value, split.encoders, dialect)

@@ -1,8 +1,8 @@
-"""Count the rows, the batches and the time of functions in one analyzed query.
+"""Measure the rows, the batches and the time of functions in one analyzed query.
 
-An analyzed query calls twins: copies of its functions that measure, and that no other query calls
-at the same time. So a query that is not analyzed pays nothing. Later analyses reuse the twins,
-since an engine never forgets a function.
+An analyzed query calls twins, which are copies of functions that take measurements. No other query
+calls the same twins at the same time, so a query that is not analyzed has no overhead. Later
+analyses reuse the twins, since an engine never forgets a function.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sqlml.udfs.engine_function import EngineFunction, add_signature
 
 
 class Meter:
-    """Measures the functions of one query, by function name. Thread-safe."""
+    """Measures the functions of one query. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -33,24 +33,24 @@ class Meter:
 
     def start_batch(self) -> int:
         with self._lock:
-            now = time.perf_counter_ns()
+            start_time = time.perf_counter_ns()
             if not self._running_count:
-                self._busy_since = now
+                self._busy_since = start_time
             self._running_count += 1
-        return now
+        return start_time
 
-    def end_batch(self, name: str, start: int, rows: int) -> None:
+    def end_batch(self, name: str, start_time: int, rows: int) -> None:
         with self._lock:
             now = time.perf_counter_ns()
             self._running_count -= 1
             if not self._running_count:
                 self._busy_nanoseconds += now - self._busy_since
             batches, total_rows, nanoseconds = self._totals.get(name, (0, 0, 0))
-            self._totals[name] = batches + 1, total_rows + rows, nanoseconds + now - start
+            self._totals[name] = batches + 1, total_rows + rows, nanoseconds + now - start_time
 
     @property
     def busy_seconds(self) -> float:
-        """The number of seconds during which at least one thread was inside a function."""
+        """The number of seconds during which at least one thread was running a function."""
         return self._busy_nanoseconds * 1e-9
 
     def get_measurement(self, name: str) -> FunctionMeasurement:
@@ -60,15 +60,15 @@ class Meter:
 
 
 class FunctionCopy:
-    """A copy of a function under another name, which measures one analyzed query at a time.
+    """A twin of a function, with another name, which measures one analyzed query at a time.
 
-    The engine keeps a twin forever, so the twin keeps its scoring function only during an analysis.
+    The engine keeps a twin forever, so a twin holds the scoring function only during an analysis.
     """
 
     def __init__(self, function: EngineFunction, number: int) -> None:
-        call = add_signature(len(function.argument_types), self.run)
+        run_batch = add_signature(len(function.argument_types), self.run)
         self.name, twin_name = function.name, f"{function.name}_m{number}"
-        self.function = replace(function, name=twin_name, function=call, metered=self)
+        self.function = replace(function, name=twin_name, function=run_batch, metered=self)
         self._analysis: tuple[Meter, BatchFunction] | None = None
         self._started: dict[int, tuple[Meter, int]] = {}
 
@@ -89,7 +89,7 @@ class FunctionCopy:
         return self._analysis[1]
 
     def start_batch(self) -> None:
-        # Keyed by thread number, because Python sees an engine's thread as a new one each time.
+        # The key is the thread ID, because each batch of an engine's thread is a new Python thread.
         if self._analysis is not None:
             meter = self._analysis[0]
             self._started[threading.get_ident()] = meter, meter.start_batch()
@@ -117,7 +117,7 @@ _lock = threading.Lock()
 def _start_twin(
     name: str, make_function: Callable[[], EngineFunction], meter: Meter
 ) -> FunctionCopy:
-    function = make_function()  # This may compile, so the lock is not held.
+    function = make_function()  # This may compile, so do not hold the lock.
     with _lock:
         twins = _twins.setdefault(name, [])
         twin = next((candidate for candidate in twins if candidate._analysis is None), None)
@@ -129,7 +129,7 @@ def _start_twin(
 
 
 Measure = Callable[[], Mapping[str, FunctionMeasurement]]
-"""A function that returns the measurements of a query's functions by their original names."""
+"""Returns the measurements of a query's functions, keyed by the original names."""
 
 
 @contextmanager
@@ -138,7 +138,7 @@ def meter_functions(
 ) -> Iterator[tuple[Meter, Mapping[str, EngineFunction], Measure]]:
     """Lend twins of functions to one query; `functions` maps each name to a function factory.
 
-    Yields the meter, the twins to register by the functions' original names, and a `Measure`.
+    Yields the meter, the twins to register (keyed by original name), and a `Measure`.
     """
     meter, twins = Meter(), dict[str, FunctionCopy]()
     try:

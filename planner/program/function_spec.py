@@ -25,7 +25,7 @@ from typing import Literal
 from sqlml.bounded_cache import RecentCache
 from sqlml.errors import SqlmlError, UnknownModelError
 from sqlml.ir.program import Program
-from sqlml.limits import MADE_BYTES
+from sqlml.limits import CALL_CONSTANTS_BYTES
 from sqlml.passes.split import Layout
 
 Constants = tuple[tuple[int, float | str | None], ...]
@@ -37,7 +37,7 @@ MAX_CONSTANTS = 64
 """The maximum number of sets of constants per model. Further literals are passed as columns."""
 
 _BYTES_PER_SET = 1000  # The approximate memory of one set of constants.
-_admitted: RecentCache[str, set[Constants]] = RecentCache(MADE_BYTES)
+_admitted: RecentCache[str, set[Constants]] = RecentCache(CALL_CONSTANTS_BYTES)
 _lock = threading.Lock()
 _CONSTANT = re.compile(r"_k(\d{1,6})([nfs])([0-9a-f]*)")
 

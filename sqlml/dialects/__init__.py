@@ -1,14 +1,13 @@
-"""SQL dialects: how each engine spells the SQL that sqlml writes.
+"""SQL dialects: the differences between the SQL of the engines.
 
-In: names, literals and operands as text. Out: SQL text for DuckDB (`DUCKDB`), Spark (`SPARK`), or
-for sqlglot to translate to other databases (`portable.Portable`).
+Input: names, literals and operands as text. Output: SQL text for DuckDB (`DUCKDB`), for Spark
+(`SPARK`), or for sqlglot to translate to other databases (`portable.Portable`).
 
-Read first: `dialect.py`, whose `Dialect` lists everything that engines spell differently. Types are
-written as DuckDB spells them; `type_names.py` takes nested ones apart.
+Read first: `dialect.py`, in which `Dialect` lists all differences between engines. Types have the
+names of DuckDB's types. `type_names.py` parses nested types.
 
-To support another engine, derive a class from `Dialect` and override the methods for SQL that the
-engine spells differently. To write a new construct, add a method to `Dialect`, unless all engines
-spell it alike.
+To support another engine, derive a class from `Dialect` and override methods. To write a new
+construct, add a method to `Dialect`, unless the SQL is the same for all engines.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`Dialect`, the SQL that engines spell differently.
+"""`Dialect`, the SQL that differs between engines.
 
-Types are named as in DuckDB throughout sqlml; `Dialect.type` returns the engine's own spelling.
-Positions in lists count from 1. SQL that all engines spell alike (CASE, CAST, coalesce,
+All packages use the names of DuckDB's types. `Dialect.type` returns the engine's name of a type.
+Positions in lists are 1-based. SQL that is the same for all engines (CASE, CAST, coalesce,
 comparisons, `'0.5'::DOUBLE`) is written where it is needed.
 """
 
@@ -15,18 +15,19 @@ from sqlml.dialects.type_names import DATETIMES
 class Dialect:
     """The SQL of one engine. Arguments and results are SQL text, except for names.
 
-    These methods write DuckDB's SQL with bare function names. A subclass overrides what its engine
-    spells differently.
+    The methods of this class return DuckDB's SQL with bare function names. Subclasses override the
+    methods for which another engine needs different SQL.
 
-    name: sqlglot's name for the engine's SQL. lazy_calls: whether a function in a branch of a CASE
-    is called only for the rows of that branch. calls_in_lambdas: whether a scoring function may be
-    called inside a lambda. outputs_first: whether a name in ORDER BY refers to a select item rather
-    than to a column. copies_rows: whether a function call copies all columns of a row, and runs
-    before filters that could run first. row_number: SQL for the number of a row, from 1, in the
-    engine's reading order. missing_is_null: whether a missing number is NULL instead of NaN; if so,
-    there are no lists, conditions are not numbers, and a separate column reports rejected rows.
-    has_float32: whether the engine has the type FLOAT; if not, such numbers are DOUBLEs that
-    `rounded` rounds to FLOAT.
+    Attributes:
+        name: sqlglot's name of the dialect.
+        lazy_calls: whether a function in a branch of a CASE is called only for rows of the branch.
+        calls_in_lambdas: whether a scoring function may be called inside a lambda.
+        outputs_first: whether a name in ORDER BY refers to a select item instead of a column.
+        copies_rows: whether a function call copies all columns of a row, and runs before filters.
+        row_number: SQL for the 1-based number of a row in the engine's reading order.
+        missing_is_null: whether a missing number is NULL instead of NaN. If true, there are no
+            lists, conditions are not numbers, and a separate column reports rejected rows.
+        has_float32: whether the type FLOAT exists. If false, `rounded` rounds DOUBLEs to FLOAT.
     """
 
     name: str
@@ -59,11 +60,11 @@ class Dialect:
         return self.quote_string(text)
 
     def type(self, name: str) -> str:
-        """Return the engine's spelling of a DuckDB type, such as `MAP(VARCHAR, DOUBLE)`."""
+        """Return the engine's name of a DuckDB type, such as `MAP(VARCHAR, DOUBLE)`."""
         return name
 
     def call(self, name: str, *arguments: str) -> str:
-        """Return a call of the engine's own function, which no database function can shadow."""
+        """Return a call of an engine function that no function in a database can shadow."""
         return f"{name}({', '.join(arguments)})"
 
     def operator(self, symbol: str, a: str, b: str) -> str:
@@ -71,7 +72,6 @@ class Dialect:
         return f"({a} {symbol} {b})"
 
     def negated(self, number: str) -> str:
-        """Negate a number."""
         return f"(-{number})"
 
     def total(self, terms: Sequence[str]) -> str:
@@ -79,7 +79,7 @@ class Dialect:
         return f"({' + '.join(terms)})"
 
     def scorer(self, name: str) -> str:
-        """Return the name to use in calls of the scoring function `name`."""
+        """Return the name for calls of the scoring function `name`."""
         return name
 
     def array(self, items: Sequence[str]) -> str:
@@ -91,11 +91,10 @@ class Dialect:
         return self.array([self.text(text) for text in texts])
 
     def at(self, values: str, position: str | int) -> str:
-        """Return the element of a list at a position, from 1."""
+        """Return the element of a list at a 1-based position."""
         return self.call("array_extract", values, str(position))
 
     def length(self, values: str) -> str:
-        """Return the length of a list."""
         return self.call("len", values)
 
     def part(self, values: str, start: int, stop: int) -> str:
@@ -119,11 +118,11 @@ class Dialect:
         return self.call("list_aggregate", values, "'sum'")
 
     def quantile(self, number: str, share: float) -> str:
-        """Aggregate a numeric column to its interpolated quantile at `share`, from 0 to 1."""
+        """Aggregate a numeric column to the interpolated quantile at `share`, from 0 to 1."""
         return self.call("quantile_cont", number, repr(share))
 
     def ordered(self, values: str) -> str:
-        """Sort a list in ascending order; structs are sorted by their fields in order."""
+        """Sort a list in ascending order. Structs are compared field by field."""
         return self.call("list_sort", values)
 
     def position(self, values: str, value: str) -> str:
@@ -139,11 +138,11 @@ class Dialect:
         return self.call("map", keys, values)
 
     def struct(self, fields: Mapping[str, str]) -> str:
-        """Build a struct from field names, which need no quotes, and their values."""
+        """Build a struct from unquoted field names and values."""
         return self.call("struct_pack", *(f"{name} := {value}" for name, value in fields.items()))
 
     def row(self, values: str) -> str:
-        """Build a struct from a comma-separated list of values; its field names do not matter."""
+        """Build a struct from comma-separated values. The field names do not matter."""
         return self.call("row", values)
 
     def field(self, value: str, name: str) -> str:
@@ -151,24 +150,24 @@ class Dialect:
         return self.call("struct_extract", value, self.quote_string(name))
 
     def member(self, name: str, field: str) -> str:
-        """Return a field of the struct that `let` or `each` has bound to the plain `name`."""
+        """Return a field of the struct that `let` or `each` has bound to `name`."""
         # DuckDB reads `name.field` as a bare struct_extract, which may be a user's macro.
         return self.field(name, field)
 
     def let(self, name: str, value: str, body: str) -> str:
-        """Bind the plain `name` to `value` in the expression `body`; `value` is evaluated once."""
+        """Bind `name` to `value` in the expression `body`, so that `value` is evaluated once."""
         return self.at(self.each(self.array([value]), name, body), 1)
 
     def each(self, values: str, name: str, body: str) -> str:
-        """Map the expression `body` over a list; in it, the plain `name` is the element."""
+        """Map the expression `body` over a list. In `body`, `name` is the element."""
         return self.call("list_transform", values, f"lambda {name}: {body}")
 
     def error(self, message: str) -> str:
-        """Return an expression that raises an error with the `message` when it is evaluated."""
+        """Return an expression that raises an error when it is evaluated."""
         return self.call("error", message)
 
     def is_finite(self, number: str) -> str:
-        """Test whether a number is neither infinite nor NaN; if it is NULL, the result is NULL."""
+        """Test whether a number is neither infinite nor NaN. NULL stays NULL."""
         return self.call("isfinite", number)
 
     def bytes(self, text: str) -> str:
@@ -176,27 +175,26 @@ class Dialect:
         return self.call("encode", text)
 
     def json(self, value: str, type: str) -> str:
-        """Convert a value of a DuckDB type to JSON for Python's json module; NULL stays NULL."""
-        # DuckDB's to_json is part of the engine, and Python's json module reads its output back
-        # exactly (checked on 1.5.6 and 2.0.0): NaN and Infinity, each DOUBLE with enough digits, a
-        # FLOAT as a DOUBLE, DECIMAL, HUGEINT and BIGNUM with all digits, and escaped control
-        # characters.
+        """Convert a value of a DuckDB type to JSON for Python's json module. NULL stays NULL."""
+        # Python's json module reads the output of DuckDB's to_json exactly (checked on 1.5.6 and
+        # 2.0.0): NaN and Infinity, each DOUBLE with enough digits, FLOAT as DOUBLE, DECIMAL,
+        # HUGEINT and BIGNUM with all digits, and escaped control characters.
         return self.call("to_json", value)
 
     def display(self, sql: str) -> str:
-        """Return `sql` for use in messages, with the function names that users know."""
+        """Return `sql` for messages, with the function names that users know."""
         return sql
 
     def first(self, values: str) -> str:
-        """Return the first element of a list, written in the style that messages suggest."""
+        """Return the first element of a list, in the style of messages."""
         return f"{values}[1]"
 
     def sum(self, values: str) -> str:
-        """Return the sum of a list of numbers, written in the style that messages suggest."""
+        """Return the sum of a list of numbers, in the style of messages."""
         return f"list_sum({values})"
 
     def seconds(self, time: str) -> str:
-        """Convert a time to seconds since 1970, written in the style that messages suggest."""
+        """Convert a time to seconds since 1970, in the style of messages."""
         return f"date_part('epoch', {time})"
 
     def takes_as_datetime(self, type: str) -> bool:
@@ -204,40 +202,40 @@ class Dialect:
         return DATETIMES.fullmatch(type) is not None
 
     def microseconds(self, time: str) -> str:
-        """Convert a date or timestamp to microseconds since 1970-01-01, a DOUBLE."""
+        """Convert a date or timestamp to microseconds since 1970-01-01 as DOUBLE."""
         return f"CAST({self.call('epoch_us', f'CAST({time} AS TIMESTAMP)')} AS DOUBLE)"
 
     def place_of(self, text: str, texts: Sequence[str], other: str = "-1") -> str:
-        """Return the index, from 0, of a string among the distinct strings `texts`.
+        """Return the 0-based index of a string in the distinct strings `texts`.
 
-        `other` is the result if the string is NULL or not in `texts`, and only evaluated then.
+        If the string is NULL or not in `texts`, `other` is evaluated and returned.
         """
         indices = self.map(self.array(texts), self.call("range", str(len(texts))))
         return f"coalesce({self.value_at(indices, text)}, {other})"
 
     def number_arguments(self, numbers: Sequence[str], number_type: str) -> str:
-        """Return the argument or arguments that pass numbers of one type to a scoring function."""
-        # DuckDB passes an array as it is in memory. A cast list is 6 times as fast as
-        # array_value(...) (28 FLOATs, 2.0 and 1.5). Passing a STRUCT takes a third of the time, but
-        # Arrow then releases the GIL more often, which slows down queries with two threads (28
-        # columns, 30 trees: 0.8x the time with one thread, 1.1x with two).
+        """Return the arguments that pass numbers of one type to a scoring function."""
+        # DuckDB passes an array without conversion. A cast of a list is 6 times as fast as
+        # array_value(...) (28 FLOATs, 2.0 and 1.5). Passing a STRUCT is 3 times as fast. But then
+        # Arrow releases the GIL more often, which slows down queries with two threads (28 columns,
+        # 30 trees: 0.8x the time with one thread, 1.1x with two threads).
         return f"{self.array(numbers)}::{number_type}[{len(numbers)}]"
 
     def packed_arguments(self, name: str) -> str:
-        """Return the arguments that pass a column `name` made by `number_arguments`."""
+        """Return the arguments that pass a column made by `number_arguments`."""
         return self.quote_name(name)
 
     def text_arguments(self, texts: Sequence[str]) -> str:
-        """Return the argument or arguments that pass strings to a scoring function."""
-        # Bytes, because a VARCHAR of DuckDB may have several layouts in Arrow.
+        """Return the arguments that pass strings to a scoring function."""
+        # Pass bytes, because a VARCHAR of DuckDB may have several layouts in Arrow.
         return f"{self.array([self.bytes(text) for text in texts])}::BLOB[]"
 
     def columns_of_models(self, numbers: Sequence[str], texts: Sequence[str]) -> str:
-        """Pass DOUBLEs and strings to a function that reads the name of the model from each row."""
+        """Return the arguments that pass DOUBLEs and strings to a function with a model per row."""
         return ", ".join([*numbers, *(f"CAST({text} AS VARCHAR)" for text in texts)])
 
     def returned(self, type: str) -> str:
-        """Return the result type of a scoring function whose values have the given type."""
+        """Return the result type of a scoring function for values of a type."""
         return type
 
     def value_of(self, call: str) -> str:
@@ -245,11 +243,11 @@ class Dialect:
         return call
 
     def require_success(self, call: str, value: str) -> str:
-        """Return `value`, which is computed from `call`; if the call failed, raise its error."""
-        return value  # In DuckDB, the scoring function has raised the error already.
+        """Return `value`, which is computed from `call`, or raise the error of a failed call."""
+        return value  # In DuckDB, the scoring function has already raised the error.
 
     def is_missing(self, number: str) -> str:
-        """Test whether a number is NaN; if it is NULL, the result is NULL."""
+        """Test whether a number is NaN. NULL stays NULL."""
         return self.call("isnan", number)
 
     def missing(self, type: str) -> str:
@@ -257,7 +255,7 @@ class Dialect:
         return f"'nan'::{type}"
 
     def overflow(self, sign: str = "") -> str:
-        """Return the infinity to which a DOUBLE overflows; `sign` is "" or "-"."""
+        """Return the infinity to which a DOUBLE overflows. `sign` is "" or "-"."""
         return f"'{sign}inf'::DOUBLE"
 
     def number_of(self, condition: str, type: str) -> str:
@@ -273,7 +271,7 @@ class Dialect:
         return f"CAST({number} AS FLOAT)"
 
     def is_infinite(self, number: str) -> str:
-        """Test whether a number is infinite; if it is NULL, the result is NULL."""
+        """Test whether a number is infinite. NULL stays NULL."""
         return self.call("isinf", number)
 
     def truncated(self, number: str, type: str) -> str:
@@ -281,21 +279,21 @@ class Dialect:
         return f"CAST({self.call('trunc', number)} AS {type})"
 
     def rounded_to_even(self, number: str) -> str:
-        """Round a number to an integer without changing its type; halves are rounded to even."""
-        # round_even is a macro in DuckDB 1.5, which calls other functions by their bare names.
+        """Round a number to an integral number of the same type. Halves are rounded to even."""
+        # Do not call round_even, a macro of DuckDB 1.5 that calls functions by bare names.
         half = self.call("abs", self.operator("-", number, self.call("trunc", number)))
         even = self.operator("*", "2", self.call("round", self.operator("/", number, "2")))
         return f"CASE WHEN {half} = 0.5 THEN {even} ELSE {self.call('round', number)} END"
 
     def place_of_greatest(self, values: str) -> str:
         """Return the first position of the largest number in a list."""
-        # list_max is a macro in DuckDB, which calls another function by its bare name.
+        # Do not call list_max, a macro of DuckDB that calls a function by a bare name.
         return self.position(values, self.greatest(values))
 
     def divided(self, a: str, b: str, number_type: str) -> str:
-        """Divide `a` by `b`, where both numbers and the quotient have the type `number_type`."""
+        """Divide `a` by `b`. Both numbers and the quotient have the type `number_type`."""
         return self.operator("/", a, b)
 
     def star_without(self, names: Sequence[str]) -> str:
-        """Return a select item for all columns except those with the given quoted names."""
+        """Return a select item for all columns except the given quoted names."""
         return f"* EXCLUDE ({', '.join(names)})"

@@ -1,8 +1,7 @@
-"""Portable SQL with numbers, strings and CASE only, which sqlglot translates for other databases.
+"""Portable SQL with numbers, strings and CASE only, for translation by sqlglot.
 
-sqlglot parses it as DuckDB's SQL. A missing number is NULL, since few databases support NaN. A
-condition is not a number. Functions are guarded against arguments whose result some databases
-cannot represent.
+sqlglot parses portable SQL as DuckDB's SQL. A missing number is NULL, since few databases support
+NaN. A condition is not a number. Calls are guarded if some databases cannot represent the result.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from sqlml.dialects.dialect import Dialect
 from sqlml.errors import BackendError
 
 MAX_EXPONENT, MIN_EXPONENT = 709.782712893384, -745.1332191019411
-"""The largest and smallest exponents for which exp is neither infinite nor 0."""
+"""Bounds on the exponents for which exp is neither infinite nor 0."""
 
 LARGEST = "'1.7976931348623157e+308'::DOUBLE"
 
@@ -21,9 +20,9 @@ LARGEST = "'1.7976931348623157e+308'::DOUBLE"
 class Portable(Dialect):
     """A dialect of SQL that all databases can compute.
 
-    `narrow` maps the SQL of a DOUBLE within the range of FLOAT to SQL that rounds it to FLOAT.
-    An expression may nest at most `roundings` roundings and `levels` levels of a tree. If the
-    database lacks infinite numbers (`has_infinity`), the largest DOUBLE stands for infinity.
+    `narrow` converts the SQL of a DOUBLE within the range of FLOAT to SQL that rounds to FLOAT. An
+    expression may nest at most `roundings` roundings and `levels` levels of a tree. If
+    `has_infinity` is false, the largest DOUBLE represents infinity.
     """
 
     name = "other databases"
@@ -43,7 +42,7 @@ class Portable(Dialect):
         self._infinity_comparison = ">" if has_infinity else ">="
 
     def call(self, name: str, *arguments: str) -> str:
-        """Call a function that all databases have; keep results of exp in the range of DOUBLE.
+        """Call a function that all databases have, and keep results of exp in the range of DOUBLE.
 
         >>> Portable(str, 1).call("abs", "x")
         'abs(x)'
@@ -72,10 +71,7 @@ class Portable(Dialect):
         return f"CAST(NULL AS {type})"
 
     def overflow(self, sign: str = "") -> str:
-        """Return the result of an overflow, which may differ from an infinite constant of a model.
-
-        Databases without infinity must order such constants, but return NULL for an overflow.
-        """
+        """Return the result of an overflow, which is NULL in databases without infinity."""
         return f"'{sign}infinity'::DOUBLE"
 
     def number_of(self, condition: str, type: str) -> str:
@@ -95,7 +91,7 @@ class Portable(Dialect):
         return f"(abs({number}) {self._infinity_comparison} {LARGEST})"
 
     def truncated(self, number: str, type: str) -> str:
-        """Truncate a number; beyond 64 bits, where some databases fail, it becomes missing."""
+        """Truncate a number, or return NULL beyond 64 bits, where some databases fail."""
         return (
             f"CAST(CASE WHEN abs({number}) > 9.2e18::DOUBLE THEN NULL WHEN {number} < 0 "
             f"THEN ceil({number}) ELSE floor({number}) END AS {type})"
@@ -108,8 +104,7 @@ class Portable(Dialect):
         return f"CASE WHEN {below} WHEN {above} ELSE {even} END"
 
     def bytes(self, text: str) -> str:
-        """Return `text` unchanged, since strings are compared as bytes already."""
-        return text
+        return text  # Other databases compare the bytes of strings.
 
     def place_of(self, text: str, texts: Sequence[str], other: str = "-1") -> str:
         branches = " ".join(f"WHEN {candidate} THEN {k}" for k, candidate in enumerate(texts))

@@ -28,7 +28,7 @@ _FUNCTION_NAMES = {
     "map": "map_from_arrays",
     "quantile_cont": "percentile",
 }
-"""DuckDB's name of a function -> Spark's name, where they differ."""
+"""Maps names of DuckDB's functions to Spark's names, if the names differ."""
 
 
 class Spark(Dialect):
@@ -64,10 +64,10 @@ class Spark(Dialect):
         return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
     def text(self, text: str) -> str:
-        """Write a string literal with the same value under all settings, if necessary as bytes.
+        """Write a string literal that has the same value under all settings of Spark.
 
-        Spark replaces `${...}` in a statement, even within quotes, and takes a backslash literally
-        with `spark.sql.parser.escapedStringLiterals`.
+        Spark replaces `${...}` in a statement, even within quotes. The meaning of a backslash
+        depends on `spark.sql.parser.escapedStringLiterals`. So such strings are written as bytes.
 
         >>> SPARK.text("pro"), SPARK.text("it's")
         ("'pro'", "CAST(X'69742773' AS STRING)")
@@ -77,7 +77,7 @@ class Spark(Dialect):
         return f"'{text}'"
 
     def type(self, name: str) -> str:
-        """Return Spark's spelling of a DuckDB type, with angle brackets in nested types.
+        """Return Spark's name of a DuckDB type. Nested types have angle brackets.
 
         >>> SPARK.type("MAP(VARCHAR, DOUBLE)"), SPARK.type('STRUCT(t0 BIGINT, "a, b" VARCHAR)[]')
         ('MAP<STRING, DOUBLE>', 'ARRAY<STRUCT<`t0`: BIGINT, `a, b`: STRING>>')
@@ -93,7 +93,7 @@ class Spark(Dialect):
         return f"STRUCT<{fields_sql}>"
 
     def at(self, values: str, position: str | int) -> str:
-        """Return an element of a list without `values[NULL]`, which fails in Spark 4.3."""
+        """Return an element of a list. Avoid `values[NULL]`, which fails in Spark 4.3."""
         if isinstance(position, int):
             return f"{values}[{position - 1}]"
         return f"get({values}, {position} - 1)"
@@ -135,17 +135,16 @@ class Spark(Dialect):
         return f"transform({values}, {name} -> {body})"
 
     def is_finite(self, number: str) -> str:
-        """Compare a number with infinity; in Spark, NaN is greater than infinity."""
-        return f"(abs({number}) < 'inf'::DOUBLE)"
+        return f"(abs({number}) < 'inf'::DOUBLE)"  # In Spark, NaN is greater than infinity.
 
     def bytes(self, text: str) -> str:
         return f"encode({text}, 'UTF-8')"
 
     def json(self, value: str, type: str, depth: int = 0) -> str:
-        """Convert a value to JSON without `to_json`, which turns NaN into a string.
+        """Convert a value to JSON without `to_json`, which converts NaN to a string.
 
-        Numbers are cast to STRING, which writes NaN and Infinity, and enough digits for each
-        DOUBLE. A FLOAT is written as a DOUBLE.
+        Numbers are cast to STRING, which preserves NaN, Infinity and all digits of a DOUBLE. A
+        FLOAT is cast to DOUBLE first.
 
         >>> SPARK.json("x", "FLOAT[]")
         "concat('[', array_join(transform(x, e0 -> \
@@ -187,11 +186,11 @@ coalesce(CAST(CAST(e0 AS DOUBLE) AS STRING), 'null')), ','), ']')"
         return f"unix_timestamp({time})"
 
     def takes_as_datetime(self, type: str) -> bool:
-        """Accept TIMESTAMP, too, as a local time in the session's zone, like Spark's functions."""
+        """Also accept TIMESTAMP as a local time in the session's zone, like Spark's functions."""
         return type == "TIMESTAMP WITH TIME ZONE" or DATETIMES.fullmatch(type) is not None
 
     def microseconds(self, time: str) -> str:
-        """Compute microseconds from parts of the time, regardless of the session's time zone."""
+        """Compute microseconds from parts of the time, independently of the session's time zone."""
         days, seconds = f"unix_date(CAST({time} AS DATE))", f"extract(SECOND FROM {time})"
         return (
             f"(CAST({days} AS DOUBLE) * 86400000000D + hour({time}) * 3600000000D "
@@ -204,7 +203,7 @@ coalesce(CAST(CAST(e0 AS DOUBLE) AS STRING), 'null')), ','), ']')"
     def number_arguments(self, numbers: Sequence[str], number_type: str) -> str:
         """Pass an array, because Spark boxes each separate argument (28 arguments: 1.2x the time).
 
-        All numbers are cast, since a column of NULLs may have no type; Spark drops useless casts.
+        All numbers are cast, since a column of NULLs may have no type. Spark drops redundant casts.
         """
         return self.array([f"CAST({number} AS {number_type})" for number in numbers])
 
@@ -225,7 +224,7 @@ coalesce(CAST(CAST(e0 AS DOUBLE) AS STRING), 'null')), ','), ']')"
         return f"{call}.value"
 
     def require_success(self, call: str, value: str) -> str:
-        """Raise the error of `call` only in rows that use `value`; Spark may call it in others."""
+        """Raise the error only in rows that use `value`, since Spark may also call other rows."""
         return f"CASE WHEN {call}.error IS NULL THEN {value} ELSE raise_error({call}.error) END"
 
     def is_infinite(self, number: str) -> str:
@@ -235,11 +234,10 @@ coalesce(CAST(CAST(e0 AS DOUBLE) AS STRING), 'null')), ','), ']')"
         return f"CAST({number} AS {type})"
 
     def rounded_to_even(self, number: str) -> str:
-        """Round with `rint`, which returns a DOUBLE and is therefore exact for every FLOAT."""
-        return f"rint({number})"
+        return f"rint({number})"  # The result is a DOUBLE, which is exact for every FLOAT.
 
     def divided(self, a: str, b: str, number_type: str) -> str:
-        """Divide in DOUBLE, as Spark does; rounding that to FLOAT gives the FLOAT quotient."""
+        """Divide as DOUBLE, as Spark does. Rounding the result to FLOAT is exact."""
         return f"CAST({a} / {b} AS {number_type})" if number_type != "DOUBLE" else f"({a} / {b})"
 
     def star_without(self, names: Sequence[str]) -> str:
@@ -247,7 +245,7 @@ coalesce(CAST(CAST(e0 AS DOUBLE) AS STRING), 'null')), ','), ']')"
 
 
 def _json_string(value: str) -> str:
-    """Encode a string as JSON by cutting it out of a JSON list; Spark encodes no bare strings."""
+    """Encode a string as JSON. Spark only encodes lists, so remove the brackets of a JSON list."""
     list_json = f"to_json(array({value}))"
     return f"CASE WHEN {value} IS NOT NULL THEN substr({list_json}, 2, length({list_json}) - 2) END"
 

@@ -1,4 +1,4 @@
-"""Type names in DuckDB's spelling, and the parts of nested types such as `MAP(VARCHAR, DOUBLE)`."""
+"""The names of DuckDB's types, and the parts of nested types such as `MAP(VARCHAR, DOUBLE)`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LIST = re.compile(r"(.*)\[\d*\]", re.DOTALL)
 
 
 def element(type_name: str) -> str | None:
-    """Return the element type of a list or array type; None for other types.
+    """Return the element type of a list or array type, or None for other types.
 
     >>> element("VARCHAR[]"), element("INTEGER[3]"), element("VARCHAR")
     ('VARCHAR', 'INTEGER', None)
@@ -36,7 +36,7 @@ def element(type_name: str) -> str | None:
 
 
 def map_types(type_name: str) -> tuple[str, str] | None:
-    """Return the key and value types of a map type; None for other types.
+    """Return the key type and the value type of a map type, or None for other types.
 
     >>> map_types("MAP(VARCHAR, DECIMAL(9,2))")
     ('VARCHAR', 'DECIMAL(9,2)')
@@ -48,7 +48,7 @@ def map_types(type_name: str) -> tuple[str, str] | None:
 
 
 def pair_types(type_name: str) -> tuple[str, str] | None:
-    """Return the types of the two fields of a struct or tuple type; None for other types.
+    """Return both types of a struct or tuple type with two fields, or None for other types.
 
     >>> pair_types("STRUCT(k VARCHAR, v INTEGER)"), pair_types("TUPLE(VARCHAR, INTEGER)")
     (('VARCHAR', 'INTEGER'), ('VARCHAR', 'INTEGER'))
@@ -56,13 +56,13 @@ def pair_types(type_name: str) -> tuple[str, str] | None:
     if type_name.startswith("TUPLE(") and type_name.endswith(")"):
         types = _split_at_commas(type_name[len("TUPLE(") : -1])
     else:
-        # Fields of row(...) have no names before DuckDB 2.0, only types.
+        # Before DuckDB 2.0, fields of row(...) have types but no names.
         types = [field.type or field.name for field in struct_fields(type_name) or ()]
     return (types[0], types[1]) if len(types) == 2 else None
 
 
 def struct_fields(type_name: str) -> tuple[Field, ...] | None:
-    """Return the fields of a type `STRUCT(a INTEGER, "b c" VARCHAR)`; None for other types.
+    """Return the fields of a struct type, or None for other types.
 
     >>> struct_fields('STRUCT(a INTEGER, b DECIMAL(9,2))')
     (Field(name='a', type='INTEGER'), Field(name='b', type='DECIMAL(9,2)'))
@@ -70,21 +70,23 @@ def struct_fields(type_name: str) -> tuple[Field, ...] | None:
     if not type_name.startswith("STRUCT(") or not type_name.endswith(")"):
         return None
     fields = []
-    for field in _split_at_commas(type_name[len("STRUCT(") : -1]):
-        if field.startswith('"'):
+    for field_sql in _split_at_commas(type_name[len("STRUCT(") : -1]):
+        if field_sql.startswith('"'):
             end = 1
-            while field[end] != '"' or field[end : end + 2] == '""':
-                end += 2 if field[end : end + 2] == '""' else 1
-            name, sql_type = field[1:end].replace('""', '"'), field[end + 1 :]
+            while field_sql[end] != '"' or field_sql[end : end + 2] == '""':
+                end += 2 if field_sql[end : end + 2] == '""' else 1
+            name, sql_type = field_sql[1:end].replace('""', '"'), field_sql[end + 1 :]
         else:
-            name, _, sql_type = field.partition(" ")
+            name, _, sql_type = field_sql.partition(" ")
         fields.append(Field(name, sql_type.strip()))
     return tuple(fields)
 
 
 def _split_at_commas(body: str) -> list[str]:
     """Split `body` at commas outside brackets and quotes."""
-    segments, depth, start, quote = [], 0, 0, ""
+    segments = []
+    depth = start = 0
+    quote = ""
     for index, character in enumerate(body + ","):
         if quote:
             quote = "" if character == quote else quote

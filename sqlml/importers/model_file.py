@@ -17,7 +17,7 @@ from sqlml.importers.mlflow_folder import MLFLOW_URI, MLMODEL, SavedModel, read_
 from sqlml.importers.registry import Imported, Inputs, import_model
 from sqlml.importers.spark_ml.folder import MAX_FILES
 from sqlml.limits import MAX_ARTIFACT_BYTES
-from sqlml.regular_files import files_below, irregular_kind, local_path
+from sqlml.regular_files import find_irregular_kind, find_local_path, list_files_below
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,7 +50,7 @@ def read_file(
     matches = host.read_file(path)
     saved_model = None if matches else _read_mlflow_folder(host, path)
     if saved_model is not None:
-        inner_path = _join_inside(local_path(path) or path, saved_model.path)
+        inner_path = _join_inside(find_local_path(path) or path, saved_model.path)
         inner_format = saved_model.format if format.upper() == "AUTO" else format
         read = partial(read_file, inner_path, host, sha256=sha256, allow_pickle=allow_pickle)
         return replace(read(format=inner_format), columns=saved_model.columns)
@@ -98,7 +98,7 @@ def _require_store(uri: str) -> None:
 
     uses_registry = uri.startswith("models:") and not uri.startswith("models:/m-")
     store = str(mlflow.get_registry_uri() if uses_registry else mlflow.get_tracking_uri())
-    path = local_path(store) if store.startswith(("file:", "/", ".")) else None
+    path = find_local_path(store) if store.startswith(("file:", "/", ".")) else None
     if store.startswith("sqlite:///"):
         path = store.removeprefix("sqlite:///")
     if path is not None and not os.path.exists(path):
@@ -119,7 +119,7 @@ def _join_inside(folder: str, name: str) -> str:
 
 
 def _read_mlflow_folder(host: Files, path: str) -> SavedModel | None:
-    folder = local_path(path)
+    folder = find_local_path(path)
     if folder is None or not os.path.isfile(os.path.join(folder, MLMODEL)):
         return None
     if any(c in folder for c in "*?["):
@@ -140,10 +140,10 @@ def _read_spark_folder(host: Files, path: str) -> dict[str, bytes] | None:
 
     Return None if `path` is not a local folder that contains a folder named metadata.
     """
-    folder = local_path(path)
+    folder = find_local_path(path)
     if folder is None or not os.path.isdir(os.path.join(folder, "metadata")):
         return None
-    sizes = files_below(folder, MAX_FILES)
+    sizes = list_files_below(folder, MAX_FILES)
     part_files = [name for name in sizes if name.rpartition("/")[2].startswith("part-")]
     # Verification runs Spark on this folder, so the folder must not contain unchecked files.
     other_names = sizes.keys() - part_files
@@ -172,11 +172,11 @@ def _read_content(host: Files, path: str, matches: Sequence[tuple[str, int]]) ->
 
 
 def _describe_missing(path: str) -> str:
-    local_file = local_path(path)
+    local_file = find_local_path(path)
     if local_file is None:
         return f"file {path!r} does not exist"
     absolute = os.path.abspath(local_file)
-    file_kind = irregular_kind(absolute)
+    file_kind = find_irregular_kind(absolute)
     if file_kind is not None:
         return (
             f"{path!r} is {file_kind} ({absolute}); name a model file, or the folder that "

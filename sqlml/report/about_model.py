@@ -1,4 +1,4 @@
-"""Sections about the model, its inputs, and the rows of the data."""
+"""Sections about the model, the inputs, and the rows of the data."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _PROPERTIES = {
     "stored_bytes": "Bytes stored",
     "created_at": "Created",
 }
-"""Property of DESCRIBE MODEL -> its title in the report."""
+"""Maps properties of DESCRIBE MODEL to titles in the report."""
 
 _STATISTICS = {
     "min": "Min",
@@ -58,11 +58,11 @@ _STATISTICS = {
     "stddev": "Std. deviation",
     "categories_count": "Categories",
 }
-"""Column of ml_feature_info -> its title in the report."""
+"""Maps columns of ml_feature_info to titles in the report."""
 
 
 def describe_model(subject: Subject) -> Section:
-    """Make the section about the model: its properties, its columns and its versions."""
+    """Make the section about the properties, the columns and the versions of the model."""
     description = subject.description
     pairs = [
         (_PROPERTIES[name], _format_property(name, text))
@@ -92,14 +92,13 @@ def _format_count(count: int, noun: str) -> str:
 
 
 def _list_columns(subject: Subject) -> ReportPart:
-    """Make a table of the model's inputs with their statistics; unused inputs come last."""
     rows = subject.query_models(f"FROM ml_feature_info(MODEL {subject.quoted})")
     info_by_column = {fold(str(next(iter(row.values())))): row for row in rows}
     inputs = subject.description.inputs
     shown_names = sorted(inputs, key=lambda name: inputs[name] == NOT_USED)[:_MAX_COLUMNS]
     info = {name: info_by_column.get(fold(name), {}) for name in shown_names}
-    known_keys = {key for row in info.values() for key, value in row.items() if value is not None}
-    titles = {key: title for key, title in _STATISTICS.items() if key in known_keys}
+    present_keys = {key for row in info.values() for key, value in row.items() if value is not None}
+    titles = {key: title for key, title in _STATISTICS.items() if key in present_keys}
     cells = [[name, inputs[name], *(row.get(key) for key in titles)] for name, row in info.items()]
     notes = [note_left_out(len(inputs) - len(shown_names), "more columns")]
     if titles:
@@ -112,8 +111,8 @@ def _list_columns(subject: Subject) -> ReportPart:
 def _list_versions(subject: Subject) -> ReportPart:
     model = subject.model
     names = [name for name in (model.database, model.name) if name is not None]
-    name = ".".join(map(DUCKDB.quote_name, names))
-    versions = subject.query_models(f"SHOW VERSIONS IN MODEL {name}")[::-1]
+    model_sql = ".".join(map(DUCKDB.quote_name, names))
+    versions = subject.query_models(f"SHOW VERSIONS IN MODEL {model_sql}")[::-1]
     rows = [
         [
             f"{row['version']}{' (this one)' if row['version'] == model.version else ''}",
@@ -175,7 +174,6 @@ def _describe_column(row: Mapping[str, Any]) -> list[Any]:
 
 
 def _format_stored_number(text: Any) -> str | None:
-    """Format the minimum or maximum of a numeric column, which the catalog stores as text."""
     try:
         return format_value(float(text))
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Plots of a report: charts of Altair, drawn as SVG without scripts, fonts or links.
+"""Altair charts as SVG without scripts, fonts or links.
 
 Series differ in dashes as well as in colors. Colors are variables of the page's style sheet, so the
 same drawing works in light mode, in dark mode and in print. People with red-green color blindness
@@ -24,12 +24,12 @@ _ATTRIBUTES = frozenset(
     "stroke-width stroke-opacity stroke-dasharray stroke-miterlimit stroke-linecap opacity "
     "text-anchor font-size font-weight".split()
 )
-"""SVG attributes that affect the drawing; others, such as Vega's class names, are removed."""
+"""SVG attributes that affect the drawing. Other attributes are removed, such as class names."""
 
 _ELEMENTS = frozenset("svg g path line rect circle text tspan".split())
 
 _MAGNIFICATION = 1.15
-"""Factor by which plots are enlarged on screens wider than a phone."""
+"""Scale factor of plots on screens that are wider than a phone."""
 
 _LONG_NUMBER = re.compile(r"-?\d+\.\d{3,}")
 
@@ -64,16 +64,15 @@ def _strip_markup(element: ElementTree.Element) -> None:
 
 
 def _is_blank(name: str, element: ElementTree.Element) -> bool:
-    """Return whether `element`, whose tag is `name`, is a background path without a color."""
     is_colorless = name == "path" and not {"fill", "stroke"} & element.attrib.keys()
     return is_colorless and element.get("class") in ("background", "foreground")
 
 
 WIDTH, HEIGHT = 310, 220
-"""Size of the plotting area in pixels, small enough for letters to be readable on a phone."""
+"""Size of the plotting area in pixels. On a phone, letters in larger plots would be too small."""
 
 COLORS = tuple(f"var(--c{n})" for n in range(1, 7))
-"""Colors of the series, in order, as variables of the page's style sheet."""
+"""Colors of the first, second, ... series, as variables of the page's style sheet."""
 
 _DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [4, 4], [10, 4])
 
@@ -91,10 +90,7 @@ def draw_lines(
     diagonal: bool = False,
     dots: bool = False,
 ) -> str:
-    """Draw a line per series through `points` (series, x, y), from 0 to 1 on both axes.
-
-    `xlabel` and `ylabel` are the titles of the axes.
-    """
+    """Draw a line per series through `points` (series, x, y). Both axes range from 0 to 1."""
     alt = _import_altair()
     rows = [{"s": name, "x": x0, "y": y0, "i": i} for i, (name, x0, y0) in enumerate(points)]
     unit_scale = alt.Scale(domain=[0, 1], nice=False)
@@ -116,7 +112,7 @@ def draw_lines(
 
 
 def draw_bars(values: Sequence[tuple[str, float]], xlabel: str, rule: float | None = None) -> str:
-    """Draw a horizontal bar for each (name, value), from top to bottom, and a line at `rule`."""
+    """Draw a horizontal bar for each (name, value), and a vertical line at `rule`."""
     alt = _import_altair()
     rows = [{"name": name, "x": value} for name, value in values]
     bars = _make_chart(rows).mark_bar(fill=COLORS[0], height=_BAR_PITCH - 7)
@@ -125,25 +121,25 @@ def draw_bars(values: Sequence[tuple[str, float]], xlabel: str, rule: float | No
     )
     if rule is not None:
         style = {"stroke": COLORS[1], "strokeWidth": 1.5, "strokeDash": [4, 3]}
-        mark = _make_chart([{"x": rule}]).mark_rule(**style)
-        chart = alt.layer(chart, mark.encode(x="x:Q"))
+        rule_chart = _make_chart([{"x": rule}]).mark_rule(**style)
+        chart = alt.layer(chart, rule_chart.encode(x="x:Q"))
     return _draw(chart, WIDTH - 60, _BAR_PITCH * len(rows), [name for name, _ in values])
 
 
 def draw_intervals(
     values: Sequence[tuple[str, float, float, float]], xlabel: str, zero: bool = False
 ) -> str:
-    """Draw a line from low to high, with a point at the middle, for each (name, low, middle, high).
+    """Draw a line from low to high, and a point at the middle, for each (name, low, middle, high).
 
-    `zero` adds a vertical line at 0.
+    If `zero`, add a vertical line at 0.
     """
     alt = _import_altair()
-    rows = [{"name": name, "low": low, "x": x0, "high": high} for name, low, x0, high in values]
+    rows = [{"name": name, "low": low, "x": mid, "high": high} for name, low, mid, high in values]
     encode_x = partial(alt.X, title=xlabel, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=4))
     base = _make_chart(rows).encode(y=_make_name_axis())
-    rule = base.mark_rule(stroke=COLORS[0], strokeWidth=3, strokeOpacity=0.45)
+    lines = base.mark_rule(stroke=COLORS[0], strokeWidth=3, strokeOpacity=0.45)
     circles = base.mark_circle(fill=COLORS[0], size=52, opacity=1)
-    layers = [rule.encode(x=encode_x("low:Q"), x2="high:Q"), circles.encode(x=encode_x("x:Q"))]
+    layers = [lines.encode(x=encode_x("low:Q"), x2="high:Q"), circles.encode(x=encode_x("x:Q"))]
     if zero:
         origin = _make_chart([{"x": 0}]).mark_rule(stroke=_INK, strokeWidth=1)
         layers.insert(0, origin.encode(x=encode_x("x:Q")))
@@ -154,7 +150,7 @@ def draw_intervals(
 def _draw_histogram(
     bins: Mapping[str, Sequence[tuple[float, float, float]]], xlabel: str, ylabel: str
 ) -> str:
-    """Draw a histogram per series; `bins` maps each series to its bins (low, high, height)."""
+    """Draw a histogram per series; `bins` maps the names of series to (low, high, height)."""
     alt = _import_altair()
     rows = []
     for name, series_bins in bins.items():
@@ -172,14 +168,14 @@ def _draw_histogram(
 
 
 def draw_heatmap(cells: Sequence[tuple[str, str, float, str]], xlabel: str, ylabel: str) -> str:
-    """Draw cells (row, column, share, text); the share, from 0 to 1, determines the shade."""
+    """Draw cells (row, column, share, text). The shade depends on the share, from 0 to 1."""
     alt = _import_altair()
     keys = ("y", "x", "share", "text")
     rows: list[dict[str, Any]] = [dict(zip(keys, cell, strict=True)) for cell in cells]
-    row_count = len({row["y"] for row in rows})
-    side = max(24, min(80, WIDTH // max(row_count, 1)))
+    num_rows = len({row["y"] for row in rows})
+    cell_size = max(24, min(80, WIDTH // max(num_rows, 1)))
     axis_style = {"labelLimit": 90, "ticks": False, "domain": False, "grid": False}
-    angle = 0 if max(len(column) for _, column, _, _ in cells) * _LETTER_WIDTH < side else -90
+    angle = 0 if max(len(column) for _, column, _, _ in cells) * _LETTER_WIDTH < cell_size else -90
     base = _make_chart(rows).encode(
         x=alt.X("x:N", sort=None, title=xlabel, axis=alt.Axis(labelAngle=angle, **axis_style)),
         y=alt.Y("y:N", sort=None, title=ylabel, axis=alt.Axis(**axis_style)),
@@ -188,9 +184,9 @@ def draw_heatmap(cells: Sequence[tuple[str, str, float, str]], xlabel: str, ylab
     squares = base.mark_rect(fill=COLORS[0], stroke="var(--paper)", strokeWidth=2).encode(
         fillOpacity=alt.FillOpacity("share:Q", scale=shade, legend=None)
     )
-    texts = base.mark_text(fill="var(--ink)", fontSize=13 if row_count <= 4 else 9)
+    texts = base.mark_text(fill="var(--ink)", fontSize=13 if num_rows <= 4 else 9)
     chart = alt.layer(squares, texts.encode(text="text:N"))
-    return _draw(chart, side * len({row["x"] for row in rows}), side * row_count)
+    return _draw(chart, cell_size * len({row["x"] for row in rows}), cell_size * num_rows)
 
 
 def draw_band(points: Sequence[tuple[float, float, float, float]], xlabel: str, ylabel: str) -> str:
@@ -203,12 +199,12 @@ def draw_band(points: Sequence[tuple[float, float, float, float]], xlabel: str, 
     base, scale = _make_chart(rows), alt.Scale(zero=False, nice=True)
     x_axis = alt.X("x:Q", title=xlabel, scale=scale, axis=alt.Axis(tickCount=5))
     y_axis = alt.Y("y:Q", title=ylabel, scale=scale)
-    area = base.mark_area(fill=COLORS[0], fillOpacity=0.18).encode(
+    band = base.mark_area(fill=COLORS[0], fillOpacity=0.18).encode(
         x=x_axis, y=alt.Y("low:Q", title=ylabel, scale=scale), y2="high:Q"
     )
     line = base.mark_line(stroke=COLORS[0], strokeWidth=2, point={"fill": COLORS[0], "size": 30})
     diagonal = _draw_diagonal(points[0][0], points[-1][0])
-    layers = (area, diagonal.encode(x=x_axis, y=y_axis), line.encode(x=x_axis, y=y_axis))
+    layers = (band, diagonal.encode(x=x_axis, y=y_axis), line.encode(x=x_axis, y=y_axis))
     return _draw(alt.layer(*layers), WIDTH, HEIGHT + 40)
 
 
@@ -224,7 +220,6 @@ def _make_chart(rows: list[dict[str, Any]]) -> Any:
 
 
 def _draw_diagonal(low: float, high: float) -> Any:
-    """Make the chart of a dashed line from (low, low) to (high, high)."""
     corners = _make_chart([{"x": low, "y": low}, {"x": high, "y": high}])
     return corners.mark_line(stroke=_INK, strokeWidth=1, strokeDash=[3, 3])
 
@@ -240,7 +235,6 @@ def _cycle_values(values: Sequence[Any], names: Sequence[str]) -> list[Any]:
 
 
 def _encode_series(series: Sequence[str], dashes: bool = False) -> dict[str, Any]:
-    """Return Altair encodings with a color per distinct series; `dashes` adds dash patterns."""
     alt = _import_altair()
     names = list(dict.fromkeys(series))
     legend = None
@@ -263,8 +257,8 @@ def _encode_series(series: Sequence[str], dashes: bool = False) -> dict[str, Any
 
 
 def _draw(chart: Any, width: int, height: int, names: Sequence[str] = ()) -> str:
-    """Draw a chart as SVG in the style of the page; `names` are the names on the y axis, if any."""
-    # The reader's font may be wider than the font with which vl_convert measures the labels.
+    """Draw a chart as SVG in the style of the page. `names` are the labels of the y axis."""
+    # The reader's font may be wider than the font in which vl_convert measures the labels.
     label_width = min(max(map(len, names), default=0) * _LETTER_WIDTH, _MAX_NAME_WIDTH)
     padding = {"left": 4 + label_width // 8, "top": 4, "right": 8, "bottom": 4}
     return draw_svg(
@@ -302,9 +296,9 @@ def plot_histogram(
 ) -> ReportPart:
     """Plot a histogram of the column `x` of `rows`, a parenthesized query, in bins of equal width.
 
-    The bins extend beyond the 1% and 99% quantiles by the distance between them, at most to the
-    extreme values. The first and the last bin include values farther out; the explanation says so.
-    `series` maps the values of the column `s` to names; heights are then shares of each series.
+    The bins extend beyond the 1% and 99% quantiles by the distance between these quantiles, but not
+    beyond the extreme values. The first and the last bin include all values farther out. `series`
+    maps the values of the column `s` to names. Heights are then shares of each series.
     """
     (extent,) = subject.query_tables(
         f"""
@@ -354,7 +348,6 @@ def plot_histogram(
 def _count_bins(
     subject: Subject, rows: str, series: Mapping[int, str] | None, low: float, width: float
 ) -> dict[str, list[int]]:
-    """Map each series name to the row counts of its bins; without series, the name is "Rows"."""
     names = {0: "Rows"} if series is None else series
     counts = {name: [0] * _BINS for name in names.values()}
     for row in subject.query_tables(

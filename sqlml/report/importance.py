@@ -1,4 +1,4 @@
-"""Sections about the columns that matter to the model, and about drift since training."""
+"""Sections about the importance of columns, and about drift since training."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from sqlml.report.subject import MAX_TARGETS, Subject, build_sample_condition
 _MAX_COLUMNS = 20
 _MAX_FEATURES = 4096
 _BACKGROUND, _MAX_PREDICTIONS = 25, 2_000_000
-"""Limits for models that are neither trees nor linear: rows of the background, and predictions."""
+"""Limits on background rows and predictions, for models that are neither trees nor linear."""
 
 _ORDERS = 64
-"""The minimum number of column permutations that `explain` samples, in pairs."""
+"""The minimum number of pairs of column permutations that `explain` samples."""
 
 
 def measure_importance(subject: Subject) -> Section:
-    """Make the section about the columns: contributions in the sample, and stored importances."""
+    """Make the section about contributions in the sample, and about stored importances."""
     parts = [*_explain_sample(subject), *_plot_library_importance(subject)]
     lead = "A contribution is what a column adds to the score of a row, or subtracts from it."
     return Section("importance", "Which columns matter", lead, tuple(parts))
@@ -55,7 +55,6 @@ def _explain_sample(subject: Subject) -> list[ReportPart]:
 
 
 def _explain_rows(subject: Subject, num_rows: int, background: str) -> list[ReportPart]:
-    """Plot contributions to the first targets; `background` is SQL for `explain`, or empty."""
     explain_sql = f"explain({subject.quoted}, *{background})"
     if subject.targets == 1:
         return [_plot_contributions(subject, explain_sql, num_rows, "")]
@@ -69,7 +68,6 @@ def _explain_rows(subject: Subject, num_rows: int, background: str) -> list[Repo
 def _plot_contributions(
     subject: Subject, explain_sql: str, num_rows: int, prefix: str
 ) -> ReportPart:
-    """Plot the range of each column's contributions, which `explain_sql` computes."""
     features = list(subject.model.program.inputs)
     summary = _summarize_contributions(subject, explain_sql, num_rows, len(features))
     if not summary or not summary[0]["size"]:
@@ -102,15 +100,12 @@ def _plot_contributions(
 def _summarize_contributions(
     subject: Subject, explain_sql: str, num_rows: int, num_features: int
 ) -> list[dict[str, Any]]:
-    """Return a row per column with the mean size and the quantiles of its contributions.
-
-    The key `k` of a row is the position of the column among the inputs, from 1.
-    """
+    """Return a row with the mean size and the quantiles of contributions for each column."""
     query = (
         f"SELECT {DUCKDB.call('map_values', explain_sql)} AS c FROM "
         f"(SELECT * FROM {subject.sample} LIMIT {num_rows}) AS sqlml_sample"
     )
-    subject.tables.session.plan(query)  # an error here does not abort the user's transaction
+    subject.tables.session.plan(query)  # An error here does not abort the user's transaction.
     with subject.tables.store_briefly("contributions", query) as table:
         numbers = ", ".join(f"({k})" for k in range(1, num_features + 1))
         summary = subject.query_tables(
@@ -128,7 +123,6 @@ def _summarize_contributions(
 
 
 def _plot_library_importance(subject: Subject) -> list[ReportPart]:
-    """Plot the importances that the source library stored; return a note if there are none."""
     try:
         rows = subject.query_models(f"FROM ml_feature_importance(MODEL {subject.quoted})")
     except SqlmlError as error:
@@ -158,11 +152,11 @@ def _plot_library_importance(subject: Subject) -> list[ReportPart]:
 
 
 _MAX_VALUES = 50_000_000
-"""The maximum number of values to compare: rows times features."""
+"""The maximum number of values (rows times features) to compare."""
 
 
 def measure_drift(subject: Subject) -> Section:
-    """Make the section that compares the data with the training data (ml_validate_data_skew)."""
+    """Make the section that compares the data with the training data."""
     return Section("drift", "Drift since training", "", (_compare_with_training(subject),))
 
 
@@ -191,7 +185,6 @@ def _compare_with_training(subject: Subject) -> ReportPart:
 
 
 def _plot_drift(drifts: list[dict[str, Any]], sample_sentence: str) -> ReportPart:
-    """Plot the columns with the largest divergences; `drifts` are sorted, the largest first."""
     top_rows = drifts[:_MAX_COLUMNS]
     anomaly_count = sum(row["is_anomaly"] for row in drifts)
     names = make_distinct([clip(str(row["input"]), 40) for row in top_rows])

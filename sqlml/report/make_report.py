@@ -1,4 +1,4 @@
-"""Make a report: collect the sections about a model and its data, and render the page."""
+"""Make a report: collect the sections about a model and the data, and render the page."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from sqlml.statements.connection_models import Models
 _FRAME_STYLE = "width:100%;height:80vh;min-height:480px;border:1px solid;border-radius:4px"
 
 _HEAD_IN_FRAME = '<head><base href="about:srcdoc">'
-"""The start of a page that makes links in the frame lead to its sections, not to the notebook."""
+"""The start of the page. Links then lead to sections in the frame instead of the notebook."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A self-contained HTML page, as `Session.report` returns it.
+    """A self-contained HTML page, returned by `Session.report`.
 
     Attributes:
         title: the model and its version.
@@ -43,7 +43,7 @@ class Report:
     html: str = field(repr=False)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the page to a file, replacing an existing one.
+        """Write the page to a file, and replace an existing file.
 
         Raises:
             OSError: the file cannot be written.
@@ -53,7 +53,7 @@ class Report:
         return file
 
     def _repr_html_(self) -> str:
-        """Return the page for notebooks, in a frame that cannot run code or reach the notebook."""
+        """Return the page in a frame that cannot run code or access the notebook."""
         page = self.html.replace("<head>", _HEAD_IN_FRAME, 1)
         return (
             f'<iframe title="{escape(self.title)}" sandbox="" style="{_FRAME_STYLE}" '
@@ -62,11 +62,11 @@ class Report:
 
 
 _MIN_ROWS_FOR_RATE = 100_000
-"""The minimum number of rows to show a rate; with fewer rows, loading would distort the rate."""
+"""The minimum number of rows to show a rate. For fewer rows, loading would distort the rate."""
 
 
 def describe_cost(subject: Subject) -> Section:
-    """Make the section about cost: the plan of a prediction, and the time that scoring took."""
+    """Make the section about the plan of a prediction and the time of scoring."""
     prediction = build_call_sql(subject.model, subject.reference)
     plan = subject.tables.session.plan(f"SELECT {prediction} FROM {subject.source}")
     calls = [] if plan is None else [planned_call.to_dict() for planned_call in plan.calls]
@@ -107,7 +107,7 @@ SECTIONS: tuple[tuple[str, Callable[[Subject], Section]], ...] = (
     ("describing the data", describe_data),
     ("planning", describe_cost),
 )
-"""The progress message and the function of each section, in the order of the page."""
+"""The progress message and the function of each section, in page order."""
 
 _TASKS = {
     "two classes": "a classifier of two classes",
@@ -127,9 +127,9 @@ def make_report(
     by: str | Sequence[str] | None,
     report_progress: Callable[[str], None],
 ) -> Report:
-    """Make the report about model `name` on the rows of `data`, a query or the name of a table.
+    """Make a report about model `name` on the rows of `data`, a query or the name of a table.
 
-    `label` and `by` name the columns with the true values and with the groups, if any.
+    `label` names the columns with the true values, and `by` names the columns with the groups.
     """
     for library in ("altair", "jinja2", "vl_convert"):
         try:
@@ -150,7 +150,6 @@ def make_report(
 
 
 def _summarize(subject: Subject) -> str:
-    """Return the line below the title, with the model's class and task, and the row count."""
     model, training = subject.model, subject.training_facts
     num_classes = len(model.program.labels[0]) if model.program.labels else 0
     summary = clip(model.origin.source.rpartition(".")[2], 80)

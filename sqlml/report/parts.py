@@ -1,4 +1,4 @@
-"""The parts of a page, such as tables and plots, as plain values that the template escapes."""
+"""The parts of a page, such as tables and plots, as plain values. The template escapes them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any, ClassVar
 
 MAX_LENGTH = 60
 _DIRECTION_MARKS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-"""Characters that change the direction of the text after them."""
+"""Characters that change the direction of the following text."""
 
 _UNPRINTABLE = frozenset({"Cc", "Cs", "Cn", "Co", "Zl", "Zp"})
 
 
 def format_value(value: Any, length: int = MAX_LENGTH) -> str | None:
-    """Format a value for a table cell; None stays None.
+    """Format a value for a table cell. None stays None.
 
     >>> format_value(0.123456), format_value(1234567), format_value(True)
     ('0.1235', '1,234,567', 'true')
@@ -33,9 +33,9 @@ def format_value(value: Any, length: int = MAX_LENGTH) -> str | None:
 
 
 def format_number(value: float, padded: bool = False) -> str:
-    """Format a number with four significant digits, or with all digits before the decimal point.
+    """Format a number with four significant digits, but with all digits before the decimal point.
 
-    `padded` keeps trailing zeros.
+    If `padded`, keep trailing zeros.
 
     >>> format_number(12345.678), format_number(0.00001234), format_number(2.0)
     ('12,346', '1.234e-05', '2')
@@ -53,7 +53,7 @@ def format_number(value: float, padded: bool = False) -> str:
 
 
 def clip(text: str, length: int = MAX_LENGTH) -> str:
-    r"""Truncate `text` to `length` characters, and replace unprintable ones with U+FFFD.
+    r"""Truncate `text` to `length` characters, and replace unprintable characters with U+FFFD.
 
     >>> clip("a\tb\x00c"), clip("abcdef", 4)
     ('a b�c', 'abc…')
@@ -70,7 +70,7 @@ def _make_printable(character: str) -> str:
 
 
 def make_distinct(texts: Sequence[str]) -> tuple[str, ...]:
-    """Add numbers to repeated texts: on the axis of a plot, each position needs a distinct name.
+    """Add numbers to repeated texts, since each position on the axis of a plot needs a unique name.
 
     >>> make_distinct(["a", "b", "a"])
     ('a', 'b', 'a (2)')
@@ -86,7 +86,7 @@ def make_distinct(texts: Sequence[str]) -> tuple[str, ...]:
 
 
 def join_first(texts: Sequence[str], count: int) -> str:
-    """Join the first `count` texts, and state how many more there are.
+    """Join the first `count` texts, and add the number of remaining texts.
 
     >>> join_first(["a", "b", "c"], 2)
     'a, b and 1 more'
@@ -96,7 +96,7 @@ def join_first(texts: Sequence[str], count: int) -> str:
 
 
 def note_left_out(count: int, description: str) -> str:
-    """Return a sentence such as "3 more columns are left out.", or "" if `count` is 0 or less."""
+    """Return a sentence such as "3 more columns are left out.", or "" if `count` is below 1."""
     return f"{count:,} {description} are left out." if count > 0 else ""
 
 
@@ -104,12 +104,12 @@ _MAX_CODE = 20_000
 _PERCENTAGE = re.compile(r"\d+(\.\d+)?%")
 
 _MAX_TABLE_WIDTH, _MAX_CELL_WIDTH = 66, 24
-"""Maximum widths, in characters, of a table beside a plot, and of a cell that does not wrap."""
+"""Maximum widths in characters of a table beside a plot, and of a cell that does not wrap."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table of strings, in which None is shown as NULL. `numbers` marks right-aligned columns."""
+    """A table of strings. None is shown as NULL. `numbers` marks right-aligned columns."""
 
     kind: ClassVar[str] = "table"
     caption: str
@@ -128,10 +128,10 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A plot, with a table of its numbers.
+    """A plot, with a table of the plotted numbers.
 
-    `explanation` stands above the plot, and `svg` is the markup that `draw_svg` returns.
-    `description` describes the drawing for screen readers, which also announce the table.
+    `explanation` is shown above the plot. `svg` is the result of `draw_svg`. `description`
+    describes the drawing for screen readers, which also read the table.
     """
 
     kind: ClassVar[str] = "plot"
@@ -144,7 +144,7 @@ class Plot:
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """A list of names, each with a value or description."""
+    """A list of names with values or descriptions."""
 
     kind: ClassVar[str] = "pairs"
     pairs: tuple[tuple[str, str], ...]
@@ -180,7 +180,7 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A section of the page; `name` is the anchor for links, and `lead` is the first sentence."""
+    """A section of the page. `name` is the anchor for links, and `lead` is the first sentence."""
 
     name: str
     title: str
@@ -196,7 +196,7 @@ def make_table(
     note: str = "",
     none: str | None = None,
 ) -> Table:
-    """Make a Table of formatted values; None is shown as `none`, or as NULL if that is not set."""
+    """Make a Table of formatted values. None is shown as `none`, or as NULL if `none` is None."""
     columns_of_values = list(zip(*rows, strict=True)) if rows else [()] * len(columns)
     texts_by_column = [
         _format_numbers(values) if _are_numbers(values) else list(map(format_value, values))
@@ -209,7 +209,7 @@ def make_table(
 
 
 def make_code(title: str, text: str) -> Code:
-    """Make a Code of the first `_MAX_CODE` characters of `text`, with U+FFFD if unprintable."""
+    """Make a Code of the first `_MAX_CODE` characters. U+FFFD replaces unprintable characters."""
     printable = "".join(c if c in "\n\t" else _make_printable(c) for c in text[:_MAX_CODE])
     return Code(title, printable + ("\n…" if len(text) > _MAX_CODE else ""))
 
@@ -226,6 +226,6 @@ def _are_percentages(values: Sequence[Any]) -> bool:
 
 
 def _format_numbers(values: Sequence[Any]) -> list[str | None]:
-    """Format a column of numbers: as integers if all are integers, else with trailing zeros."""
+    """Format a column as integers if all numbers are integers, or else with trailing zeros."""
     are_integers = all(v is None or (math.isfinite(v) and v == int(v)) for v in values)
     return [None if v is None else format_number(float(v), padded=not are_integers) for v in values]

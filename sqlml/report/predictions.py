@@ -25,7 +25,7 @@ _MAX_BARS = 15
 
 
 def describe_predictions(subject: Subject) -> Section:
-    """Make the section about the distribution of predicted numbers, classes and scores."""
+    """Make the section about the distribution of predictions."""
     parts = _plot_predictions(subject) if subject.count else [Note("The data has no rows.")]
     return Section("predictions", "Predictions", subject.sample_sentence, tuple(parts))
 
@@ -50,7 +50,6 @@ def _plot_predictions(subject: Subject) -> list[ReportPart]:
 
 
 def _plot_scores(subject: Subject) -> ReportPart:
-    """Plot the scores of a model without predictions; if it has no scores, return a note."""
     outputs = subject.model.program.outputs
     output = next((name for name in SCORES if name in outputs), None)
     if output is None or subject.model.program.output_type(output).width > 1:
@@ -77,7 +76,7 @@ def _plot_targets(subject: Subject) -> list[ReportPart]:
 
 
 def _count_predictions(subject: Subject, condition: str) -> list[tuple[int, int]]:
-    """Return pairs (class or cluster index, row count where `condition` holds), largest first."""
+    """Return (class or cluster index, row count) for rows that match `condition`, largest first."""
     rows = subject.query_tables(
         f"SELECT hat, count(*) AS n FROM {subject.known_scores.table} "
         f"WHERE {condition} GROUP BY hat ORDER BY n DESC, hat"
@@ -88,7 +87,6 @@ def _count_predictions(subject: Subject, condition: str) -> list[tuple[int, int]
 def _plot_counts(
     title: str, explanation: str, counts: list[tuple[str, int]], column: str
 ) -> ReportPart:
-    """Plot a bar for each of the first `_MAX_BARS` pairs (name, rows), with a table of shares."""
     if not counts:
         return Note(f"{title}: no row has a prediction.")
     names = make_distinct([name for name, _ in counts])
@@ -112,7 +110,6 @@ def _plot_clusters(subject: Subject) -> ReportPart:
 
 
 def _plot_class_counts(subject: Subject, classes: Classes) -> ReportPart:
-    """Plot how often each class is predicted; a table adds how often it is the label."""
     predicted_counts = dict(_count_predictions(subject, "hat IS NOT NULL"))
     if not predicted_counts:
         return Note("No row has a prediction.")
@@ -134,7 +131,7 @@ def _plot_class_counts(subject: Subject, classes: Classes) -> ReportPart:
 
 
 def _plot_class_scores(subject: Subject, classes: Classes) -> ReportPart:
-    """Plot the scores of the positive class; for more than two classes, of the predicted class."""
+    """Plot the scores of the positive class, or of the predicted class if not binary."""
     scores = subject.known_scores
     if scores.rows.score_kind == "none":
         return Note("The model returns neither probabilities nor scores of its classes.")
@@ -164,10 +161,10 @@ _TASK_METRICS = {
     "numbers": ("r2_score", "mean_absolute_error", "mean_squared_error"),
     "clusters": ("mean_squared_distance",),
 }
-"""Task -> metrics in the table of groups; the plot shows the first metric that any group has."""
+"""Maps tasks to metrics for the table of groups. The plot shows the first available metric."""
 
 _AVERAGED = {"two classes": "p1", "numbers": "hat"}
-"""Task -> column whose mean is shown for each group if the data has no labels."""
+"""Maps tasks to the column whose mean is shown for each group if the data has no labels."""
 
 
 def compare_groups(subject: Subject) -> Section:
@@ -196,8 +193,9 @@ def _compare_largest_groups(subject: Subject) -> ReportPart:
 
 
 def _average_unlabelled(subject: Subject, keys_sql: str) -> list[dict[str, Any]]:
-    """Return row counts and means of `_AVERAGED` for the largest groups by `keys_sql`, a list."""
-    scores, mean_sql, condition = subject.known_scores, "CAST(NULL AS DOUBLE)", ""
+    scores = subject.known_scores
+    mean_sql = "CAST(NULL AS DOUBLE)"
+    condition = ""
     if scores.rows.target_count > 1:
         condition = "WHERE t = 0"
     elif subject.task in _AVERAGED:
@@ -211,11 +209,10 @@ def _average_unlabelled(subject: Subject, keys_sql: str) -> list[dict[str, Any]]
 
 
 def _plot_groups(subject: Subject, groups: list[dict[str, Any]], keys: Sequence[str]) -> ReportPart:
-    """Plot a metric of each group above a table; for several targets, make only the table."""
     has_targets = "target" in groups[0]
-    known_metrics = {name for row in groups for name, value in row.items() if value is not None}
+    available_metrics = {name for row in groups for name, value in row.items() if value is not None}
     candidates = (*_TASK_METRICS[subject.task or "numbers"], "mean")
-    metrics = [name for name in candidates if name in known_metrics]
+    metrics = [name for name in candidates if name in available_metrics]
     columns = [*(clip(name, 30) for name in subject.groups), *(["Target"] if has_targets else [])]
     cells: list[list[Any]] = []
     for row in groups:

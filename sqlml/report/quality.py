@@ -32,15 +32,16 @@ from sqlml.types import fold
 
 MAX_CURVES = 6
 CurveRows = Sequence[tuple[str, dict[str, Any]]]
-"""Points of curves: pairs of a class name and a result row of a function such as ml_roc_curve."""
+"""Points of curves. Each element is a class name and a result row, for example of ml_roc_curve."""
 
 
 @dataclass(frozen=True, slots=True)
 class Classes:
     """The classes of a model with one target.
 
-    `names` are distinct display names. `by_frequency` has the indices of the classes, the most
-    frequent first. `counts` are rows per label, or if the data has no labels, per prediction.
+    `names` are distinct display names. `by_frequency` has the indices of the classes, with the most
+    frequent class first. `counts` has the number of rows with each label, or with each prediction
+    if the data has no labels.
     """
 
     values: tuple[Any, ...]
@@ -50,7 +51,7 @@ class Classes:
 
     @property
     def is_binary(self) -> bool:
-        """True if there are exactly two classes; the second class is then the positive one."""
+        """True if there are exactly two classes. The second class is the positive class."""
         return len(self.values) == 2
 
     @property
@@ -64,7 +65,7 @@ class Classes:
 
 
 def count_classes(subject: Subject) -> Classes:
-    """Count the scored rows of each class, for a model with one target."""
+    """Count the scored rows of each class of a model with one target."""
     scores = subject.known_scores
     values = scores.rows.class_labels.values
     names = make_distinct([clip(render_class(value) or "(empty)", 30) for value in values])
@@ -81,14 +82,13 @@ def count_classes(subject: Subject) -> Classes:
 
 _CURVE_POINTS = 200
 _TABLE_ROWS, _TABLE_ROWS_PER_CLASS = 11, 6
-"""The number of points in a table beside a curve, for a single class, and for each of several."""
+"""The number of points in the table of a curve, for one class and for each of several classes."""
 
 _MAX_MATRIX_CLASSES = 12
 _MAX_CONFUSIONS = 20
 
 
 def _plot_classifier(subject: Subject) -> list[ReportPart]:
-    """Make the plots of a classifier with one target; notes say why other plots are missing."""
     scores = subject.known_scores
     classes = count_classes(subject)
     confusion = _plot_confusion(subject, classes)
@@ -123,25 +123,21 @@ def _extract_points(rows: CurveRows, x_key: str, y_key: str) -> list[tuple[str, 
 
 
 def _pick_evenly(rows: CurveRows) -> CurveRows:
-    """Pick evenly spaced points of each class for a table, including the first and the last."""
-    by_class = [list(series) for _, series in groupby(rows, itemgetter(0))]
-    count = _TABLE_ROWS if len(by_class) == 1 else _TABLE_ROWS_PER_CLASS
+    rows_by_class = [list(class_rows) for _, class_rows in groupby(rows, itemgetter(0))]
+    num_points = _TABLE_ROWS if len(rows_by_class) == 1 else _TABLE_ROWS_PER_CLASS
     picked_rows = []
-    for series in by_class:
-        last_index = len(series) - 1
-        step = max(1, last_index / (count - 1))
-        indices = dict.fromkeys(min(last_index, round(n * step)) for n in range(count))
-        picked_rows += [series[i] for i in indices]
+    for class_rows in rows_by_class:
+        last_index = len(class_rows) - 1
+        step = max(1, last_index / (num_points - 1))
+        indices = dict.fromkeys(min(last_index, round(n * step)) for n in range(num_points))
+        picked_rows += [class_rows[i] for i in indices]
     return picked_rows
 
 
 def _make_curve_table(
     classes: Classes, caption: str, rows: CurveRows, columns: Mapping[str, str]
 ) -> Table:
-    """Make a table of curve points; `columns` maps titles to keys of a point's row.
-
-    With more than two classes, the first column names the class of each point.
-    """
+    """Make a table of curve points. `columns` maps titles to keys of result rows."""
     cells = [[name, *(row[key] for key in columns.values())] for name, row in rows]
     if classes.is_binary:
         return make_table(caption, tuple(columns), [row[1:] for row in cells])
@@ -202,25 +198,25 @@ def _plot_calibration(subject: Subject, classes: Classes) -> ReportPart:
 
 
 def _plot_confusion(subject: Subject, classes: Classes) -> ReportPart:
-    """Plot the confusion matrix; if it would be too large, list the most frequent confusions."""
+    """Plot the confusion matrix, or list the most frequent confusions if it is too large."""
     index_by_label = {value: k for k, value in enumerate(classes.values)}
     pair_counts: Counter[tuple[int, int]] = Counter()
     for row in subject.evaluate("confusion_matrix", pairs=True):
         pair = index_by_label[row["expected_label"]], index_by_label[row["predicted_label"]]
         pair_counts[pair] += int(row["rows"])
-    present = sorted({k for pair in pair_counts for k in pair})
-    if len(present) > _MAX_MATRIX_CLASSES:
+    indices = sorted({k for pair in pair_counts for k in pair})
+    if len(indices) > _MAX_MATRIX_CLASSES:
         return _tabulate_confusions(classes, pair_counts)
     cells, rows = [], []
-    for actual in present:
-        total = sum(pair_counts[actual, predicted] for predicted in present)
-        for predicted in present:
+    for actual in indices:
+        total = sum(pair_counts[actual, predicted] for predicted in indices)
+        for predicted in indices:
             count = pair_counts[actual, predicted]
             share = count / total if total else 0.0
             cells.append((classes.names[actual], classes.names[predicted], share, f"{count:,}"))
         recall = f"{pair_counts[actual, actual] / total:.1%}" if total else ""
-        rows.append([classes.names[actual], *(pair_counts[actual, k] for k in present), recall])
-    columns = ("Label", *(f"as {classes.names[k]}" for k in present), "Correct")
+        rows.append([classes.names[actual], *(pair_counts[actual, k] for k in indices), recall])
+    columns = ("Label", *(f"as {classes.names[k]}" for k in indices), "Correct")
     return Plot(
         "Confusion",
         "Actual class (rows) by predicted class (columns); the stronger the color, the greater the "
@@ -234,8 +230,10 @@ def _plot_confusion(subject: Subject, classes: Classes) -> ReportPart:
 def _tabulate_confusions(classes: Classes, pair_counts: Mapping[tuple[int, int], int]) -> Table:
     errors = [(n, *pair) for pair, n in pair_counts.items() if pair[0] != pair[1]]
     errors.sort(reverse=True)
-    shown = errors[:_MAX_CONFUSIONS]
-    rows = [[classes.names[actual], classes.names[predicted], n] for n, actual, predicted in shown]
+    rows = [
+        [classes.names[actual], classes.names[predicted], count]
+        for count, actual, predicted in errors[:_MAX_CONFUSIONS]
+    ]
     note = note_left_out(len(errors) - len(rows), "rarer confusions")
     return make_table("Most frequent confusions", ("Label", "Predicted as", "Rows"), rows, note)
 
@@ -254,10 +252,7 @@ def _plot_regressor(subject: Subject) -> list[ReportPart]:
 
 
 def _plot_target(subject: Subject, condition: str, prefix: str) -> list[ReportPart]:
-    """Plot the labels and the residuals of one target.
-
-    `condition` selects the target's rows of the table of scores; titles start with `prefix`.
-    """
+    """Plot the labels and residuals of the scored rows that match `condition`."""
     scores = subject.known_scores.table
     residuals = charts.plot_histogram(
         subject,
@@ -266,7 +261,7 @@ def _plot_target(subject: Subject, condition: str, prefix: str) -> list[ReportPa
         "Label minus prediction: around 0 if the model is correct on average.",
         "Residual",
     )
-    bins = subject.query_tables(
+    part_rows = subject.query_tables(
         f"""
         SELECT avg(hat) AS mean_hat, quantile(y, 0.1) AS low, avg(y) AS mean_y,
             quantile(y, 0.9) AS high, count(*) AS n
@@ -277,11 +272,11 @@ def _plot_target(subject: Subject, condition: str, prefix: str) -> list[ReportPa
         GROUP BY part ORDER BY part
         """
     )
-    points = [(row["mean_hat"], row["low"], row["mean_y"], row["high"]) for row in bins]
+    points = [(row["mean_hat"], row["low"], row["mean_y"], row["high"]) for row in part_rows]
     if len({mean_hat for mean_hat, *_ in points}) < 2:
         reason = "all predictions are about the same, so there is nothing to plot."
         return [Note(f"{prefix}{reason}" if prefix else reason.capitalize()), residuals]
-    cells = [[row[key] for key in ("mean_hat", "mean_y", "low", "high", "n")] for row in bins]
+    cells = [[row[key] for key in ("mean_hat", "mean_y", "low", "high", "n")] for row in part_rows]
     columns = ("Prediction", "Mean label", "10%", "90%", "Rows")
     labels = Plot(
         f"{prefix}Labels and predictions",
@@ -318,7 +313,7 @@ METRICS: Mapping[str, str] = {
     "completeness": "Completeness",
     "v_measure": "V measure",
 }
-"""Metric of ml_evaluate -> its title in the report, the most important first."""
+"""Maps metrics of ml_evaluate to titles in the report, with the most important metric first."""
 
 _MAX_CLASSES = 20
 """The maximum number of classes or targets in a table of metrics."""
@@ -327,7 +322,7 @@ _MAX_TILES = 4
 
 
 def measure_quality(subject: Subject) -> Section:
-    """Make the section about quality: metrics, and the plots of a classifier or regressor."""
+    """Make the section with metrics, and with the plots of a classifier or regressor."""
     obstacle = _find_obstacle(subject)
     if obstacle is not None:
         return Section("quality", "Quality", "", (Note(obstacle),))
@@ -352,7 +347,6 @@ def measure_quality(subject: Subject) -> Section:
 
 
 def _find_obstacle(subject: Subject) -> str | None:
-    """Return a sentence that says why the quality cannot be measured, or None if it can."""
     scores = subject.scores
     if scores is None:
         return "The model transforms or scores rows; it predicts nothing that could be checked."
@@ -370,7 +364,6 @@ def _find_obstacle(subject: Subject) -> str | None:
 
 
 def _make_lead(subject: Subject, metrics: Mapping[str, Any]) -> str:
-    """Return sentences that state the measured rows, and warn if some may be training rows."""
     sentence = f"Measured on {metrics['rows']:,} rows"
     if subject.known_scores.count < subject.count:
         sentence += f", sampled evenly from {subject.count:,}"
@@ -385,7 +378,6 @@ def _make_lead(subject: Subject, metrics: Mapping[str, Any]) -> str:
 
 
 def _warn_of_training_rows(subject: Subject) -> str:
-    """Return a warning if the data and the training query read the same table, otherwise ""."""
     if subject.training_facts is None:
         return ""
     connection = subject.tables.session.connection
@@ -393,7 +385,7 @@ def _warn_of_training_rows(subject: Subject) -> str:
         training_tables = connection.get_table_names(subject.training_facts.query, qualified=True)
         query = f"SELECT * FROM {subject.source}"
         report_tables = connection.get_table_names(query, qualified=True)
-    except duckdb.Error:  # only sqlml can parse the query
+    except duckdb.Error:  # Only sqlml can parse the query.
         return ""
     shared_tables = sorted(set(map(fold, training_tables)) & set(map(fold, report_tables)))
     if not shared_tables:
@@ -405,7 +397,6 @@ def _warn_of_training_rows(subject: Subject) -> str:
 
 
 def _tabulate_metrics(subject: Subject, metrics: list[dict[str, Any]]) -> ReportPart:
-    """Make a table of the metrics; if training also measured them, add a column of its metrics."""
     names = [name for name in METRICS if any(row.get(name) is not None for row in metrics)]
     rows = [[METRICS[name], *(row.get(name) for row in metrics[:_MAX_CLASSES])] for name in names]
     if len(metrics) > 1:

@@ -1,7 +1,7 @@
 """Load the subject of a report: a model, its data in temporary tables, and its predictions.
 
-The query of the data runs once, so all numbers of a page are about the same rows, even if the query
-is volatile (`USING SAMPLE`, `now()`) or other connections write to its tables meanwhile. No
+The query of the data runs once. So all numbers of a page describe the same rows, even if the query
+is volatile (`USING SAMPLE`, `now()`), or if other connections write to the queried tables. No
 database is changed, so reports work in a read-only database and in an open transaction.
 """
 
@@ -37,7 +37,7 @@ from sqlml.types import fold
 
 
 class QueryRunner(Protocol):
-    """The methods of a Session that a report uses. The queries that they run may call models."""
+    """The methods of a Session that a report uses. The queries may call models."""
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection: ...
@@ -50,7 +50,7 @@ class QueryRunner(Protocol):
 
 
 class Tables:
-    """The temporary tables of one report; they can be created even in a read-only database."""
+    """The temporary tables of one report. They also work in a read-only database."""
 
     def __init__(self, session: QueryRunner) -> None:
         self.session = session
@@ -58,7 +58,7 @@ class Tables:
         self._names: list[str] = []
 
     def store(self, name: str, query: str) -> tuple[str, int]:
-        """Store the rows of `query`, which may call models; return the table and its row count."""
+        """Store the rows of `query`, which may call models; return the table and the row count."""
         table = f"{self._prefix}_{name}"
         self.session.execute(f"CREATE TEMP TABLE {table} AS {query}")
         self._names.append(table)
@@ -68,7 +68,7 @@ class Tables:
 
     @contextmanager
     def store_briefly(self, name: str, query: str) -> Iterator[str]:
-        """Store the rows of `query` in a table while the block runs; yield the table's name."""
+        """Store the rows of `query` in a table during the `with` block; yield the table name."""
         table, _ = self.store(name, query)
         try:
             yield table
@@ -76,7 +76,7 @@ class Tables:
             self._drop(table)
 
     def close(self) -> None:
-        """Drop the tables that still exist; a failed transaction has already dropped its tables."""
+        """Drop the tables that still exist. A failed transaction has already dropped tables."""
         for table in self._names:
             self._drop(table)
 
@@ -89,7 +89,7 @@ _NOWHERE = Span(0, 0)
 
 
 class StoredRows(ScoredRows):
-    """Rows that are already scored: a stored table with the columns of the CTE `sqlml_scored`."""
+    """Scored rows in a stored table with the columns of the CTE `sqlml_scored`."""
 
     calls = "*"
     columns = "*"
@@ -97,27 +97,26 @@ class StoredRows(ScoredRows):
 
 
 def _make_call_node(function: str, reference: str, options: Mapping[str, Any]) -> TableForm:
-    """Make the syntax node of a call such as `ml_evaluate(MODEL m, ..., label := 'y')`."""
     form_options = {name: FormOption(name, value, _NOWHERE) for name, value in options.items()}
     return TableForm(_NOWHERE, function, reference, _NOWHERE, (_NOWHERE,), form_options)
 
 
 MAX_SCORES = 20_000_000
-"""The maximum number of stored scores, which limits the scored rows if a row has several scores."""
+"""The maximum number of stored scores. It limits the scored rows if a row has several scores."""
 
 SCORES = ("score", "samples")
 """Outputs that `predict_score` returns."""
 
 _HASH_BUCKETS = 1_000_003
-"""The number of hash buckets of rows; a sample contains the rows of the first buckets."""
+"""The number of hash buckets. A sample contains the rows of the first buckets."""
 
 
 @dataclass(frozen=True)
 class Scores:
     """The predictions of the model for the rows of the data.
 
-    `rows` builds the SQL that computed the predictions, and `table` stores them, with the columns
-    of the CTE `sqlml_scored`. `count` is the number of scored rows: all rows, or an even sample.
+    `rows` builds the SQL of the predictions. `table` stores the predictions, with the columns of
+    the CTE `sqlml_scored`. `count` is the number of scored rows, which may be an even sample.
     """
 
     rows: ScoredRows
@@ -127,7 +126,7 @@ class Scores:
     is_labelled: bool
 
     def build_evaluation_sql(self, function: str, options: Mapping[str, Any]) -> str:
-        """Build the query of a table function such as ml_evaluate over the scored rows."""
+        """Build a query that applies a table function such as ml_evaluate to the scored rows."""
         rows = self.rows
         label = rows.form.options.get("label")
         options = options if label is None else {"label": label.value, **options}
@@ -146,11 +145,12 @@ def score_rows(
     labels: tuple[str, ...],
     num_groups: int,
 ) -> Scores:
-    """Score `rows`, a pair of a table and its row count, and store the predictions in `tables`.
+    """Score `rows`, a table and the row count, and store the predictions in `tables`.
 
-    `columns` maps the columns to SQL types; `num_groups` is the number of group columns.
+    `columns` maps column names to SQL types. `num_groups` is the number of group columns.
     """
-    placeholders, options = name_placeholder_labels(model), dict[str, Any]()
+    placeholders = name_placeholder_labels(model)
+    options: dict[str, Any] = {}
     if labels or find_task(model) != "clusters":
         options["label"] = labels or tuple(placeholders)
     group_columns = tuple(map(name_group_column, range(num_groups)))
@@ -162,9 +162,10 @@ def score_rows(
     try:
         calls = scored_rows.call_items
     except BindError as error:
-        raise BindError(error.message) from None  # without the internal SQL
-    (table, count), targets = rows, count_targets(model)
-    width = max([targets, *(len(labels) for labels in model.program.labels if len(labels) > 2)])
+        raise BindError(error.message) from None  # Do not show the internal SQL.
+    table, count = rows
+    num_targets = count_targets(model)
+    width = max([num_targets, *(len(labels) for labels in model.program.labels if len(labels) > 2)])
     sample = build_sample_condition(count, MAX_SCORES // width) if width > 1 else ""
     start_time = time.perf_counter()
     scores_table, score_count = tables.store(
@@ -173,7 +174,7 @@ def score_rows(
         f"SELECT {scored_rows.scored_items} FROM {scored_rows.from_sql}",
     )
     seconds = time.perf_counter() - start_time
-    return Scores(scored_rows, scores_table, score_count // targets, seconds, bool(labels))
+    return Scores(scored_rows, scores_table, score_count // num_targets, seconds, bool(labels))
 
 
 def build_sample_condition(count: int, limit: int) -> str:
@@ -185,7 +186,7 @@ def build_sample_condition(count: int, limit: int) -> str:
 
 
 def build_call_sql(model: Model, reference: str) -> str:
-    """Build a call of predict, or if the model has no label, of predict_score or transform."""
+    """Build a call of predict, or of predict_score or transform if the model has no labels."""
     outputs = model.program.outputs
     function = "predict" if "label" in outputs else "predict_score"
     if not {"label", *SCORES} & outputs.keys():
@@ -194,36 +195,36 @@ def build_call_sql(model: Model, reference: str) -> str:
 
 
 def count_targets(model: Model) -> int:
-    """Return how many values a model predicts per row, or 1 if it predicts nothing."""
+    """Return the number of values that a model predicts per row, or 1 if it predicts nothing."""
     program = model.program
     width = program.output_type("label").width if "label" in program.outputs else 1
     return len(program.labels) or width
 
 
 def name_group_column(n: int) -> str:
-    """Return the name of group column `n` in internal tables; no other column has this name."""
+    """Return the unique name of group column `n` in internal tables."""
     return f"sqlml_group_{n}"
 
 
 def name_placeholder_labels(model: Model) -> dict[str, str]:
-    """Map the placeholder label columns, which are NULL if the data has no labels, to SQL types."""
+    """Map the names of placeholder label columns to SQL types. Placeholders are always NULL."""
     sql_types: Sequence[str] = [find_label_type(labels) for labels in model.program.labels]
     sql_types = sql_types or ["DOUBLE"] * count_targets(model)
     return {f"sqlml_no_label_{n}": sql_type for n, sql_type in enumerate(sql_types)}
 
 
 EngineParser = Callable[[str], Sequence[Any]]
-"""The engine's parser: takes SQL, and returns its statements without running them."""
+"""The engine's parser, which returns the statements of a SQL text without running them."""
 
 
 def to_from_item(data: str, parse: EngineParser) -> str:
-    """Convert `data`, a query or table name, to a FROM item; a query gets parentheses."""
+    """Convert `data`, a query or a table name, to a FROM item, with parentheses for a query."""
     if not isinstance(data, str):
         raise ConfigError(
             "a report needs a query or the name of a table as a string; to name a frame, use "
             "con.register('rows', frame)"
         )
-    statements = [piece for piece in split_sql(data, "duckdb") if piece.strip()]
+    statements = [statement for statement in split_sql(data, "duckdb") if statement.strip()]
     if not statements:
         raise ParseError("the data of a report is empty: name a table, or write a query")
     if len(statements) > 1:
@@ -265,11 +266,11 @@ class Subject:
     """A model and its data.
 
     Attributes:
-        reference: the version of the model, as a SQL call names it.
-        data: the query or table as the user wrote it; `source` is the same as a FROM item.
-        rows: the table that stores the columns that the report reads; `count` is its row count.
-        scores: None if the model predicts nothing.
-        sample: the table of rows whose contributions are computed; `sample_count` is its row count.
+        reference: the model version, in the form of an argument of SQL functions.
+        data: the query or table as the user wrote it. `source` is the same text as a FROM item.
+        rows: the table that stores the columns for the report, with `count` rows.
+        scores: the predictions, or None if the model predicts nothing.
+        sample: the table of rows whose contributions are computed, with `sample_count` rows.
     """
 
     tables: Tables
@@ -299,13 +300,13 @@ class Subject:
 
     @property
     def target_names(self) -> tuple[str, ...]:
-        """The names of the targets: the label columns, or else "target 0", "target 1", ..."""
+        """The label columns, or "target 0", "target 1", ... if the data has no labels."""
         if self.scores is not None and self.scores.is_labelled:
             return make_distinct([clip(name, 30) for name in self.labels])
         return tuple(f"target {t}" for t in range(self.targets))
 
     def note_more_targets(self) -> list[Note]:
-        """Return a list with a note about targets beyond `MAX_TARGETS`, or [] if there are none."""
+        """Return a list with a note about targets beyond `MAX_TARGETS`, or an empty list."""
         note = note_left_out(self.targets - MAX_TARGETS, "more targets")
         return [Note(note)] if note else []
 
@@ -316,34 +317,34 @@ class Subject:
 
     @property
     def known_scores(self) -> Scores:
-        """The scores, which must exist; only use this property if the model predicts something."""
+        """The scores of a model that predicts something."""
         assert self.scores is not None
         return self.scores
 
     @property
     def sample_sentence(self) -> str:
-        """A sentence about the scored rows if they are a sample of all rows, otherwise ""."""
+        """A sentence about the sample of scored rows, or "" if all rows are scored."""
         if self.scores is None or self.scores.count >= self.count:
             return ""
         return f"For {self.scores.count:,} rows, sampled evenly from {self.count:,}."
 
     def query_models(self, query: str) -> list[dict[str, Any]]:
-        """Return the rows of a query that may call models."""
+        """Return the rows of a query, which may call models."""
         self.tables.session.execute(query)
         return _fetch_rows(self.tables.session.connection)
 
     def query_tables(self, template: str) -> list[dict[str, Any]]:
-        """Return the rows of `template`, an internal query that only calls DuckDB's functions."""
+        """Return the rows of an internal query that only calls functions of DuckDB."""
         return self._run_query(render_for_engine(template))
 
     def evaluate(self, function: str, **options: Any) -> list[dict[str, Any]]:
-        """Return the result of a table function such as ml_evaluate over the scored rows."""
+        """Return the result of a table function such as ml_evaluate for the scored rows."""
         return self._run_query(self.known_scores.build_evaluation_sql(function, options))
 
     def evaluate_largest_groups(self, count: int) -> list[dict[str, Any]]:
         """Return the metrics of the `count` largest groups.
 
-        The key `sqlml_groups` of each row is the number of all groups.
+        The value of `sqlml_groups` in each row is the number of all groups.
         """
         group_columns = tuple(map(name_group_column, range(len(self.groups))))
         keys = ", ".join(DUCKDB.quote_name(name) for name in group_columns)
@@ -372,20 +373,21 @@ def load_subject(
     by: str | Sequence[str] | None,
     report_progress: Callable[[str], None],
 ) -> Subject:
-    """Load a model, store the rows of `data` in `tables`, and score them."""
-    session, model = tables.session, models.catalog.get(parse_reference(name))
+    """Load a model, store the rows of `data` in `tables`, and score the rows."""
+    session = tables.session
+    model = models.catalog.get(parse_reference(name))
     training = models.catalog.training(model)
     database = "" if model.database is None else f"{model.database}."
     reference = f"{database}{model.name}/{model.version}"
     source = to_from_item(data, session.connection.extract_statements)
-    with _errors_in_user_text(source, data):
+    with _relocate_errors(source, data):
         relation = session.sql(f"SELECT * FROM {source}")
         types = dict(zip(relation.columns, map(str, relation.types), strict=True))
         models.runnable(f"SELECT {build_call_sql(model, reference)} FROM {source}")
     labels = _find_labels(training, types, label)
     groups = tuple(_find_column(column, types) for column in _to_tuple(by))
     report_progress("reading the data")
-    with _errors_in_user_text(source, data):
+    with _relocate_errors(source, data):
         rows, count = tables.store("rows", _build_rows_query(model, types, labels, groups, source))
     scores = None
     if find_task(model) is not None:
@@ -413,8 +415,8 @@ def load_subject(
 
 
 @contextmanager
-def _errors_in_user_text(source: str, data: str) -> Iterator[None]:
-    """Make errors in an internal query that contains `source` point into `data`, the user's SQL."""
+def _relocate_errors(source: str, data: str) -> Iterator[None]:
+    """Make errors in an internal query around `source` point into `data`, the user's SQL."""
     try:
         yield
     except SqlmlError as error:
@@ -434,7 +436,6 @@ def _to_tuple(names: str | Sequence[str] | None) -> tuple[str, ...]:
 
 
 def _find_column(name: str, columns: Mapping[str, str]) -> str:
-    """Return the column called `name`, ignoring case; raise BindError if no column matches."""
     find_column_type(name, columns)
     return name if name in columns else next(c for c in columns if fold(c) == fold(name))
 
@@ -442,7 +443,7 @@ def _find_column(name: str, columns: Mapping[str, str]) -> str:
 def _find_labels(
     facts: TrainingFacts | None, columns: Mapping[str, str], label: str | Sequence[str] | None
 ) -> tuple[str, ...]:
-    """Return the label columns: `label` if it is set, or else the column of the training label."""
+    """Return the columns in `label`, or if `label` is None, the column of the training label."""
     if label is not None:
         return tuple(_find_column(name, columns) for name in _to_tuple(label))
     training_label = None if facts is None else facts.options.get("label")
@@ -458,7 +459,7 @@ def _build_rows_query(
     groups: Sequence[str],
     source: str,
 ) -> str:
-    """Build the query that reads the data: inputs, labels, groups and NULL placeholder labels.
+    """Build a query that selects inputs, labels, groups and NULL placeholder labels.
 
     If the data lacks a column that the model uses, the query selects all columns.
     """

@@ -1,8 +1,8 @@
 """Models scored outside SQL, with the methods of the source library.
 
-A fitted object, a model file or a Program goes in, and `compile` returns a `Scorer`. Its methods
+`compile` converts a fitted object, a model file or a Program to a `Scorer`. The methods of a Scorer
 accept rows in any common form and return numpy arrays. The package also reads the rows of
-statements (`input_table.program_inputs`) and computes the metrics of trained models.
+statements (`input_table.read_program_inputs`) and computes the metrics of trained models.
 
 Read first:
     scorer.py: `compile`, the methods of a Scorer, and the choice of the path for a batch.

@@ -1,4 +1,4 @@
-"""Metrics of predictions, and the contributions of columns to them.
+"""Metrics of predictions, and contributions of columns to predictions.
 
 `compute_class_metrics` and `compute_number_metrics` use scikit-learn. `ml_evaluate` computes the
 same metrics in the engine (`planner/table_functions/`).
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from sqlml.scorer.scorer import Scorer
 
 Metrics = Mapping[str, float | None]
-"""Name of a metric -> its value; None if the rows do not define it."""
+"""Maps names of metrics to values, or to None if a metric is undefined for the rows."""
 
 
 class Evaluation(dict[str, float | None]):
-    """Metric values by name; None for a metric that is undefined for the rows."""
+    """Maps names of metrics to values, or to None if a metric is undefined for the rows."""
 
     def _repr_html_(self) -> str:
         rows = [(name, None if value is None else f"{value:.6g}") for name, value in self.items()]
@@ -38,7 +38,7 @@ class Evaluation(dict[str, float | None]):
 
 
 def evaluate(model: Scorer, X: Any, y: Any, weight: Any = None) -> Evaluation | list[Evaluation]:
-    """Compute the metrics of `model` on rows `X` with labels `y`; see `Scorer.evaluate`."""
+    """Compute the metrics of `model` for rows `X` with labels `y`; see `Scorer.evaluate`."""
     program = model.program
     if "label" not in program.outputs:
         raise ConfigError("this model predicts nothing that could be evaluated")
@@ -46,14 +46,14 @@ def evaluate(model: Scorer, X: Any, y: Any, weight: Any = None) -> Evaluation | 
     weights = None if weight is None else np.asarray(weight, np.float64)
     truths = _split_targets(y, predicted.shape[1:] or (1,))
     predictions = predicted.reshape(len(predicted), -1).T
-    has_several = len(truths) > 1
+    has_several_targets = len(truths) > 1
     if not program.labels:
         targets = zip(truths, predictions, strict=True)
         metrics = [_evaluate_numbers(truth, column, weights) for truth, column in targets]
     else:
         probas = _predict_probabilities(model, X, len(truths))
         score = None
-        if probas is None and "score" in program.outputs and not has_several:
+        if probas is None and "score" in program.outputs and not has_several_targets:
             score = np.asarray(model.decision_function(X), np.float64)
         classes = zip(truths, predictions, program.labels, probas or repeat(None), strict=False)
         metrics = [
@@ -61,7 +61,7 @@ def evaluate(model: Scorer, X: Any, y: Any, weight: Any = None) -> Evaluation | 
             for truth, column, labels, proba in classes
         ]
     evaluations = [Evaluation(values) for values in metrics]
-    return evaluations if has_several else evaluations[0]
+    return evaluations if has_several_targets else evaluations[0]
 
 
 def _split_targets(y: Any, shape: tuple[int, ...]) -> list[Array]:
@@ -70,7 +70,6 @@ def _split_targets(y: Any, shape: tuple[int, ...]) -> list[Array]:
 
 
 def _predict_probabilities(model: Scorer, X: Any, target_count: int) -> list[Array] | None:
-    """Return an array (n, K) of class probabilities per target; None if there are none."""
     program = model.program
     if "proba" not in program.outputs:
         return None
@@ -83,8 +82,8 @@ def _predict_probabilities(model: Scorer, X: Any, target_count: int) -> list[Arr
     return [np.asarray(target_proba, np.float64) for target_proba in probabilities]
 
 
-def _evaluate_numbers(truth: Array, predicted: Array, weight: Array | None) -> Metrics:
-    actual = truth.astype(np.float64)  # NaN for None
+def _evaluate_numbers(true_values: Array, predicted: Array, weight: Array | None) -> Metrics:
+    actual = true_values.astype(np.float64)  # NaN for None
     has_label = ~np.isnan(actual)
     _require_labels(has_label)
     predicted_numbers = np.asarray(predicted[has_label], np.float64)
@@ -93,7 +92,7 @@ def _evaluate_numbers(truth: Array, predicted: Array, weight: Array | None) -> M
 
 
 def _evaluate_classes(
-    truth: Array,
+    true_labels: Array,
     predicted: Array,
     labels: Labels,
     weight: Array | None,
@@ -101,14 +100,14 @@ def _evaluate_classes(
     score: Array | None,
 ) -> Metrics:
     codes: dict[Any, int] = {}
-    for value in set(truth[[not _is_missing(v) for v in truth]].tolist()):
+    for value in set(true_labels[[not _is_missing(v) for v in true_labels]].tolist()):
         code = find_label(labels, value)
         if code is None:
             class_list = list_classes(labels.values)
             message = f"the label {value!r} is not a class of this model; classes: {class_list}"
             raise ConfigError(message)
         codes[value] = code
-    actual_codes = np.array([-1 if _is_missing(v) else codes[v] for v in truth], np.int64)
+    actual_codes = np.array([-1 if _is_missing(v) else codes[v] for v in true_labels], np.int64)
     has_label = actual_codes >= 0
     _require_labels(has_label)
     codes_by_class = {value: code for code, value in enumerate(labels.values)}
@@ -145,10 +144,11 @@ def compute_class_metrics(
     proba: Array | None = None,
     score: Array | None = None,
 ) -> Metrics:
-    """Compute the metrics of a classifier: of the second of two classes, or means over all classes.
+    """Compute the metrics of a classifier.
 
-    `y` and `predicted` are (n,) class numbers, and `proba` is (n, classes). If `proba` is None,
-    rows are ranked by `score`, which is (n,) for two classes and otherwise (n, classes).
+    With two classes, the second class is the positive class. Otherwise, metrics are means over the
+    classes. `y` and `predicted` are class indices (n,), and `proba` has the shape (n, classes). If
+    `proba` is None, rows are ranked by `score` (n,), or (n, classes) for more than two classes.
     """
     from sklearn import metrics
 
@@ -180,7 +180,7 @@ def compute_class_metrics(
             area = metrics.roc_auc_score(y, score, **options, sample_weight=weight)
             values["roc_auc"] = float(area)
     indicators = y if n_classes == 2 else np.eye(n_classes, dtype=np.int64)[y]
-    with warnings.catch_warnings():  # Without positive rows, the value is 0.
+    with warnings.catch_warnings():  # The value is 0 if no row is positive.
         warnings.simplefilter("ignore", UserWarning)
         area = metrics.average_precision_score(indicators, score, sample_weight=weight)
     values["average_precision"] = float(area)
@@ -188,7 +188,7 @@ def compute_class_metrics(
 
 
 def compute_number_metrics(y: Array, predicted: Array, weight: Array | None = None) -> Metrics:
-    """Compute the metrics of a regressor from (n,) true values, predictions and any row weights."""
+    """Compute the metrics of a regressor from true values (n,), predictions and row weights."""
     from sklearn import metrics
 
     has_logarithms = bool((y > -1).all() and (predicted > -1).all())
@@ -214,11 +214,11 @@ class Contributions:
 
     Attributes:
         features: names of the columns of `values`, in the order of the training data.
-        values: (n, features) float64, or (n, targets, features) for several targets. The values of
-            a row and its baseline add up to the model's score, which is a margin for boosted trees,
-            and otherwise a probability or the predicted value.
-        baseline: (n,) or (n, targets), the expected score if no column of the row is known.
-        errors: the standard errors of `values` if these are estimates; otherwise None.
+        values: float64 of shape (n, features), or (n, targets, features) for several targets. The
+            values of a row and the baseline add up to the model's score, which is a margin for
+            boosted trees, and otherwise a probability or the predicted value.
+        baseline: the expected score (n,) or (n, targets) if no column of the row is known.
+        errors: the standard errors of `values`, or None if the values are exact.
     """
 
     features: tuple[str, ...]
@@ -228,37 +228,36 @@ class Contributions:
 
     @classmethod
     def of(cls, blocks: Array, program: Program, columns: Sequence[Feature]) -> Contributions:
-        """Convert `blocks`, an explained Program's output of shape (n, targets * width).
+        """Convert `blocks` (n, targets * width), the output of an explained Program.
 
-        The block of each target holds the contributions of the Program's inputs, the baseline, and
-        the standard errors of estimates. `columns` are the columns of the training data.
+        The block of each target contains the contributions of the Program's inputs, the baseline,
+        and the standard errors of estimates. `columns` are the columns of the training data.
         """
         inputs, width = list(program.inputs), find_block_size(program)
         target_blocks = blocks.reshape(len(blocks), -1, width)
-        has_several = target_blocks.shape[1] > 1
+        has_several_targets = target_blocks.shape[1] > 1
         features = tuple(column.name for column in columns)
         feature_indices = [features.index(name) for name in inputs]
 
-        def by_feature(start: int) -> Array:
+        def order_by_feature(start: int) -> Array:
             values = np.zeros((*target_blocks.shape[:2], len(features)))
             values[:, :, feature_indices] = target_blocks[:, :, start : start + len(inputs)]
-            return values if has_several else values[:, 0]
+            return values if has_several_targets else values[:, 0]
 
         baseline = target_blocks[:, :, len(inputs)]
         return cls(
             features,
-            by_feature(0),
-            (baseline if has_several else baseline[:, 0]).copy(),
-            by_feature(len(inputs) + 1) if width > len(inputs) + 1 else None,
+            order_by_feature(0),
+            (baseline if has_several_targets else baseline[:, 0]).copy(),
+            order_by_feature(len(inputs) + 1) if width > len(inputs) + 1 else None,
         )
 
     def _repr_html_(self) -> str:
-        """Draw the mean absolute contribution of each column as bars, the largest first."""
         magnitudes = np.abs(self.values).reshape(-1, len(self.features)).mean(axis=0)
-        order = np.argsort(-magnitudes, kind="stable")[:20]
+        column_order = np.argsort(-magnitudes, kind="stable")[:20]
         largest = max(float(magnitudes.max(initial=0.0)), np.finfo(float).tiny)
         bars = ["\N{FULL BLOCK}" * round(30 * magnitude / largest) for magnitude in magnitudes]
-        rows = [(self.features[k], f"{magnitudes[k]:.6g}", bars[k]) for k in order]
+        rows = [(self.features[k], f"{magnitudes[k]:.6g}", bars[k]) for k in column_order]
         caption = f"{len(self.values):,} rows, {len(self.features)} columns"
         names = ("column", "mean |contribution|", "")
         return html.table(names, rows, numbers=(False, True, False), below=caption)

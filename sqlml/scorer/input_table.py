@@ -24,20 +24,20 @@ from sqlml.types import DATETIME, NESTED, Array, Feature, fold
 
 
 def fetch(X: Any, features: Sequence[Feature], blanks: bool = False) -> Any:
-    """Load the columns of `features` if `X` is a lazy frame or a relation; otherwise return `X`.
+    """If `X` is a lazy frame or a relation, load the columns of `features`; else return `X`.
 
-    With `blanks`, the feature `my_col` also matches a column `My Col`, because LightGBM renames it.
+    If `blanks`, the feature `my_col` also matches a column `My Col`, because LightGBM replaces
+    blanks in names.
     """
     if hasattr(X, "__dask_graph__"):
         if getattr(X, "ndim", None) == 2 and hasattr(X, "columns"):
             X = X[_select_columns(features, list(X.columns), blanks)]
         return X.compute()
-    if hasattr(X, "collect_schema") and hasattr(X, "collect"):  # polars, whose frames lack collect
+    if hasattr(X, "collect_schema") and hasattr(X, "collect"):  # a lazy frame of polars
         return X.select(_select_columns(features, X.collect_schema().names(), blanks)).collect()
     if hasattr(X, "toArrow") and hasattr(X, "select"):  # Spark
-        names = _select_columns(features, X.columns, blanks)
-        escaped_names = [name.replace("`", "``") for name in names]
-        return X.select(*[f"`{name}`" for name in escaped_names]).toArrow()
+        names = [name.replace("`", "``") for name in _select_columns(features, X.columns, blanks)]
+        return X.select(*[f"`{name}`" for name in names]).toArrow()
     for method in ("to_arrow_table", "fetch_arrow_table"):
         if hasattr(X, method):
             return getattr(X, method)()
@@ -45,12 +45,12 @@ def fetch(X: Any, features: Sequence[Feature], blanks: bool = False) -> Any:
 
 
 def _select_columns(features: Sequence[Feature], names: Sequence[Any], blanks: bool) -> list[Any]:
-    """Select from `names` the columns that the model reads.
+    """Return the `names` of the columns that the model reads.
 
-    If the model reads none of them, the first column is selected, to count the rows.
+    If the model reads no column, return the first name, since the rows must be counted.
     """
-    read_features = tuple(feature for feature in features if feature.kind != "any")
-    indices = python_rows.find_columns(read_features, [str(name) for name in names], blanks)
+    used_features = tuple(feature for feature in features if feature.kind != "any")
+    indices = python_rows.find_columns(used_features, [str(name) for name in names], blanks)
     return [names[index] for index in sorted(set(indices.values()))] or list(names[:1])
 
 
@@ -58,9 +58,9 @@ _MICROSECONDS_PER_UNIT = {"s": 1_000_000, "ms": 1_000, "us": 1}
 
 
 def to_microseconds(column: Any, name: str) -> Array:
-    """Convert an Arrow array (n,) of dates or timestamps to float64 microseconds since 1970-01-01.
+    """Convert Arrow dates or timestamps (n,) to float64 microseconds since 1970-01-01.
 
-    NULL becomes NaN, and nanoseconds are truncated to microseconds.
+    NULL becomes NaN. Nanoseconds are truncated to microseconds.
     """
     arrow_type = column.type
     if pa.types.is_null(arrow_type):
@@ -83,57 +83,57 @@ def to_microseconds(column: Any, name: str) -> Array:
 
 
 BLOCK = 1 << 24
-"""Number of cells of a sparse matrix that are made dense at once: 128 MB of float64."""
+"""Maximum number of cells of a sparse matrix to make dense at once: 128 MB of float64."""
 
 
 class SparseRows:
-    """The rows of a sparse matrix, made dense block by block; cells not stored get `fill_value`."""
+    """The rows of a sparse matrix. Dense blocks have `fill_value` in cells that are not stored."""
 
-    __slots__ = ("_cell", "_matrix", "dtype", "shape")
+    __slots__ = ("_fill_value", "_matrix", "dtype", "shape")
 
     def __init__(self, matrix: Any, fill_value: float) -> None:
-        csr = matrix.tocsr()
-        if csr.dtype.kind not in "biuf":
-            message = f"the sparse matrix has the dtype {csr.dtype}, which is not numeric"
+        csr_matrix = matrix.tocsr()
+        if csr_matrix.dtype.kind not in "biuf":
+            message = f"the sparse matrix has the dtype {csr_matrix.dtype}, which is not numeric"
             raise InputTypeError(message)
-        if not csr.has_canonical_format:
-            csr = csr.copy()  # Do not change the caller's matrix.
-            csr.sum_duplicates()
-        self._matrix = csr
-        self._cell = fill_value
-        self.shape: tuple[int, int] = csr.shape
-        self.dtype: np.dtype[Any] = csr.dtype
+        if not csr_matrix.has_canonical_format:
+            csr_matrix = csr_matrix.copy()  # Do not change the caller's matrix.
+            csr_matrix.sum_duplicates()
+        self._matrix = csr_matrix
+        self._fill_value = fill_value
+        self.shape: tuple[int, int] = csr_matrix.shape
+        self.dtype: np.dtype[Any] = csr_matrix.dtype
 
     def __getitem__(self, rows: slice) -> SparseRows:
-        return SparseRows(self._matrix[rows], self._cell)
+        return SparseRows(self._matrix[rows], self._fill_value)
 
-    def dense(self, columns: Sequence[int], dtype: np.dtype[Any]) -> Array:
+    def to_dense(self, columns: Sequence[int], dtype: np.dtype[Any]) -> Array:
         """Return the columns with the given indices as a dense matrix (n, k) of `dtype`."""
         matrix = self._matrix
         if list(columns) != list(range(self.shape[1])):
             matrix = matrix[:, list(columns)]
-        if self._cell == 0:
+        if self._fill_value == 0:
             dense_matrix: Array = matrix.toarray()
             return dense_matrix.astype(dtype, copy=False)
-        dense = np.full(matrix.shape, self._cell, dtype)
+        dense = np.full(matrix.shape, self._fill_value, dtype)
         row_indices = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
         dense[row_indices, matrix.indices] = matrix.data
         return dense
 
     @property
     def parts(self) -> list[slice]:
-        """Slices that cover all rows, each small enough to be made dense at once."""
-        size = max(1, BLOCK // max(1, self.shape[1]))
-        return [slice(start, start + size) for start in range(0, max(1, self.shape[0]), size)]
+        """Slices that cover all rows. Each slice is small enough to be made dense at once."""
+        num_rows = max(1, BLOCK // max(1, self.shape[1]))
+        starts = range(0, max(1, self.shape[0]), num_rows)
+        return [slice(start, start + num_rows) for start in starts]
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of input: either one numeric matrix or columns by name.
+    """Input rows as one numeric matrix or as named columns.
 
-    `features` are the columns of the training data, and `matrix` has the shape (rows, features) in
-    their order. If `matrix` is None, `columns` maps the name of each feature to its column, of any
-    type that `Table.of` accepts.
+    `features` are the columns of the training data. The columns of `matrix` have the same order. If
+    `matrix` is None, `columns` maps feature names to columns of any type that `Table.of` accepts.
     """
 
     rows: int
@@ -143,18 +143,17 @@ class Table:
 
     @classmethod
     def of(cls, X: Any, features: Sequence[Feature], gaps: MissingValueRules) -> Table:
-        """Read rows `X` into a table; `gaps` defines the cells that sparse rows or dicts omit."""
-        return cls._read(X, tuple(features), gaps)._with_microseconds()
+        """Read rows `X` into a table; `gaps` defines missing cells of sparse rows and dicts."""
+        return cls._read(X, tuple(features), gaps)._convert_dates()
 
     @classmethod
     def _read(cls, X: Any, features: tuple[Feature, ...], gaps: MissingValueRules) -> Table:
-        """Detect the type of `X` by its attributes, and read its rows without converting dates."""
         X = fetch(X, features, gaps.blanks)
         if len(features) == 1 and features[0].kind in NESTED and python_rows.is_one_column(X):
             rows = python_rows.list_rows(X)
             return cls(len(rows), features, None, {features[0].name: rows})
         if hasattr(X, "tocsr") and hasattr(X, "nnz"):
-            return _from_sparse(X, features, gaps)
+            return _read_sparse(X, features, gaps)
         records = python_rows.find_records(X)
         if records is not None:
             if gaps.separator is None:
@@ -163,7 +162,7 @@ class Table:
                 columns_by_name = python_rows.convert_dicts(records, features, gaps.separator)
             return cls(len(records), features, None, columns_by_name)
         if isinstance(X, np.ndarray) and X.dtype.names is None:
-            return _from_array(np.asarray(X), features)
+            return _read_array(np.asarray(X), features)
         if _is_document_list(X, features) or _is_series(X):
             if len(features) != 1:
                 raise InputTypeError(
@@ -180,7 +179,7 @@ class Table:
         if named_columns is None and isinstance(X, list | tuple):
             columns = python_rows.convert_rows(X, features)
             if isinstance(columns, np.ndarray):
-                return _from_array(columns, features)
+                return _read_array(columns, features)
             return cls(len(X), features, None, columns)
         if named_columns is None:
             array = np.asarray(X)
@@ -190,12 +189,12 @@ class Table:
                     "frame (pandas, polars, dask, Spark), an Arrow table, a relation of DuckDB, "
                     "a mapping of columns, or a list of rows (lists or dicts)"
                 )
-            return _from_array(array, features)
+            return _read_array(array, features)
         rows, names, read_column = named_columns
         indices = python_rows.find_columns(features, names, gaps.blanks)
         return cls(rows, features, None, {name: read_column(k) for name, k in indices.items()})
 
-    def _with_microseconds(self) -> Table:
+    def _convert_dates(self) -> Table:
         date_features = [f.name for f in self.features if f.kind == DATETIME]
         if not date_features:
             return self
@@ -208,7 +207,7 @@ class Table:
 
     @property
     def layout(self) -> Layout:
-        """The narrowest layout of a packed matrix that represents all numbers exactly."""
+        """The narrowest layout that represents all numbers exactly."""
         is_narrow = self.matrix is not None and self.matrix.dtype in (np.float32, np.float16)
         return "f32" if is_narrow else "f64"
 
@@ -218,13 +217,13 @@ class Table:
             return self
         matrix = None if self.matrix is None else self.matrix[start:stop]
         if isinstance(self.columns, FrameColumns):
-            columns: Mapping[str, Any] = self.columns.rows(start, stop)
+            columns: Mapping[str, Any] = self.columns.slice_rows(start, stop)
         else:
             columns = {name: _slice_rows(c, start, stop) for name, c in self.columns.items()}
         return Table(stop - start, self.features, matrix, columns)
 
-    def strings(self, name: str) -> Any:
-        """Return the column of feature `name` as an Arrow array of strings."""
+    def read_strings(self, name: str) -> Any:
+        """Return the column of a feature as an Arrow array of strings."""
         if self.matrix is not None:
             raise InputTypeError(f"feature {name!r} takes strings, but the array contains numbers")
         column = _to_string_column(self.columns[name], name)
@@ -233,29 +232,26 @@ class Table:
         arrow_type = column.type
         return column.cast(arrow_type.value_type) if pa.types.is_dictionary(arrow_type) else column
 
-    def objects(self, name: str) -> Array:
-        """Return the column of feature `name` as an object array (n, 1) of str and None."""
-        strings: Array = self.strings(name).to_numpy(zero_copy_only=False).astype(object)
+    def read_objects(self, name: str) -> Array:
+        """Return the column of a feature as an object array (n, 1) of str and None."""
+        strings: Array = self.read_strings(name).to_numpy(zero_copy_only=False).astype(object)
         return strings.reshape(-1, 1)
 
-    def value(self, name: str, row: int) -> tuple[Any] | None:
-        """Return one cell in a 1-tuple, since it may be None; None if the column is missing."""
+    def read_cell(self, name: str, row: int) -> tuple[Any] | None:
+        """Return (value,) for one cell, or None if the column is missing."""
         if self.matrix is not None:
             indices = [k for k, feature in enumerate(self.features) if feature.name == name]
             if not indices:
                 return None
             if isinstance(self.matrix, SparseRows):
-                return (self.matrix[row : row + 1].dense(indices, np.dtype(np.float64))[0, 0],)
+                return (self.matrix[row : row + 1].to_dense(indices, np.dtype(np.float64))[0, 0],)
             return (self.matrix[row, indices[0]],)
         if name not in self.columns:
             return None
         return (_to_arrow(_slice_rows(self.columns[name], row, row + 1), name)[0].as_py(),)
 
-    def texts(self, name: str) -> TextColumn:
-        """Return a text column as UTF-8 in Arrow's layout, without making Python strings.
-
-        Lists, maps and pairs are encoded as JSON.
-        """
+    def read_texts(self, name: str) -> TextColumn:
+        """Return the UTF-8 texts of a feature; lists, maps and pairs are encoded as JSON."""
         kind = next(f.kind for f in self.features if f.name == name)
         if self.matrix is not None:
             accepted_values = kind if kind == "pairs" else f"{kind}s"
@@ -270,7 +266,8 @@ class Table:
     ) -> Array:
         """Pack `columns` into one matrix (n, k) of `dtype`.
 
-        Each column is a numeric feature, or an encoded one whose category codes are in `codes`.
+        Each column is a numeric feature or an encoded feature. `codes` maps the names of encoded
+        features to category codes.
         """
         width = max(1, len(columns))
         if self.matrix is not None and not codes:
@@ -279,24 +276,26 @@ class Table:
             if isinstance(self.matrix, SparseRows):
                 if not indices:
                     return np.zeros((self.rows, 1), dtype)
-                return self.matrix.dense(indices, dtype)
+                return self.matrix.to_dense(indices, dtype)
             if indices == list(range(self.matrix.shape[1])):
                 return self.matrix.astype(dtype, copy=False)
             if indices:
                 return self.matrix[:, indices].astype(dtype, copy=False)
         packed = (np.empty if columns else np.zeros)((self.rows, width), dtype)
-        remaining = list(range(len(columns)))
+        unfilled_indices = list(range(len(columns)))
         if isinstance(self.columns, FrameColumns):
-            numeric = [k for k in remaining if not columns[k].is_encoded]
-            positions, block = self.columns.numbers([columns[k].name for k in numeric], dtype)
-            filled = [numeric[k] for k in positions]
-            if filled == remaining:
-                return np.ascontiguousarray(block)
-            if filled:
-                is_contiguous = filled[-1] - filled[0] + 1 == len(filled)
-                packed[:, slice(filled[0], filled[-1] + 1) if is_contiguous else filled] = block
-                remaining = sorted({*remaining} - {*filled})
-        for k in remaining:
+            numeric_indices = [k for k in unfilled_indices if not columns[k].is_encoded]
+            names = [columns[k].name for k in numeric_indices]
+            positions, values = self.columns.read_numbers(names, dtype)
+            filled_indices = [numeric_indices[k] for k in positions]
+            if filled_indices == unfilled_indices:
+                return np.ascontiguousarray(values)
+            if filled_indices:
+                first, last = filled_indices[0], filled_indices[-1]
+                is_contiguous = last - first + 1 == len(filled_indices)
+                packed[:, slice(first, last + 1) if is_contiguous else filled_indices] = values
+                unfilled_indices = sorted({*unfilled_indices} - {*filled_indices})
+        for k in unfilled_indices:
             name = columns[k].name
             if columns[k].is_encoded:
                 packed[:, k] = codes[name][:, 0]
@@ -305,7 +304,7 @@ class Table:
         return packed
 
 
-def _from_array(array: Array, features: tuple[Feature, ...]) -> Table:
+def _read_array(array: Array, features: tuple[Feature, ...]) -> Table:
     if array.ndim == 1 and len(features) == 1:
         array = array.reshape(-1, 1)
     _check_shape(array, features)
@@ -314,7 +313,7 @@ def _from_array(array: Array, features: tuple[Feature, ...]) -> Table:
     return Table(len(array), features, None, {f.name: array[:, i] for i, f in enumerate(features)})
 
 
-def _from_sparse(X: Any, features: tuple[Feature, ...], gaps: MissingValueRules) -> Table:
+def _read_sparse(X: Any, features: tuple[Feature, ...], gaps: MissingValueRules) -> Table:
     if gaps.cell is None:
         raise InputTypeError(
             "values that a sparse matrix does not store are zeros to some model steps and "
@@ -334,10 +333,10 @@ def _check_shape(array: Any, features: tuple[Feature, ...]) -> None:
 def _find_named_columns(
     X: Any, nested: Collection[str] = ()
 ) -> tuple[int, list[str], Callable[[int], Any]] | None:
-    """Return the row count, the column names, and a function that returns a column by its index.
+    """Return the row count, the column names, and a function that maps an index to a column.
 
-    If `X` has no named columns, return None. Columns that are Python lists become arrays, unless
-    their folded names are in `nested`.
+    Return None if `X` has no named columns. Columns that are Python lists become arrays, unless
+    `nested` contains the case-folded name.
     """
     if isinstance(X, pa.Table | pa.RecordBatch):
         return X.num_rows, X.schema.names, X.column
@@ -373,7 +372,7 @@ def _slice_rows(column: Any, start: int, stop: int) -> Any:
 
 
 def _to_numeric_column(column: Any, name: str) -> Array:
-    """Convert a column to numbers (n,): float64 with NaN for NULL, or its own numeric dtype."""
+    """Convert a column to numbers (n,). If a conversion is necessary, NULL becomes NaN."""
     array = column if isinstance(column, np.ndarray) else None
     column_type = getattr(column, "dtype", None)
     is_sparse = type(column_type).__name__ == "SparseDtype"
@@ -400,7 +399,7 @@ def _to_numeric_column(column: Any, name: str) -> Array:
     elif pa.types.is_null(column_type):
         arrow_array = arrow_array.cast(pa.float64())
     elif pa.types.is_decimal(column_type):
-        # Arrow's direct cast multiplies by 10**-scale and may miss the nearest float by one bit. A
+        # Arrow's direct cast multiplies by 10**-scale, and may miss the nearest float by one bit. A
         # cast through text rounds only once, as the engine and Python do.
         arrow_array = arrow_array.cast(pa.string()).cast(pa.float64())
     elif not (pa.types.is_integer(column_type) or pa.types.is_floating(column_type)):
@@ -410,16 +409,16 @@ def _to_numeric_column(column: Any, name: str) -> Array:
 
 
 def _to_string_column(column: Any, name: str) -> Any:
-    """Convert a column of strings to an Arrow array, which may be chunked."""
-    arrow = column if isinstance(column, pa.ChunkedArray) else _to_arrow(column, name)
-    value_type = arrow.type.value_type if pa.types.is_dictionary(arrow.type) else arrow.type
+    array = column if isinstance(column, pa.ChunkedArray) else _to_arrow(column, name)
+    value_type = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
     if pa.types.is_null(value_type):
-        return arrow.cast(pa.string())
-    if pa.types.is_floating(value_type) and np.isnan(arrow.to_numpy(zero_copy_only=False)).all():
-        return pa.nulls(len(arrow), pa.string())  # a missing column has no type
+        return array.cast(pa.string())
+    # A column without values may have the type of NaN.
+    if pa.types.is_floating(value_type) and np.isnan(array.to_numpy(zero_copy_only=False)).all():
+        return pa.nulls(len(array), pa.string())
     if not _is_string_type(value_type):
         raise _make_type_error(name, "strings", str(value_type))
-    return arrow
+    return array
 
 
 def _is_string_type(arrow_type: pa.DataType) -> bool:
@@ -427,7 +426,7 @@ def _is_string_type(arrow_type: pa.DataType) -> bool:
 
 
 def _is_document_list(X: Any, features: tuple[Feature, ...]) -> bool:
-    """Return whether `X` is one sequence of documents, the input of a text vectorizer."""
+    """Return whether `X` is a sequence of documents, as text vectorizers accept."""
     if len(features) != 1 or features[0].kind != "string":
         return False
     if isinstance(X, list | tuple):
@@ -443,21 +442,21 @@ def _to_arrow(column: Any, name: str) -> Any:
             return column.combine_chunks()
         if isinstance(column, pa.Array):
             return column
-        values = getattr(column, "array", None)  # In pandas, it may wrap an Arrow array.
+        values = getattr(column, "array", None)  # The values of pandas may wrap an Arrow array.
         if not hasattr(values, "__arrow_array__"):
             if hasattr(column, "to_arrow"):
                 return column.to_arrow()
             values = column
-        arrow = pa.array(values, from_pandas=True)
-        return arrow.combine_chunks() if isinstance(arrow, pa.ChunkedArray) else arrow
+        array = pa.array(values, from_pandas=True)
+        return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
     except UnicodeEncodeError as error:
-        fault = f"a string that is not valid Unicode: {error}"
+        problem = f"a string that is not valid Unicode: {error}"
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        fault = f"values of mixed types: {error}"
+        problem = f"values of mixed types: {error}"
     except pa.ArrowNotImplementedError:
         dtype = getattr(column, "dtype", type(column).__name__)
-        fault = f"{dtype}, neither numbers nor text; cast it"
-    raise InputTypeError(f"column {name!r} contains {fault}")
+        problem = f"{dtype}, neither numbers nor text; cast it"
+    raise InputTypeError(f"column {name!r} contains {problem}")
 
 
 def _make_type_error(name: str, accepted: str, actual_type: str) -> InputTypeError:
@@ -465,19 +464,18 @@ def _make_type_error(name: str, accepted: str, actual_type: str) -> InputTypeErr
     return InputTypeError(message)
 
 
-def program_inputs(
+def read_program_inputs(
     program: Program,
     rows: Any,
     features: Sequence[Feature] | None = None,
     gaps: MissingValueRules | None = None,
 ) -> dict[str, Array]:
-    """Convert rows of any type that a Scorer accepts to a Program's inputs: feature name -> (n,).
+    """Convert rows of any type that a Scorer accepts to a mapping of feature names to arrays (n,).
 
-    `features` are the training columns in order; by default, the features of the Program.
+    `features` are the training columns in order. The default is the features of the Program.
     """
-    table = Table.of(
-        rows, program.features if features is None else features, gaps or MissingValueRules()
-    )
+    columns = program.features if features is None else features
+    table = Table.of(rows, columns, gaps or MissingValueRules())
     return {feature.name: _read_feature(table, feature) for feature in program.features}
 
 
@@ -485,7 +483,7 @@ def _read_feature(table: Table, feature: Feature) -> Array:
     if feature.kind in ("number", DATETIME):
         return table.pack((PackedColumn(feature.name, False),), {}, np.dtype(np.float64))[:, 0]
     if feature.kind == "string":
-        return table.objects(feature.name)[:, 0]
-    texts = table.texts(feature.name)
+        return table.read_objects(feature.name)[:, 0]
+    texts = table.read_texts(feature.name)
     values = [None if missing else texts.text(index) for index, missing in enumerate(texts.missing)]
-    return np.array([*values, None], object)[:-1]  # None: numpy never makes a matrix of characters
+    return np.array([*values, None], object)[:-1]  # None keeps the array one-dimensional.

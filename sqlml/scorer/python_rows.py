@@ -1,8 +1,8 @@
-"""Rows in Python's own types, lists of values and dicts, as columns.
+"""Rows of Python values (lists and dicts) as columns.
 
 `encode_json` writes lists, maps and pairs as JSON. As in scikit-learn, any iterable is a list (a
-dict is the list of its keys), a map is a dict, and pairs are an iterable of two-element lists or
-tuples. Structs of a frame, which Python shows as dicts, are maps, or pairs if they are in lists.
+dict is a list of keys), a map is a dict, and pairs are an iterable of two-element lists or tuples.
+The structs of a frame are maps. A list of structs is a list of pairs.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ import pyarrow as pa
 from sqlml.bounded_cache import RecentCache
 from sqlml.errors import AmbiguousColumnError, InputTypeError, MissingColumnError
 from sqlml.ir.utf8_column import TextColumn
-from sqlml.limits import FOUND_BYTES
+from sqlml.limits import COLUMN_INDICES_BYTES
 from sqlml.suggestions import closest
 from sqlml.types import Array, Feature, Kind, features_behind_blanks, fold
 
 MAX_SINGLE_COLUMNS = 12
-"""Maximum columns to read one by one. Reading more of them as one frame (0.1 ms) is faster."""
+"""Maximum number of columns to read one by one. More columns are faster as one frame (0.1 ms)."""
 
 
 class FrameColumns(Mapping[str, Any]):
     """A mapping of feature names to the columns of a pandas frame, which are extracted lazily.
 
-    Extracting hundreds of columns one by one takes longer than most models take to run, so
-    `numbers` reads all columns with a numeric numpy dtype at once.
+    Extracting hundreds of columns one by one is slower than most models. So `read_numbers` reads
+    all columns with a numeric numpy dtype at once.
     """
 
     __slots__ = ("_frame", "_indices", "_labels")
@@ -56,14 +56,14 @@ class FrameColumns(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._indices)
 
-    def rows(self, start: int, stop: int) -> FrameColumns:
+    def slice_rows(self, start: int, stop: int) -> FrameColumns:
         """Return the rows from `start` up to `stop`, without copying them."""
         return FrameColumns(self._frame.iloc[start:stop], self._indices)
 
-    def numbers(self, names: Sequence[str], dtype: np.dtype[Any]) -> tuple[list[int], Array]:
+    def read_numbers(self, names: Sequence[str], dtype: np.dtype[Any]) -> tuple[list[int], Array]:
         """Read the columns among `names` that have a numeric numpy dtype.
 
-        Return their positions in `names`, and their values as an array (n, k) of `dtype`. The
+        Return the positions of these columns in `names`, and their values (n, k) in `dtype`. The
         caller must read all other columns (nullable, Arrow, objects, ...) one by one.
         """
         dtypes = self._frame.dtypes.tolist()
@@ -76,40 +76,41 @@ class FrameColumns(Mapping[str, Any]):
         if len(column_indices) > MAX_SINGLE_COLUMNS:
             return positions, self._frame.iloc[:, column_indices].to_numpy(dtype)
         values = np.empty((len(self._frame), len(positions)), dtype)
-        for column, k in enumerate(positions):
-            values[:, column] = self[names[k]].to_numpy()
+        for k, position in enumerate(positions):
+            values[:, k] = self[names[position]].to_numpy()
         return positions, values
 
 
 def find_columns(
     features: tuple[Feature, ...], names: Sequence[str], blanks: bool = False
 ) -> Mapping[str, int]:
-    """Map each feature's name to the index of its column in `names`.
+    """Map each feature's name to the index of the matching column in `names`.
 
-    A match in exact case is preferred. A feature of kind "any" may lack a column.
-    With `blanks`, the column `my col` also matches the feature `my_col`, as in LightGBM.
+    A match in exact case is preferred. A feature of kind "any" may have no column.
+    If `blanks`, the column `my col` also matches the feature `my_col`, as in LightGBM.
     """
     if blanks:
         renamed = features_behind_blanks(features, names)
         names = [renamed[name].name if name in renamed else name for name in names]
-    key = id(features), tuple(names)  # Comparing hundreds of features would take too long.
-    cached = _indices_cache.get(key)
-    if cached is None:  # The entry keeps `features` alive, so that its id stays unique.
-        cached = features, _match_names(features, names)
-        _indices_cache.put(key, cached, _BYTES_PER_NAME * (len(features) + len(names)))
-    return cached[1]
+    key = id(features), tuple(names)  # Comparing hundreds of features is too slow.
+    entry = _indices_cache.get(key)
+    if entry is None:  # The entry keeps `features` alive, so the id stays unique.
+        entry = features, _match_names(features, names)
+        _indices_cache.put(key, entry, _BYTES_PER_NAME * (len(features) + len(names)))
+    return entry[1]
 
 
 _BYTES_PER_NAME = 200
 _Entry = tuple[tuple[Feature, ...], Mapping[str, int]]
-_indices_cache: RecentCache[tuple[int, tuple[str, ...]], _Entry] = RecentCache(FOUND_BYTES)
+_indices_cache: RecentCache[tuple[int, tuple[str, ...]], _Entry] = RecentCache(COLUMN_INDICES_BYTES)
 
 
 def _match_names(features: tuple[Feature, ...], names: Sequence[str]) -> Mapping[str, int]:
-    indices_by_name, folded = _group_by_name(names), _group_by_name([fold(name) for name in names])
+    exact_matches = _group_by_name(names)
+    folded_matches = _group_by_name([fold(name) for name in names])
     indices: dict[str, int] = {}
     for feature in features:
-        matches = indices_by_name.get(feature.name) or folded.get(fold(feature.name), [])
+        matches = exact_matches.get(feature.name) or folded_matches.get(fold(feature.name), [])
         if len(matches) > 1:
             message = f"{len(matches)} columns are called {feature.name!r}; give each its own name"
             raise AmbiguousColumnError(message)
@@ -131,7 +132,7 @@ def _group_by_name(names: Sequence[str]) -> dict[str, list[int]]:
     return indices
 
 
-_ACCEPTED: dict[Kind, str] = {
+_ACCEPTED_VALUES: dict[Kind, str] = {
     "list": "a list of strings or numbers",
     "map": "a dict of names to numbers or strings",
     "pairs": "a list of pairs (name, number or string)",
@@ -143,13 +144,13 @@ def encode_json(column: Any, kind: Kind, name: str) -> TextColumn:
     json_rows: Array = np.empty(len(column), object)
     frame_rows = _read_frame_rows(column)
     for index, row in enumerate(column if frame_rows is None else frame_rows):
-        if not _is_missing(row):  # ASCII only, so that a lone surrogate is read back unchanged
+        if not _is_missing(row):  # The JSON is ASCII, so that a lone surrogate survives.
             json_rows[index] = json.dumps(_to_json(row, kind, name, frame_rows is not None))
     return TextColumn.from_values(json_rows)
 
 
 def is_one_column(X: Any) -> bool:
-    """Return whether `X` is a single nested column, as opposed to a frame of columns."""
+    """Return whether `X` is a single nested column instead of a frame."""
     if isinstance(X, list | tuple | pa.Array | pa.ChunkedArray):
         return True
     if isinstance(X, np.ndarray):
@@ -158,7 +159,7 @@ def is_one_column(X: Any) -> bool:
 
 
 def list_rows(X: Any) -> Any:
-    """Convert the nested column `X`, for which `is_one_column` is true, to a sequence of rows.
+    """Convert a nested column, as accepted by `is_one_column`, to a sequence of rows.
 
     Each row of a matrix becomes a list, unless the matrix is one column of lists or dicts.
     """
@@ -172,22 +173,20 @@ def list_rows(X: Any) -> Any:
 
 
 def _read_frame_rows(column: Any) -> list[Any] | None:
-    """Return the rows of an Arrow or polars column, with structs as dicts; otherwise None."""
-    rows: list[Any] | None = None
+    """Return the rows of an Arrow or polars column, or None if the column is of another type."""
     is_polars = hasattr(column, "to_list") and hasattr(column, "to_arrow")
-    if isinstance(column, pa.Array | pa.ChunkedArray):
-        rows = column.to_pylist()
-    elif is_polars and str(getattr(column, "dtype", "")) != "Object":
-        rows = column.to_list()
-    elif hasattr(column, "iloc") and hasattr(column.dtype, "pyarrow_dtype"):
-        rows = pa.array(column).to_pylist()
-    return rows
+    if is_polars and str(getattr(column, "dtype", "")) != "Object":
+        return list(column.to_list())
+    if hasattr(column, "iloc") and hasattr(column.dtype, "pyarrow_dtype"):
+        column = pa.array(column)
+    is_arrow = isinstance(column, pa.Array | pa.ChunkedArray)
+    return list(column.to_pylist()) if is_arrow else None
 
 
 def _to_json(row: Any, kind: Kind, name: str, in_frame: bool) -> Any:
     if kind == "map":
         if in_frame and isinstance(row, list) and all(isinstance(pair, tuple) for pair in row):
-            row = dict(row)  # an Arrow map
+            row = dict(row)  # `row` is an Arrow map.
         if not isinstance(row, Mapping):
             raise _make_type_error(row, kind, name)
         return {_check_key(k, name): _scalar_to_json(v, kind, name) for k, v in row.items()}
@@ -211,26 +210,25 @@ def _to_json(row: Any, kind: Kind, name: str, in_frame: bool) -> Any:
 
 def _check_key(key: Any, name: str) -> str:
     if not isinstance(key, str):
-        fault = f"has the {type(key).__name__} {key!r:.60} as a name"
-        raise InputTypeError(f"column {name!r} {fault}, but names must be strings")
+        problem = f"has the {type(key).__name__} {key!r:.60} as a name"
+        raise InputTypeError(f"column {name!r} {problem}, but names must be strings")
     return str(key)
 
 
 def _scalar_to_json(value: Any, kind: Kind, name: str) -> str | bool | int | float | None:
-    """Convert a scalar to a JSON value; numbers of any numpy type become Python numbers."""
     if isinstance(value, np.generic):
         value = float(value) if isinstance(value, np.floating) else value.item()
     if value is None or isinstance(value, str | int | float):
         return value
     if isinstance(value, Decimal):
-        return float(value)  # Like the engine's cast to DOUBLE, this rounds to the nearest float.
+        return float(value)  # Round to the nearest float, as the engine's cast to DOUBLE does.
     if _is_missing(value):
         return None
     raise _make_type_error(value, kind, name)
 
 
 def _is_missing(value: Any) -> bool:
-    """Return whether a value is None, NaN or pandas.NA, which cannot be compared."""
+    """Return whether `value` is None, NaN or pandas.NA (which does not support comparison)."""
     if value is None or type(value).__name__ == "NAType":
         return True
     return isinstance(value, float | np.floating) and bool(value != value)
@@ -239,14 +237,14 @@ def _is_missing(value: Any) -> bool:
 def _make_type_error(row: Any, kind: Kind, name: str) -> InputTypeError:
     return InputTypeError(
         f"column {name!r} has the {type(row).__name__} {row!r:.60}, but the model takes "
-        f"{_ACCEPTED[kind]}; convert it"
+        f"{_ACCEPTED_VALUES[kind]}; convert it"
     )
 
 
 def make_column(cells: Sequence[Any]) -> Array:
-    """Convert Python values to a column (n,), of objects unless all are numbers or dates.
+    """Convert Python values to a column (n,) of numbers, of dates, or otherwise of objects.
 
-    `np.asarray` alone would turn ["a", 1] and ["a", nan] into strings.
+    `np.asarray` alone would convert ["a", 1] and ["a", nan] to strings.
     """
     if len(cells) and not isinstance(cells[0], str):
         try:
@@ -259,7 +257,7 @@ def make_column(cells: Sequence[Any]) -> Array:
 
 
 def convert_numbers(cells: Array) -> Array | None:
-    """Convert (n,) objects to float64, with NaN for missing cells; None if any is not a number."""
+    """Convert objects (n,) to float64, or return None if a cell is neither a number nor missing."""
     numbers = np.empty(len(cells), np.float64)
     for i, cell in enumerate(cells):
         if cell is None or type(cell).__name__ == "NAType":
@@ -272,10 +270,10 @@ def convert_numbers(cells: Array) -> Array | None:
 
 
 def find_records(X: Any) -> list[Mapping[str, Any]] | None:
-    """Return the rows of `X` if they are dicts, otherwise None; a dict of scalars is one row."""
+    """Return the rows of `X`, or None if the rows are not dicts. A dict of scalars is one row."""
     if isinstance(X, Mapping):
         return [X] if any(_is_scalar(value) for value in X.values()) else None
-    is_sequence = isinstance(X, list | tuple) or getattr(X, "ndim", None) == 1  # array or Series
+    is_sequence = isinstance(X, list | tuple) or getattr(X, "ndim", None) == 1
     if not is_sequence or not isinstance(next(iter(X), None), Mapping):
         return None
     for index, row in enumerate(X):
@@ -287,7 +285,7 @@ def find_records(X: Any) -> list[Mapping[str, Any]] | None:
 def convert_records(
     rows: Sequence[Mapping[str, Any]], features: tuple[Feature, ...], blanks: bool = False
 ) -> dict[str, Array]:
-    """Convert dicts to columns by feature name; a missing key becomes a missing value."""
+    """Convert dicts to columns, keyed by feature name. A missing key becomes a missing value."""
     keys = list(dict.fromkeys(key for row in rows for key in row))
     indices = find_columns(features, [str(key) for key in keys], blanks)
     return {name: make_column([row.get(keys[k]) for row in rows]) for name, k in indices.items()}
@@ -296,10 +294,10 @@ def convert_records(
 def convert_dicts(
     rows: Sequence[Mapping[str, Any]], features: tuple[Feature, ...], separator: str
 ) -> dict[str, Array]:
-    """Convert dicts to columns by feature name, in the way of scikit-learn's DictVectorizer.
+    """Convert dicts to columns, keyed by feature name, as scikit-learn's DictVectorizer does.
 
-    If a numeric feature is absent or a string, its value is 0. If a string feature is absent or a
-    number, its value is None, which matches no column of the vectorizer.
+    If the value of a numeric feature is missing or a string, it becomes 0. If the value of a string
+    feature is missing or a number, it becomes None, which matches no column of the vectorizer.
     """
     columns: dict[str, Array] = {}
     for feature in (f for f in features if f.kind != "any"):
@@ -308,8 +306,8 @@ def convert_dicts(
         for key, value in row.items():
             if not isinstance(key, str) or separator in key:
                 is_string = isinstance(key, str)
-                fault = f"which contains {separator!r}" if is_string else "which is not a string"
-                raise InputTypeError(f"row {i} has the key {key!r:.60}, {fault}; rename it")
+                problem = f"which contains {separator!r}" if is_string else "which is not a string"
+                raise InputTypeError(f"row {i} has the key {key!r:.60}, {problem}; rename it")
             column = columns.get(key)
             if column is not None:
                 read_value = _read_string if column.dtype == object else _read_number
@@ -318,9 +316,9 @@ def convert_dicts(
 
 
 def convert_rows(rows: Sequence[Any], features: tuple[Feature, ...]) -> Array | Mapping[str, Array]:
-    """Convert lists of values to a numeric matrix, (n, k) or (n,), or to columns by feature name.
+    """Convert lists of values to a numeric array, (n, k) or (n,), or to columns keyed by name.
 
-    A row may be a single value if the model has one column.
+    If the model has one column, a row may be a single value.
     """
     try:
         matrix = np.asarray(rows)
@@ -363,7 +361,7 @@ def _read_number(row: int, key: str, value: Any) -> float:
     if isinstance(value, Number) and not isinstance(value, complex):
         return float(value)  # type: ignore[arg-type]
     if not isinstance(value, str):
-        _read_strings(row, key, value)  # for its check only
+        _read_strings(row, key, value)  # Check the type of `value`.
     return 0.0
 
 

@@ -1,4 +1,4 @@
-"""Scoring outside SQL: `compile` makes a `Scorer`, which has the methods of the source library."""
+"""Scoring outside SQL: `compile` returns a `Scorer` with the methods of the source library."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from sqlml.planner.export_bytes import export_to_bytes
 from sqlml.planner.program.choose import choose_way
 from sqlml.scorer import scoring_paths
 from sqlml.scorer.evaluate import Contributions, Evaluation, evaluate
-from sqlml.scorer.input_table import SparseRows, Table, program_inputs
+from sqlml.scorer.input_table import SparseRows, Table, read_program_inputs
 from sqlml.scorer.scoring_paths import CompiledOutput, FewTextsScorer, MatrixScorer, compile_output
 from sqlml.types import DATETIME, Array, Feature
 
 Rows = Any
-"""Rows as a Scorer accepts them; the docstring of `Scorer` lists the types."""
+"""Rows in any form that a Scorer accepts. The docstring of `Scorer` lists the types."""
 
 _UNDECIDED: Any = object()
 """Marks a scoring path that is not chosen yet."""
@@ -63,19 +63,22 @@ _OUTPUT_OF_METHOD = {
     "score_samples": "samples",
     "transform": "transform",
 }
-"""Method -> the output that the model must have."""
+"""Maps each method to the output that the model must have."""
 
 
 class Scorer:
     """A compiled model, which is thread-safe and picklable.
 
-    Each method accepts rows as a numpy array, a scipy sparse matrix or a list of lists, with
-    columns in training order; as a pandas, polars (also lazy), dask or Spark frame, an Arrow table,
-    a DuckDB relation, a mapping of columns or a list of dicts, with columns matched by name in any
-    case; or as a single column if the model has only one. The options of a method override those
-    of `compile`. As in the source library, a method raises AttributeError if the model does not
-    compute its output; the message lists the outputs of the model. Errors in the rows raise
-    `ScoringError`.
+    Each method accepts rows in one of these forms:
+
+    * Columns in training order: a numpy array, a scipy sparse matrix, or a list of lists.
+    * Columns matched by name in any case: a frame of pandas, polars (also lazy), dask or Spark, an
+      Arrow table, a DuckDB relation, a mapping of columns, or a list of dicts.
+    * A single column, if the model has only one column.
+
+    The options of a method override the options of `compile`. If the model lacks the output of a
+    method, the method raises AttributeError, as in the source library. The message lists the
+    outputs of the model. Errors in the rows raise `ScoringError`.
 
     Attributes:
         program: the imported model.
@@ -109,22 +112,22 @@ class Scorer:
             "classes": [value for labels in self.program.labels for value in labels.values],
             **self._options,
         }
-        shown = (
+        assignments = (
             f"{name}={_abbreviate(v)}" for name, v in attributes.items() if v not in (None, [])
         )
-        return f"Scorer({', '.join(shown)})"
+        return f"Scorer({', '.join(assignments)})"
 
     def __dir__(self) -> list[str]:
         """List the attributes that this model supports; a regressor has no `predict_proba`."""
         outputs = self.program.outputs
-        missing = {name for name, output in _OUTPUT_OF_METHOD.items() if output not in outputs}
+        unsupported = {name for name, output in _OUTPUT_OF_METHOD.items() if output not in outputs}
         if not self.program.labels:
-            missing.add("classes_")
-        names = set(object.__dir__(self)) - missing
+            unsupported.add("classes_")
+        names = set(object.__dir__(self)) - unsupported
         return sorted(n for n in names if not n.startswith("_") or n.startswith("__"))
 
     def _repr_html_(self) -> str:
-        labels = "; ".join(", ".join(map(str, part.values)) for part in self.program.labels)
+        labels = "; ".join(", ".join(map(str, target.values)) for target in self.program.labels)
         properties = [
             ("outputs", ", ".join(self.program.outputs)),
             ("features", ", ".join(feature.name for feature in self.features)),
@@ -135,7 +138,7 @@ class Scorer:
 
     @property
     def classes_(self) -> Array | list[Array]:
-        """The class labels (K,) in the model's order; for several targets, one array per target.
+        """The class labels (K,) in the model's order, or one such array per target.
 
         Raises:
             AttributeError: the model is not a classifier.
@@ -146,12 +149,11 @@ class Scorer:
         return classes[0] if len(classes) == 1 else classes
 
     def predict(self, X: Rows, **options: Unpack[ScorerOptions]) -> Array:
-        """Predict labels, in the dtype of `classes_`, or regression values as float64.
+        """Predict labels in the dtype of `classes_`, or regression values as float64.
 
-        Returns:
-            (n,), or (n, targets) for several targets.
+        The result has the shape (n,), or (n, targets) if there are several targets.
         """
-        labels = self._score_few("label", X, options)
+        labels = self._try_fast_score("label", X, options)
         if labels is None:
             labels = self._run("label", X, options)
             labels = scoring_paths.decode_labels(labels, self._labels) if self._labels else labels
@@ -160,8 +162,8 @@ class Scorer:
     def predict_proba(self, X: Rows, **options: Unpack[ScorerOptions]) -> Array | list[Array]:
         """Return the class probabilities (n, K), in the order of `classes_`.
 
-        For several targets, the result has the form of the source library: a list with (n, K) for
-        each target, or (n, targets) with the probability of each target's second class.
+        For several targets, the result has the form of the source library: either a list with an
+        array (n, K) per target, or an array (n, targets) with the probabilities of second classes.
         """
         result = self._score("proba", X, options)
         if len(self._labels) < 2 or self.program.has_one_probability_per_target:
@@ -170,18 +172,18 @@ class Scorer:
         return np.split(result, np.cumsum(sizes)[:-1], axis=1)
 
     def decision_function(self, X: Rows, **options: Unpack[ScorerOptions]) -> Array:
-        """Return the margins: (n,) for two classes or a single score, otherwise (n, K)."""
+        """Return the margins, with shape (n,) for two classes or a single score, or (n, K)."""
         result = self._score("score", X, options)
         return result[:, 0] if result.shape[1] == 1 else result
 
     def score_samples(self, X: Rows, **options: Unpack[ScorerOptions]) -> Array:
-        """Return the density or anomaly score of each row: (n,)."""
+        """Return the density or anomaly score (n,) of the rows."""
         return self._score("samples", X, options)[:, 0]
 
     def transform(self, X: Rows, **options: Unpack[ScorerOptions]) -> Array:
-        """Return the transformed columns, (n, k) float64, or objects if imputed strings remain.
+        """Return the transformed columns (n, k) as float64, or as objects if some are strings.
 
-        The result is (n,) where the source library returns that: for the int64 codes of a
+        As in the source library, the result has the shape (n,) for the int64 codes of a
         LabelEncoder and the predictions of an IsotonicRegression.
         """
         result = self._score("transform", X, options)
@@ -196,12 +198,12 @@ class Scorer:
 
         Args:
             X: n rows, in any form that `predict` accepts.
-            y: (n,) labels, or (n, targets); rows whose label is None or NaN are skipped.
-            sample_weight: (n,) weights of the rows.
+            y: labels (n,) or (n, targets). Rows whose label is None or NaN are skipped.
+            sample_weight: weights (n,) of the rows.
 
         Returns:
-            Metric name -> value, or None if the metric is undefined for these rows. For several
-            targets, a list with one such mapping per target.
+            A mapping of metric names to values, or to None if a metric is undefined for these rows.
+            For several targets, a list with one mapping per target.
 
         Raises:
             ConfigError: a label is not a class of the model, or all labels are missing.
@@ -219,24 +221,25 @@ class Scorer:
     ) -> Contributions:
         """Return the contribution of each column to the score of each row, as Shapley values.
 
-        If no background is passed, tree models get path-dependent values (Lundberg et al., "From
-        local explanations to global understanding with explainable AI for trees", 2020), and linear
-        models get weight times value. With two classes the second one is explained, with more
-        classes the predicted one. `Session.explain` is different: it returns the plan of a query.
+        Without a background, the values of tree models are path-dependent (Lundberg et al., "From
+        local explanations to global understanding with explainable AI for trees", 2020), and those
+        of linear models are weight times value. With two classes, the score of the second class is
+        explained. With more classes, the score of the predicted class is explained. In contrast,
+        `Session.explain` returns the plan of a query.
 
         Args:
             X: n rows, in any form that `predict` accepts.
-            label: the class to explain instead of the default.
-            background: 1 to 1,000 rows in the form of `X`, with whose mean score each row is
-                compared. The values are then estimates, unless the model is additive.
-            permutations: pairs of random column orders to try for each background row, up to
-                1,000; four times as many pairs halve the error of the estimates.
+            label: the class to explain instead of the default class.
+            background: 1 to 1,000 rows in the form of `X`. The score of each row is compared with
+                the mean score of these rows. Unless the model is additive, values are estimates.
+            permutations: pairs of random column orders to try for each background row, up to 1,000.
+                Four times as many pairs halve the error of the estimates.
             options: the same options as for `predict`.
 
         Raises:
             UnsupportedModelError: the model needs a background, or cannot be explained.
             ConfigError: `label` is not a class of the model, `background` has no rows, or
-                `permutations` is set without a background.
+                `permutations` is passed without a background.
         """
         if permutations is not None and background is None:
             message = "permutations needs a background, because only then are values estimated"
@@ -249,18 +252,18 @@ class Scorer:
         if len(program.labels) != 1:
             reason = "predicts several labels" if program.labels else "has no classes"
             raise ConfigError(f"label={label!r} names a class, but this model {reason}")
-        index = find_label(program.labels[0], label)
-        if index is None:
+        class_index = find_label(program.labels[0], label)
+        if class_index is None:
             classes = ", ".join(map(repr, program.labels[0].values[:20]))
             raise ConfigError(f"{label!r} is not a class of this model; its classes: {classes}")
         width = explained.find_block_size(program)
         class_blocks = scorer._score(explained.BY_CLASS, X, options)
-        blocks = class_blocks[:, index * width : (index + 1) * width]
+        blocks = class_blocks[:, class_index * width : (class_index + 1) * width]
         return Contributions.of(blocks, program, self.features)
 
     def _make_explainer(self, background: Rows, permutations: int | None) -> Scorer:
         if background is not None:
-            rows = program_inputs(self.program, background, self.features, self._gaps)
+            rows = read_program_inputs(self.program, background, self.features, self._gaps)
             program = explained.explain_against_background(self.program, rows, permutations)
             return Scorer(program, self.features, self._options, self._gaps)
         if self._tree_explainer is None:
@@ -272,7 +275,7 @@ class Scorer:
         """Export the model as the bytes of an ONNX file, with one input (N, 1) per column.
 
         Raises:
-            BackendError: ONNX has no equivalent of an operator of the model; the message names it.
+            BackendError: ONNX does not support an operator that the message names.
             MissingDependencyError: onnx is not installed.
         """
         return export_to_bytes(self.program, "ONNX")
@@ -289,29 +292,28 @@ class Scorer:
         """Return SQL that computes the model in another database, without sqlml.
 
         Args:
-            dialect: "postgres", "sqlite", "snowflake", ...; docs/databases.md lists them all.
-            table: the table to score; a sequence contains the schema before the table.
-            columns: table columns to return with the predictions; by default, the columns that the
-                model reads.
-            form: "select", "view" or "function"; by default a query if `table` is given, otherwise
-                functions.
-            name: the name of the functions; a view is named `name` with the suffix "_scores".
+            dialect: "postgres", "sqlite", "snowflake", ...; docs/databases.md lists all dialects.
+            table: the table to score, or a sequence of the schema and the table.
+            columns: table columns to return with the predictions. The default is the columns that
+                the model reads.
+            form: "select", "view" or "function". The default is "select" if `table` is passed, and
+                "function" otherwise.
+            name: the name of the functions. A view is named `name` with the suffix "_scores".
 
         Raises:
-            BackendError: the SQL of that database cannot express the model; the message says why.
+            BackendError: the SQL of the database cannot express the model. The message says why.
             ConfigError: the database or form is unknown, or the form needs a table.
         """
         table_names = (table,) if isinstance(table, str) else table
-        tuples = [None if value is None else tuple(value) for value in (table_names, columns)]
+        tuples = [None if names is None else tuple(names) for names in (table_names, columns)]
         target = OtherDatabase(dialect, form, *tuples)
         return export_for(self.program, self.features, name, target, self._options)
 
     def _score(self, output: str, X: Rows, options: Mapping[str, Any]) -> Array:
-        result = self._score_few(output, X, options)
+        result = self._try_fast_score(output, X, options)
         return self._run(output, X, options) if result is None else result
 
     def _run(self, output: str, X: Rows, options: Mapping[str, Any]) -> Array:
-        """Read rows of any type into a `Table`, and score parts of it in parallel threads."""
         if output not in self.program.outputs:
             outputs = ", ".join(self.program.outputs)
             reason = explain_missing_output(output, self.program)
@@ -325,7 +327,7 @@ class Scorer:
         slices = scoring_paths.split_rows(table.rows, threads, compiled.row_ns)
         is_serial = threads == 1 or not compiled.on_cpu
         if isinstance(table.matrix, SparseRows):
-            slices = min(table.matrix.parts, slices, key=lambda slices: slices[0].stop)
+            slices = min(table.matrix.parts, slices, key=lambda parts: parts[0].stop)
         elif is_serial:
             slices = slices[:1]
         if len(slices) == 1:
@@ -338,16 +340,16 @@ class Scorer:
         return np.concatenate(list(map_parts(score_part, slices)))
 
     def _run_texts(self, output: str, table: Table) -> Array:
-        """Compute a string output (n, k), an object array, with numpy; no backend is faster."""
+        """Compute a string output (n, k) with numpy, since no backend is faster."""
         program = select_outputs(self.program, [output])
-        return reference.run(program, {n: table.objects(n) for n in program.inputs})[output]
+        return reference.run(program, {n: table.read_objects(n) for n in program.inputs})[output]
 
-    def _score_few(self, output: str, x: Rows, options: Mapping[str, Any]) -> Array | None:
-        """Score a matrix or a few strings on a fast path; return None if `x` fits none of them."""
+    def _try_fast_score(self, output: str, x: Rows, options: Mapping[str, Any]) -> Array | None:
+        """Score a matrix or a few strings, or return None if no fast path applies."""
         if options:
             return None
         if type(x) is not np.ndarray or x.dtype == object:
-            return self._score_few_texts(output, x)
+            return self._try_text_score(output, x)
         scorer: MatrixScorer | None = self._matrix_scorers.get((output, x.dtype), _UNDECIDED)
         if scorer is _UNDECIDED:
             try:
@@ -363,7 +365,7 @@ class Scorer:
         except NotReady:
             return None
 
-    def _score_few_texts(self, output: str, x: Rows) -> Array | None:
+    def _try_text_score(self, output: str, x: Rows) -> Array | None:
         scorer = self._text_scorers.get(output, _UNDECIDED)
         if scorer is _UNDECIDED:
             try:
@@ -416,22 +418,21 @@ def compile(
 
     Args:
         model: a fitted scikit-learn estimator or pipeline, an XGBoost, LightGBM or CatBoost model,
-            an ONNX ModelProto, a torch module or exported program, or a Program; or the path of a
-            file or folder that CREATE MODEL accepts. docs/operators.md lists the supported objects.
-        inputs: the column names in training order, or name -> SQL type, if the object was fitted
-            without names. To score matrices, no names are needed.
+            an ONNX ModelProto, a torch module or exported program, a Program, or the path of a file
+            or folder that CREATE MODEL accepts. docs/operators.md lists the supported objects.
+        inputs: the column names in training order, or a mapping of names to SQL types, if the
+            object was fitted without names. Names are not needed for matrices.
         allow_pickle: whether to read pickle files, which can execute code.
         options: `backend`, `strategy` for trees, `device` and `threads`; see `ScorerOptions`.
 
     Raises:
         UnsupportedModelError: sqlml does not support an estimator or parameter of the model.
-        ConfigError: an option, backend, strategy or device is unknown, or `inputs` does not fit.
+        ConfigError: an option, backend, strategy or device is unknown, or `inputs` does not match.
         MissingDependencyError: the backend's library is not installed.
         ArtifactError: the file is missing or damaged.
-        UntrustedArtifactError: the file is a pickle, and `allow_pickle` is not set.
-
-    If the backend cannot run this model, BackendError is raised: by `compile` if the trees are too
-    large for the strategy, otherwise when the first batch is scored.
+        UntrustedArtifactError: the file is a pickle, and `allow_pickle` is false.
+        BackendError: the trees are too large for the strategy. If the backend cannot run the model
+            for another reason, the first batch raises this error.
 
     >>> import numpy as np
     >>> from sklearn.linear_model import LogisticRegression
@@ -440,26 +441,26 @@ def compile(
     >>> compile(model).predict(x).tolist()
     ['low', 'low', 'high', 'high']
     """
-    checked = _check_options(options)
+    valid_options = _check_options(options)
     if isinstance(model, Program):
-        scorer = Scorer(model, model.features, checked)
+        scorer = Scorer(model, model.features, valid_options)
     else:
         if isinstance(model, str | os.PathLike):
             file = read_file(os.fspath(model), LOCAL_FILES, allow_pickle=allow_pickle)
             imported = import_file(file, inputs)
         else:
             imported = import_model(model, inputs)
-        scorer = Scorer(imported.program, imported.features, checked, imported.gaps)
-    if checked:
-        choose_way(scorer.program, checked)  # Report an unknown name before the first batch.
+        scorer = Scorer(imported.program, imported.features, valid_options, imported.gaps)
+    if valid_options:
+        choose_way(scorer.program, valid_options)  # Report an unknown name before the first batch.
     return scorer
 
 
 def _check_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    names = ScorerOptions.__annotations__
+    option_names = ScorerOptions.__annotations__
     for name in options:
-        if name not in names:
-            raise ConfigError(f"unknown option {name!r}; options: {', '.join(names)}")
+        if name not in option_names:
+            raise ConfigError(f"unknown option {name!r}; options: {', '.join(option_names)}")
     threads = options.get("threads")
     if threads is not None and (type(threads) is not int or threads < 1):
         raise ConfigError(f"threads must be a positive integer, not {threads!r}")

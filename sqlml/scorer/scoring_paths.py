@@ -1,8 +1,8 @@
-"""The paths by which a Scorer computes an output: any table, a matrix, or a few rows of strings.
+"""The paths on which a Scorer computes an output of a table, a matrix, or a few rows of strings.
 
-Most of the time of scoring a row is spent around the kernel. `MatrixScorer` lets a kernel write one
-output into the result. `FewTextsScorer` makes no table and no arrays of columns, which would take
-ten times as long as the kernel needs for a row.
+Scoring one row takes most of the time outside of the kernel. So the kernel of a `MatrixScorer`
+writes directly into the result. A `FewTextsScorer` makes no table and no column arrays, which would
+be ten times as slow as the kernel.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from sqlml.scorer.input_table import Table
 from sqlml.types import Array, Feature
 from sqlml.udfs.make_function import name_refused_value
 
-MAX_PART_ROWS = 16_384  # Maximum rows of a part.
-BLOCK_ROWS = 512  # Rows that kernels score at a time; parts are multiples of it.
-MIN_PARALLEL_NS = 200_000.0  # Shorter batches are not worth waking threads.
-MAX_FEW_ROWS = 16  # For `FewTextsScorer`; more rows are faster with a table.
+MAX_PART_ROWS = 16_384  # Maximum number of rows in a part of a batch.
+BLOCK_ROWS = 512  # Rows that kernels score at a time. The size of a part is a multiple.
+MIN_PARALLEL_NS = 200_000.0  # Waking threads is not worthwhile for shorter batches.
+MAX_FEW_ROWS = 16  # Maximum rows for `FewTextsScorer`. More rows are faster with a table.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompiledOutput:
-    """One compiled output of a model: encoders for string columns, and a numeric `core`.
+    """A compiled output of a model, with encoders for string columns and a numeric `core`.
 
-    Category codes are looked up in Arrow columns or computed by `encode`; `look_up` maps the name
-    of the codes to a feature and its encoder. `core` reads a packed matrix of `dtype`. `row_ns` is
-    the estimated time per row in nanoseconds.
+    `look_up` maps each column of category codes to the name of a feature and an encoder. If
+    `look_up` is None, `encode` computes the codes. `core` reads a packed matrix of `dtype`.
+    `row_ns` is the estimated time per row in nanoseconds.
     """
 
     output: str
@@ -59,38 +59,38 @@ class CompiledOutput:
         try:
             with no_wait():
                 return self._score(table)
-        except NotReady:  # This kernel has no slower alternative, so wait for it.
+        except NotReady:  # No slower path can replace this kernel, so wait until it is compiled.
             return self._score(table)
 
     def _score(self, table: Table) -> Array:
         codes: Mapping[str, Array] = {}
         if self.look_up is not None:
-            strings = {name: table.strings(name) for name, _ in self.look_up.values()}
+            strings = {name: table.read_strings(name) for name, _ in self.look_up.values()}
             codes = {code: encode(strings[name]) for code, (name, encode) in self.look_up.items()}
         elif self.encode is not None:
-            codes = self.encode.run({n: table.objects(n) for n in self.encode.program.inputs})
+            codes = self.encode.run({n: table.read_objects(n) for n in self.encode.program.inputs})
         packed_matrix = table.pack(self.split.columns, codes, self.dtype)
         inputs: dict[str, Any] = {PACKED: packed_matrix}
         texts = enumerate(self.split.texts)
-        inputs |= {text_input_name(index): table.texts(name) for index, name in texts}
+        inputs |= {text_input_name(index): table.read_texts(name) for index, name in texts}
         try:
             return self.core.run(inputs, (self.output,))[self.output]
         except UnknownCategoryError as error:
-            raise name_refused_value(error, self.split.core, inputs, table.value) from None
+            raise name_refused_value(error, self.split.core, inputs, table.read_cell) from None
 
 
 def compile_output(
     program: Program, output: str, layout: Layout, options: Mapping[str, Any]
 ) -> CompiledOutput:
-    """Compile the string encoders and the numeric core of an output, and estimate its row time."""
+    """Compile the string encoders and the numeric core of an output, and estimate the row time."""
     split = prepare_output(program, output, None, layout).split
     choice = choose_way(split.core, options, batch=ROWS)  # All rows arrive at once.
     encoders = split.encoders
     look_up = None if encoders is None else make_arrow_encoders(encoders)
     row_ns = 50.0
-    if choice.estimates:  # Estimates include the time that an engine needs to pass a row on.
-        passing_ns = len(split.columns) * current_costs()["udf.number"]
-        row_ns = max(1.0, choice.estimates[0].seconds / ROWS * 1e9 - passing_ns)
+    if choice.estimates:  # Subtract the time in which an engine would pass a row to the function.
+        transfer_ns = len(split.columns) * current_costs()["udf.number"]
+        row_ns = max(1.0, choice.estimates[0].seconds / ROWS * 1e9 - transfer_ns)
     return CompiledOutput(
         output,
         split,
@@ -103,10 +103,10 @@ def compile_output(
     )
 
 
-def decode_labels(class_numbers: Array, labels: Sequence[Array]) -> Array:
-    """Decode class numbers (n, targets) to labels; if target dtypes differ, labels are objects."""
+def decode_labels(class_indices: Array, labels: Sequence[Array]) -> Array:
+    """Decode class indices (n, targets) to labels, or to objects if the target dtypes differ."""
     columns = []
-    for column, classes in zip(class_numbers.T, labels, strict=True):
+    for column, classes in zip(class_indices.T, labels, strict=True):
         if column.size and not (column.min() >= 0 and column.max() < len(classes)):
             raise ScoringError("the model returned a class number for which it has no label")
         columns.append(classes.take(column))
@@ -116,28 +116,28 @@ def decode_labels(class_numbers: Array, labels: Sequence[Array]) -> Array:
 
 
 def split_rows(rows: int, threads: int, row_ns: float) -> list[slice]:
-    """Split a batch into equal parts for threads, if a row takes about `row_ns` nanoseconds.
+    """Split a batch into equal parts for threads. A row takes about `row_ns` nanoseconds.
 
     >>> split_rows(10_000, 2, row_ns=500.0)
     [slice(0, 5120, None), slice(5120, 10000, None)]
     >>> split_rows(10_000, 2, row_ns=1.0)
     [slice(0, 10000, None)]
     """
-    is_parallel = threads > 1 and rows * row_ns >= MIN_PARALLEL_NS
-    round_count = -(-rows // (MAX_PART_ROWS * (threads if is_parallel else 1)))
-    part_count = max(1, round_count * (threads if is_parallel else 1))
-    part_rows = max(BLOCK_ROWS, -(-rows // (part_count * BLOCK_ROWS)) * BLOCK_ROWS)
-    return [slice(a, min(a + part_rows, rows)) for a in range(0, max(rows, 1), part_rows)]
+    num_threads = threads if rows * row_ns >= MIN_PARALLEL_NS else 1
+    num_parts = max(1, -(-rows // (MAX_PART_ROWS * num_threads)) * num_threads)
+    part_rows = max(BLOCK_ROWS, -(-rows // (num_parts * BLOCK_ROWS)) * BLOCK_ROWS)
+    starts = range(0, max(rows, 1), part_rows)
+    return [slice(start, min(start + part_rows, rows)) for start in starts]
 
 
 class MatrixScorer:
-    """A thread-safe scorer of matrices (n, `width`) of dtype `filler.input`, which are not copied.
+    """A thread-safe scorer for matrices (n, `width`) of dtype `filler.input`. Rows are not copied.
 
-    If `labels` holds the classes (K,) of the target, class numbers are decoded to these labels.
-    `threads` defaults to all cores, and a row takes about `row_ns` nanoseconds.
+    If `labels` contains the classes (K,) of one target, class indices are decoded to these labels.
+    `threads` defaults to the number of cores. A row takes about `row_ns` nanoseconds.
     """
 
-    __slots__ = ("_dtype", "_fill", "_labels", "_results", "_row_ns", "_threads", "width")
+    __slots__ = ("_dtype", "_fill", "_labels", "_num_results", "_row_ns", "_threads", "width")
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class MatrixScorer:
         self.width: int = width
         self._fill = filler.fill
         self._dtype = filler.dtype
-        self._results = filler.width
+        self._num_results = filler.width
         self._threads = threads or os.cpu_count() or 1
         self._row_ns = row_ns
         self._labels = labels[0] if labels else None
@@ -163,7 +163,7 @@ class MatrixScorer:
         labels: Sequence[Array],
         threads: int | None,
     ) -> MatrixScorer | None:
-        """Make a scorer; return None if the model reads strings or no kernel scores matrices."""
+        """Make a scorer, or return None if the model reads strings or no kernel scores matrices."""
         split = compiled.split
         if split.encoders is not None or split.texts or not split.columns:
             return None
@@ -172,56 +172,56 @@ class MatrixScorer:
         filler = find_filler(compiled.core, compiled.output, columns, len(features))
         if filler is None:
             return None
-        if labels:  # Each class number that the kernel writes must be the index of a label.
+        if labels:  # Each class index that the kernel writes must have a label.
             if len(labels) > 1 or filler.below is None or filler.below > len(labels[0]):
                 return None
         return cls(filler, len(features), threads, compiled.row_ns, labels)
 
     def score(self, x: Array) -> Array | None:
-        """Return the output (n, k), or labels (n,); return None if the model rejects a row."""
-        rows, labels = x.shape[0], self._labels
-        row_slices = split_rows(rows, self._threads, self._row_ns) if rows > BLOCK_ROWS else ()
-        if len(row_slices) < 2:
-            result = np.empty((rows, self._results), self._dtype)
+        """Return the output (n, k) or the labels (n,), or None if the model rejects a row."""
+        num_rows, labels = x.shape[0], self._labels
+        slices = split_rows(num_rows, self._threads, self._row_ns) if num_rows > BLOCK_ROWS else ()
+        if len(slices) < 2:
+            result = np.empty((num_rows, self._num_results), self._dtype)
             with no_wait():
                 if self._fill(x, result) >= 0:
                     return None
             return result if labels is None else labels.take(result.ravel(), mode="clip")
-        shape = rows if labels is not None else (rows, self._results)
+        shape = num_rows if labels is not None else (num_rows, self._num_results)
         output = np.empty(shape, self._dtype if labels is None else labels.dtype)
 
         def score_part(rows: slice) -> int:
             """Score a slice of rows; return the index of the first rejected row, or -1."""
-            block, out_block = x[rows], output[rows]
+            block, output_block = x[rows], output[rows]
             if labels is None:
                 with no_wait():
-                    return self._fill(block, out_block)
-            class_numbers = np.empty((len(block), 1), self._dtype)
+                    return self._fill(block, output_block)
+            class_indices = np.empty((len(block), 1), self._dtype)
             with no_wait():
-                rejected_row = self._fill(block, class_numbers)
+                rejected_row = self._fill(block, class_indices)
             if rejected_row < 0:
-                labels.take(class_numbers[:, 0], out=out_block, mode="clip")
+                labels.take(class_indices[:, 0], out=output_block, mode="clip")
             return rejected_row
 
         map_parts = map if self._threads == 1 else get_thread_pool(self._threads).map
-        return output if max(map_parts(score_part, row_slices)) < 0 else None
+        return output if max(map_parts(score_part, slices)) < 0 else None
 
 
 @lru_cache(maxsize=8)
 def get_thread_pool(threads: int) -> ThreadPoolExecutor:
-    """Return a pool whose threads stay alive from one batch to the next."""
+    """Return a pool whose threads stay alive between batches."""
     return ThreadPoolExecutor(threads, thread_name_prefix="sqlml")
 
 
-if hasattr(os, "register_at_fork"):  # A forked child has none of its parent's threads.
+if hasattr(os, "register_at_fork"):  # A forked process does not inherit threads.
     os.register_at_fork(after_in_child=get_thread_pool.cache_clear)
 
 
 class FewTextsScorer:
-    """A thread-safe fast path that scores a few rows of a model with only string columns.
+    """A thread-safe fast path for a few rows, if a model has only string columns.
 
-    `filler` is a result of `CompiledProgram.text_filler`, and `follower` calls it for a few rows.
-    `columns` are the indices of the string columns among the `features`.
+    `filler` is a result of `CompiledProgram.text_filler`, and `follower` calls `filler` for a few
+    rows. `columns` are the indices of the string columns in `features`.
     """
 
     __slots__ = ("_columns", "_dtype", "_features", "_names", "_run", "_width", "_x")
@@ -238,7 +238,7 @@ class FewTextsScorer:
 
     @classmethod
     def of(cls, compiled: CompiledOutput, features: Sequence[Feature]) -> FewTextsScorer | None:
-        """Make a scorer; return None if the model reads numbers or no kernel scores strings."""
+        """Make a scorer, or return None if the model reads numbers or no kernel scores strings."""
         split = compiled.split
         if split.encoders is not None or split.columns or not split.texts:
             return None
@@ -252,7 +252,7 @@ class FewTextsScorer:
         return cls(filler, follower, features, [index_by_name[name] for name in split.texts])
 
     def score(self, x: Any) -> Array | None:
-        """Return the output (n, k), or None if `x` has too many rows or a value is no string."""
+        """Return the output (n, k), or None if `x` has too many rows or values of other types."""
         columns = self._read_texts(x)
         if columns is None:
             return None
@@ -277,7 +277,6 @@ class FewTextsScorer:
         return result if scored_rows == rows else None
 
     def _read_texts(self, x: Any) -> list[list[Any]] | None:
-        """Return one list of strings per column, or None if `x` has an unsupported type."""
         cls = type(x)
         if cls is np.ndarray:
             if x.ndim == 2 and x.dtype == object and x.shape[1] == len(self._features):
@@ -290,6 +289,6 @@ class FewTextsScorer:
             try:
                 if len(x) == 1 and labels.is_unique:
                     return [[x.iat[0, labels.get_loc(name)]] for name in self._names]
-            except (KeyError, TypeError):  # Names are spelled differently, or are not strings.
+            except (KeyError, TypeError):  # Names differ in case, or are not strings.
                 pass
         return None

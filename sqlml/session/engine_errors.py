@@ -1,8 +1,8 @@
 """DuckDB's errors as the user of a Session sees them.
 
-`user_errors` surrounds every call of DuckDB, and `reworded_errors` the rewritten queries inside it.
-`UserCall` surrounds a user's call of a Session. They are classes because a contextlib generator
-would take longer than everything else here, and would add a frame between sqlml and the user.
+`UserCall` surrounds a user's call of a Session, `user_errors` surrounds every call of DuckDB, and
+`reworded_errors` surrounds rewritten queries. These context managers are classes, because a
+contextlib generator would be slower than the rest of a call, and would add a stack frame.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _EXCERPT = re.compile(r"\n\nLINE (\d+): (.*)\n( *)\^[~^]*", re.DOTALL)
 class UserCall(interruption_stops):
     """A context manager around a user's call of a Session method.
 
-    In its block, the engine sees the variables of the user's frame, Ctrl-C stops the engine's
-    threads, and errors have sqlml's types and show their position in the user's SQL.
+    In the block, the engine sees the variables of the user's stack frame, and Ctrl-C stops the
+    engine's threads. Errors have sqlml's types and show their position in the user's SQL.
     """
 
     def __init__(self, engine: DuckDBEngine, query: Any = None) -> None:
         super().__init__(engine.native.interrupt)
         self._engine = engine
         self._query = query
-        self._statement_begin = 0
+        self._statement_offset = 0
         self._is_outermost = engine.frame is None
 
     def __enter__(self) -> UserCall:
@@ -48,8 +48,8 @@ class UserCall(interruption_stops):
         return self
 
     def begin_statement(self, statement: Statement) -> None:
-        offset = self._query.find(statement.sql, self._statement_begin)
-        self._statement_begin = max(offset, self._statement_begin)
+        offset = self._query.find(statement.sql, self._statement_offset)
+        self._statement_offset = max(offset, self._statement_offset)
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._is_outermost:
@@ -58,18 +58,18 @@ class UserCall(interruption_stops):
         if error is None:
             return
         texts = [self._query] if isinstance(self._query, str) else []
-        translated = translate_error(error, texts, self._engine, self.stopped)
-        if translated is not error:
-            raise translated from None
-        relocated = self._relocate(error) if isinstance(error, SqlmlError) else None
-        if relocated is not None:
-            raise relocated from error.__cause__
+        translated_error = translate_error(error, texts, self._engine, self.stopped)
+        if translated_error is not error:
+            raise translated_error from None
+        relocated_error = self._relocate(error) if isinstance(error, SqlmlError) else None
+        if relocated_error is not None:
+            raise relocated_error from error.__cause__
 
     def _relocate(self, error: SqlmlError) -> SqlmlError | None:
-        """Return a copy of `error`, located in the whole query instead of in one statement."""
+        """Return a copy of `error` with the position in the whole query, or None if unknown."""
         if error.offset is None or not error.sql or not isinstance(self._query, str):
             return None
-        offset = self._query.find(error.sql, self._statement_begin)
+        offset = self._query.find(error.sql, self._statement_offset)
         is_inside = offset >= 0 and len(error.sql) < len(self._query)
         return error.at(self._query, offset + error.offset) if is_inside else None
 
@@ -77,8 +77,8 @@ class UserCall(interruption_stops):
 class user_errors(interruption_stops):
     """A context manager that translates the engine's errors with `translate_error`.
 
-    A Ctrl-C calls `stop`, the `interrupt` method of the connection, which stops all threads of the
-    engine. If `stop` is None, only the current thread is stopped.
+    A Ctrl-C calls `stop`, which is the `interrupt` method of the connection and stops all threads
+    of the engine. If `stop` is None, only the current thread is stopped.
     """
 
     __slots__ = ("_engine", "_texts")
@@ -102,67 +102,68 @@ def translate_error(
     engine: DuckDBEngine | None = None,
     stopped: bool = False,
 ) -> BaseException:
-    """Return the error to raise instead of `error`, which may be `error` itself.
+    """Return the error to raise instead of `error`, or `error` if it needs no translation.
 
-    If a batch function raised an exception, it replaces the error in which the engine reports it.
-    If a call in `texts`, the user's SQL, was meant for sqlml, a hint is added. A Ctrl-C (`stopped`)
-    is checked first, since `except Exception` would treat it as an error in the query. For results
-    of a relation, `engine` is None.
+    If a batch function raised an exception, the exception replaces the engine's error. If a call in
+    `texts`, the user's SQL, was meant for sqlml, a hint is added. If Ctrl-C was pressed, a
+    KeyboardInterrupt is returned. `engine` is None for the results of a relation.
     """
     was_interrupted = is_interrupt if engine is None else engine.is_interrupt
     if was_interrupted(error, stopped):
         return KeyboardInterrupt()
     if not isinstance(error, duckdb.Error | RuntimeError):
         return error
-    raised_in_function = claim_error(str(error))
-    if raised_in_function is not None or not isinstance(error, duckdb.Error):
-        return raised_in_function or error
+    function_error = claim_error(str(error))
+    if function_error is not None or not isinstance(error, duckdb.Error):
+        return function_error or error
     if isinstance(error, duckdb.CatalogException) and is_catalog_table_missing(error, texts):
         return damaged_catalog_error(error)
     is_function = (lambda name: False) if engine is None else engine.knows_function
     for text in texts:
-        message = suggest_fix(text, str(error), is_function)
-        if message is not None:
-            return type(error)(f"{error}\n\nsqlml: {message}")
+        hint = suggest_fix(text, str(error), is_function)
+        if hint is not None:
+            return type(error)(f"{error}\n\nsqlml: {hint}")
     return error
 
 
 class reworded_errors:
-    """A context manager that makes errors about rewritten SQL point to the SQL the user wrote."""
+    """A context manager that makes errors about rewritten SQL point to the user's SQL."""
 
-    __slots__ = ("_rewritten", "_written")
+    __slots__ = ("_rewritten_sql", "_user_sql")
 
-    def __init__(self, rewritten: str, written: str) -> None:
-        self._rewritten = rewritten
-        self._written = written
+    def __init__(self, rewritten_sql: str, user_sql: str) -> None:
+        self._rewritten_sql = rewritten_sql
+        self._user_sql = user_sql
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, duckdb.Error) and self._rewritten != self._written:
-            raise relocate_error(error, self._rewritten, self._written) from None
+        if isinstance(error, duckdb.Error) and self._rewritten_sql != self._user_sql:
+            raise relocate_error(error, self._rewritten_sql, self._user_sql) from None
 
 
-def relocate_error(error: duckdb.Error, rewritten: str, written: str) -> duckdb.Error:
-    """Return an error about `rewritten` SQL with an excerpt of the user's `written` SQL instead.
+def relocate_error(error: duckdb.Error, rewritten_sql: str, user_sql: str) -> duckdb.Error:
+    """Return a copy of an error about rewritten SQL with an excerpt of the user's SQL.
 
-    If its position in `written` cannot be found, the error is returned unchanged.
+    If the position in the user's SQL cannot be found, return `error` unchanged.
     """
-    text = str(error)
-    match = _EXCERPT.search(text)
-    offset = None if match is None else _find_offset(rewritten, *match.groups())
-    written_offset = None if offset is None else find_original_offset(rewritten, written, offset)
-    if match is None or written_offset is None:
+    message = str(error)
+    match = _EXCERPT.search(message)
+    offset = None if match is None else _find_offset(rewritten_sql, *match.groups())
+    if match is None or offset is None:
         return error
-    new_excerpt = f"\n\n{excerpt(written, written_offset)}"
-    return type(error)(text[: match.start()] + new_excerpt + text[match.end() :])
+    user_offset = find_original_offset(rewritten_sql, user_sql, offset)
+    if user_offset is None:
+        return error
+    user_excerpt = f"\n\n{excerpt(user_sql, user_offset)}"
+    return type(error)(message[: match.start()] + user_excerpt + message[match.end() :])
 
 
 def _find_offset(sql: str, line: str, excerpt_text: str, blanks: str) -> int | None:
-    """Return the offset in `sql` to which the engine's caret points; None if it is ambiguous.
+    """Return the offset in `sql` of the engine's caret, or None if the position is ambiguous.
 
-    `line` is the line number in the excerpt, and `blanks` are the blanks before the caret.
+    `line` is the line number of the excerpt. `blanks` precede the caret.
     """
     lines = sql.split("\n")
     line_index = int(line) - 1

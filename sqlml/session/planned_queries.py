@@ -50,24 +50,23 @@ class PlannedQueries(PlanCache):
         self._engine = engine
         self._functions = functions
         self.host = host
-        self._last_estimated: tuple[Plan | None, Plan | None] = None, None  # plan, with estimates
+        # The last plan without and with estimates.
+        self._last_estimated: tuple[Plan | None, Plan | None] = None, None
 
     def plan_with_rows(self, sql: str, parameters: Any) -> Plan | None:
-        """Plan one statement, and add the engine's estimate of the row count of each model call."""
+        """Plan one statement, with the engine's estimate of the row count of each model call."""
         plan = self.plan(sql, parameters)
         if plan is None:
             return None
-        last_plan, estimated = self._last_estimated
-        if last_plan is not plan:
-            estimated = estimate_rows(plan, self._engine.estimate_rows)
-            self._last_estimated = plan, estimated
-        return estimated
+        if self._last_estimated[0] is not plan:
+            self._last_estimated = plan, estimate_rows(plan, self._engine.estimate_rows)
+        return self._last_estimated[1]
 
     def rewrite(self, sql: str, parameters: Any, runs: bool = False) -> tuple[str, Any]:
-        """Rewrite a statement for the engine; return it with the parameters that it still needs.
+        """Rewrite a statement for the engine, and register the functions that it calls.
 
-        The functions that the rewritten SQL calls are registered. If `runs` is set, the SQL is run
-        at once, and calls the current models even if an open result still sees older models.
+        Return the rewritten SQL and the parameters that it still uses. If `runs`, the caller runs
+        the SQL at once, so the current models are called even if an open result sees older models.
         """
         make_plan = self._plan_current if runs else self.plan
         plan = make_plan(sql, parameters)
@@ -77,14 +76,15 @@ class PlannedQueries(PlanCache):
             except UnknownModelError:
                 previous_plan, plan = plan, make_plan(sql, parameters)
                 if plan is not None and plan.functions.keys() == previous_plan.functions.keys():
-                    raise  # Otherwise, another connection replaced the model after planning.
+                    raise
+                # Another connection replaced the model after planning, so register the new plan.
         return sql, parameters
 
     def runnable(self, sql: str) -> str:
         return self.rewrite(sql, None)[0]
 
     def _plan_current(self, sql: str, parameters: Any) -> Plan | None:
-        """Plan `sql` with the current models, even if an open result still sees older models."""
+        """Plan `sql` with the current models, even if an open result sees older models."""
         try:
             plan = self.plan(sql, parameters)
             if plan is None or not self._engine.release_open_result():
@@ -95,7 +95,7 @@ class PlannedQueries(PlanCache):
         return self.plan(sql, parameters)
 
     def explain(self, query: str, parameters: Any, analyze: bool) -> list[tuple[str, str]]:
-        """Return the rows of EXPLAIN: first the model plan, and then the plan of the engine."""
+        """Return the rows of EXPLAIN, with the model plan before the plan of the engine."""
         plan = self.plan(query, parameters)
         if plan is None:
             if len(self._engine.native.extract_statements(query)) > 1:
@@ -118,7 +118,6 @@ class PlannedQueries(PlanCache):
         return plan
 
     def _run_measured(self, plan: Plan, parameters: Any) -> tuple[Plan, list[tuple[str, str]]]:
-        """Run a plan once; return it with measurements, and the rows of EXPLAIN ANALYZE."""
         called_specs = {name: spec for name, spec in plan.specs.items() if f"{name}(" in plan.sql}
         factories = {
             name: partial(
@@ -126,26 +125,29 @@ class PlannedQueries(PlanCache):
             )
             for name, spec in ({} if plan.is_stored else called_specs).items()
         }
-        with meter_functions(factories) as (meter, metered_functions, measured):
-            names = {name: self._engine.make_callable(f) for name, f in metered_functions.items()}
-            renamed = self._functions.rename_calls(plan.sql, names) if metered_functions else None
-            sql = self._functions.register(plan) if renamed is None else renamed
-            start = time.perf_counter()
+        with meter_functions(factories) as (meter, metered, measure_functions):
+            if metered:
+                names = {name: self._engine.make_callable(f) for name, f in metered.items()}
+                sql = self._functions.rename_calls(plan.sql, names)
+            else:
+                sql = self._functions.register(plan)
+            start_time = time.perf_counter()
             rows = self._run_explain(sql, select_parameters(plan, parameters), True)
-            seconds = time.perf_counter() - start
-            idle = {name: FunctionMeasurement() for name in plan.specs if name not in called_specs}
-            analysis = QueryMeasurement(seconds, meter.busy_seconds, {**idle, **measured()})
+            seconds = time.perf_counter() - start_time
+            functions = {n: FunctionMeasurement() for n in plan.specs if n not in called_specs}
+            functions |= measure_functions()
+            analysis = QueryMeasurement(seconds, meter.busy_seconds, functions)
         return replace(plan, analysis=analysis), rows
 
     def _run_explain(self, sql: str, parameters: Any, analyze: bool) -> list[tuple[str, str]]:
-        prefix = "EXPLAIN ANALYZE " if analyze else "EXPLAIN "
-        execute = partial(self._engine.execute, prefix + sql, parameters)
-        rows = self._functions.retry(lambda: execute().fetchall())
+        explain_sql = f"EXPLAIN {'ANALYZE ' if analyze else ''}{sql}"
+        execute = partial(self._engine.execute, explain_sql, parameters)
+        rows = self._functions.run_registering(lambda: execute().fetchall())
         return [(str(key), str(text)) for key, text in rows]
 
 
 def select_parameters(plan: Plan, parameters: Any) -> Any:
-    """Return those of `parameters` that the plan's rewritten statement still uses."""
+    """Return the `parameters` that the rewritten statement of a plan still uses."""
     if isinstance(parameters, Mapping):
         dropped_names = plan.dropped_names
         return {k: v for k, v in parameters.items() if fold(str(k)) not in dropped_names} or None

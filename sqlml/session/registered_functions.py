@@ -1,7 +1,7 @@
 """Register the functions that plans, views and macros call, before they are called.
 
-A view holds rewritten SQL and outlives the process that made it. Its functions are registered when
-a database is opened, attached or imported, or when the engine misses one.
+A view contains rewritten SQL and outlives the process that created the view. Functions of views are
+registered when a database is opened, attached or imported, or when the engine does not find one.
 """
 
 from __future__ import annotations
@@ -46,91 +46,89 @@ class RegisteredFunctions:
         self._engine = engine
         self._catalog = catalog
         self._host = host
-        self._ours = SqlmlFunctions(engine.connection)
+        self._sqlml_functions = SqlmlFunctions(engine.connection)
 
     def register(self, plan: Plan) -> str:
         names = register_functions(self._engine, plan, self.find_program)
         return self.rename_calls(plan.sql, names)
 
     def rename_calls(self, sql: str, names: Mapping[str, str]) -> str:
-        """Rename calls in `sql` by `names`, old -> new, and register its `refused_text` helpers."""
+        """Rename calls in `sql` (`names` maps old names to new names), and register helpers."""
         for name, new_name in {**names, **self._register_refused_texts(sql)}.items():
             if new_name != name:
                 sql = sql.replace(f"{name}(", f"{new_name}(")
         return sql
 
     def find_program(self, digest: str) -> Program:
-        """Return the Program with this hash from the first database that has an undamaged copy."""
-        failures: list[SqlmlError] = []
-        for database in chain([None], self._ours.list_catalogs()):
+        """Return the Program with this hash from the first database with an undamaged copy."""
+        errors: list[SqlmlError] = []
+        for database in chain([None], self._sqlml_functions.list_catalogs()):
             try:
                 return self._catalog.program(digest, database)
             except SqlmlError as error:
-                failures.append(error)
-        raise next((f for f in failures if not isinstance(f, UnknownModelError)), failures[-1])
+                errors.append(error)
+        raise next((e for e in errors if not isinstance(e, UnknownModelError)), errors[-1])
 
-    def retry(self, function: Callable[[], T], statement: Any = None) -> T:
-        """Run `function` and return its result, registering sqlml functions that the engine lacks.
+    def run_registering(self, function: Callable[[], T], statement: Any = None) -> T:
+        """Run `function` and return the result, registering sqlml functions that are missing.
 
-        If a view calls such functions, they are registered, and `function` runs again. `statement`
-        is the SQL that `function` runs, which may import a database.
+        Calls in views are discovered only when a query fails. So register the missing functions,
+        then run `function` again. `statement` is the SQL that `function` runs; it may import a
+        database.
         """
-        registered: set[str] = set()
+        registered_names: set[str] = set()
         while True:
             try:
                 return function()
             except duckdb.CatalogException as error:
-                spec = parse_function_name(str(error))
-                names = {spec.name} if spec is not None else find_refused_text_names(str(error))
-                text = statement if isinstance(statement, str) else ""
-                if names <= registered or has_several_statements(text):
-                    raise  # Earlier statements have run, and would run again.
-                registered |= names
+                message = str(error)
+                spec = parse_function_name(message)
+                missing_names = find_refused_text_names(message) if spec is None else {spec.name}
+                sql = statement if isinstance(statement, str) else ""
+                if missing_names <= registered_names or has_several_statements(sql):
+                    raise  # Earlier statements have run, and must not run twice.
+                registered_names |= missing_names
                 if spec is None:
-                    self._register_refused_texts(str(error))
+                    self._register_refused_texts(message)
                     continue
                 connection = self._engine.connection
-                program = find_exported_program(connection, self._host, text, spec.program_hash)
+                program = find_exported_program(connection, self._host, sql, spec.program_hash)
                 self._engine.register(spec, program or self.find_program(spec.program_hash))
 
     def register_stored(self) -> object:
         """Register all functions that views and macros call; return all databases and views."""
-        texts = self._ours.list_definitions()
-        self._register_called_in(texts)
+        definitions = self._sqlml_functions.list_definitions()
+        self._register_called_in(definitions)
         self.register_for_macros()
-        return self._ours.list_databases(), texts
+        return self._sqlml_functions.list_databases(), definitions
 
     def register_for_macros(self) -> None:
         """Register the functions that scoring macros call, for connections without a session."""
-        self._register(self._ours.list_macro_functions())
+        self._register(self._sqlml_functions.list_macro_functions())
 
     def register_for_calls(self, calls: Sequence[ModelCall]) -> None:
         self._register(make_functions_of_calls((c.function, c.arguments, c.result) for c in calls))
 
     def register_for_views(self) -> None:
-        """Register the functions that views call, before the views are read."""
-        self._register_called_in(self._ours.list_definitions())
+        self._register_called_in(self._sqlml_functions.list_definitions())
 
     def _register(self, functions: Sequence[EngineFunction]) -> None:
-        refused = find_refused_text_functions(REFUSED_TEXT if functions else "")
-        for function in (*functions, *refused):
+        helpers = find_refused_text_functions(REFUSED_TEXT if functions else "")
+        for function in (*functions, *helpers):
             self._engine.registry.add(function)
 
-    def _register_called_in(self, texts: Sequence[str]) -> None:
-        for text in texts:
-            self._register_refused_texts(text)
-            remaining_text = text
-            while (spec := parse_function_name(remaining_text)) is not None:
-                remaining_text = remaining_text[remaining_text.index(spec.name) + len(spec.name) :]
-                with suppress(SqlmlError):  # If the model is gone, reading the view reports it.
+    def _register_called_in(self, definitions: Sequence[str]) -> None:
+        for sql in definitions:
+            self._register_refused_texts(sql)
+            remaining_sql = sql
+            while (spec := parse_function_name(remaining_sql)) is not None:
+                remaining_sql = remaining_sql.partition(spec.name)[2]
+                with suppress(SqlmlError):  # If the model is missing, reading the view fails.
                     program = self.find_program(spec.program_hash)
                     self._engine.make_callable(make_engine_function(spec, program, on_use=True))
 
     def _register_refused_texts(self, sql: str) -> dict[str, str]:
-        """Register the functions that `sql` calls to report a string that a model rejects.
-
-        Return a map from each function's name in `sql` to the name under which it was registered.
-        """
+        """Register the helper functions that `sql` calls; map their names to registered names."""
         return {
             f.name: self._engine.find_registered(f.name) or self._engine.make_callable(f)
             for f in find_refused_text_functions(sql)
@@ -138,25 +136,25 @@ class RegisteredFunctions:
 
 
 class NewViewWatcher:
-    """A watcher for views that call models and are added by ATTACH or IMPORT on one connection.
+    """Registers the functions of views that ATTACH or IMPORT add on one connection.
 
-    The functions of such views must be registered before anyone reads the views. New views are
-    inspected on a separate connection, so that no open result is closed, and profile, log and
-    memory limit do not change. But a transaction hides its changes from other connections until it
-    ends. Then `unseen` is true, and the user's connection is inspected before the next statement.
+    The functions must be registered before anyone reads the views. New views are inspected on
+    another connection, so that no open result is closed, and profile, log and memory limit do not
+    change. If an open transaction hides the views from other connections, `unseen` becomes true.
+    Then the user's connection is inspected before the next statement.
     """
 
     def __init__(
         self,
         functions: RegisteredFunctions,
-        open_beside: Callable[[], AbstractContextManager[RegisteredFunctions]],
+        open_other_connection: Callable[[], AbstractContextManager[RegisteredFunctions]],
     ) -> None:
         self._functions = functions
-        self._open_beside = open_beside
+        self._open_other_connection = open_other_connection
         self.unseen: bool = False
 
     def watch(self, query: Any) -> AbstractContextManager[None]:
-        """Return a context in which to run `query`; it registers the functions of new views."""
+        """Return a context manager that registers the functions of views added by `query`."""
         return self._watch() if classify_text(query).may_add_models else nullcontext()
 
     @contextmanager
@@ -173,7 +171,7 @@ class NewViewWatcher:
                 self._functions.register_stored()
 
     def _inspect(self) -> object:
-        with suppress(duckdb.Error, SqlmlError), self._open_beside() as functions:
+        with suppress(duckdb.Error, SqlmlError), self._open_other_connection() as functions:
             return functions.register_stored()
         return None
 
@@ -190,18 +188,18 @@ _CSV_OPTIONS = {
     **dict.fromkeys(("null", "nullstr"), "nullstr"),
     **{name: name for name in ("quote", "escape", "header")},
 }
-"""Options of COPY that EXPORT DATABASE may write for a CSV file -> options of read_csv."""
+"""Maps options of COPY that EXPORT DATABASE may write for a CSV file to options of read_csv."""
 
 
 def find_exported_program(
     connection: Connection, host: Host, statement: str, digest: str
 ) -> Program | None:
-    """Find a Program, by a prefix of its hash, in the folder that a statement will import.
+    """Return the Program whose hash begins with `digest` from the folder that a statement imports.
 
-    If the folder lacks the Program, or the statement does not import, None is returned.
+    Return None if the folder lacks the Program, or if the statement does not import a database.
 
-    IMPORT DATABASE creates the views before it loads the tables, and a view that calls a model
-    needs its function. The engine reads the folder under its own access settings, and runs nothing.
+    IMPORT DATABASE creates views before it loads tables, but a view that calls a model needs a
+    function. The engine reads files of the folder under its access settings, and runs nothing.
     """
     folder = classify_text(statement).imported_folder
     if folder is None:
@@ -210,11 +208,11 @@ def find_exported_program(
         copy_match = _COPY.search(host.file_content(os.path.join(folder, "load.sql")).decode())
         if copy_match is None:
             return None
-        # The folder may have been moved since, so only the name counts, as for DuckDB.
+        # Like DuckDB, use only the name of the file, because the folder may have been moved.
         path = os.path.join(folder, os.path.basename(_unquote(copy_match[1])))
         return _read_exported_program(connection, path, copy_match[2], digest)
     except (UnicodeDecodeError, duckdb.Error, SqlmlError):
-        return None  # IMPORT will report what is wrong with the folder.
+        return None  # IMPORT reports the error.
 
 
 def _read_exported_program(

@@ -1,4 +1,4 @@
-"""Relations whose results raise sqlml's errors, and what sessions and plans show in a notebook."""
+"""Relations whose results raise sqlml's errors, and the notebook output of sessions and plans."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 MAX_ROWS = 20  # Maximum rows that a notebook shows.
 
-_NUMBERS = re.compile(r"U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL.*")
-"""Types whose columns are aligned to the right."""
+_NUMBER_TYPES = re.compile(r"U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL.*")
+"""Columns of these types are aligned to the right."""
 
 _MODEL_COLUMNS = ("name", "version", "versions", "library", "features", "comment", "created_at")
 """Columns of SHOW MODELS that a session shows in a notebook."""
@@ -31,8 +31,8 @@ _MODEL_COLUMNS = ("name", "version", "versions", "library", "features", "comment
 class Relation(ObjectWrapper):
     """A wrapper that delegates everything to a DuckDBPyRelation and raises sqlml's errors.
 
-    `native` is the wrapped relation, for functions that require the DuckDB class, and `stop` is the
-    `interrupt` method of its connection.
+    `native` is the wrapped relation, for functions that require the DuckDB class. `stop` is the
+    `interrupt` method of the connection.
     """
 
     def __init__(self, native: Any, stop: Stop) -> None:
@@ -42,12 +42,12 @@ class Relation(ObjectWrapper):
 
     @property  # type: ignore[misc]
     def __class__(self) -> type[Any]:
-        """The class DuckDBPyRelation, so that `isinstance` checks of other tools succeed."""
+        """The class DuckDBPyRelation, for `isinstance` checks in other libraries."""
         return duckdb.DuckDBPyRelation
 
     def __getattr__(self, name: str) -> Any:
         if name == "__arrow_c_stream__":
-            # DuckDB 1.5 would scan it through the connection that is scanning, and hang, as in
+            # DuckDB 1.5 would scan the stream on the connection that is already scanning, and hang:
             # https://github.com/duckdb/duckdb-python/issues/85
             raise AttributeError(name)
         value = getattr(self.native, name)
@@ -75,7 +75,7 @@ class Relation(ObjectWrapper):
             return escape_controls(repr(self.native))
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        """Return the notebook output: a plan, the table of DuckDB 2.0, or else the first rows."""
+        """Return the output for a notebook: a plan, DuckDB 2.0's table, or the first rows."""
         is_plan = list(self.columns) == ["explain_key", "explain_value"]
         if not is_plan and hasattr(self.native, "_repr_mimebundle_"):
             with user_errors(self._stop):
@@ -89,12 +89,12 @@ class Relation(ObjectWrapper):
     def _format_first_rows(self) -> str:
         names, types = list(self.columns), [str(sql_type) for sql_type in self.types]
         rows = self.limit(MAX_ROWS + 1).project("CAST(COLUMNS(*) AS VARCHAR)").fetchall()
-        are_numbers = [_NUMBERS.fullmatch(sql_type) is not None for sql_type in types]
+        are_numbers = [_NUMBER_TYPES.fullmatch(sql_type) is not None for sql_type in types]
         caption = f"the first {MAX_ROWS} rows; there are more" if len(rows) > MAX_ROWS else ""
         return html.table(names, rows[:MAX_ROWS], are_numbers, caption, types)
 
     def arrow(self) -> pa.Table:
-        """Return the result as a pyarrow Table, on every version of DuckDB."""
+        """Return the result as a pyarrow Table. This method works on every version of DuckDB."""
         with user_errors(self._stop):
             is_new = hasattr(self.native, "to_arrow_table")
             return getattr(self.native, "to_arrow_table" if is_new else "fetch_arrow_table")()
@@ -108,19 +108,19 @@ class Relation(ObjectWrapper):
                     batch = reader.read_next_batch()
                 except StopIteration:
                     return
-                except (OSError, pa.ArrowInvalid) as error:  # Arrow raises the engine's error.
+                except (OSError, pa.ArrowInvalid) as error:  # Arrow wraps errors of DuckDB.
                     raise duckdb.Error(str(error)) from None
             yield batch
 
 
 def _translate_errors(method: Callable[..., Any], stop: Stop) -> Callable[..., Any]:
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call_method(*args: Any, **kwargs: Any) -> Any:
         texts = [argument for argument in (*args, *kwargs.values()) if isinstance(argument, str)]
         with user_errors(stop, texts):
             result = method(*map(unwrap, args), **{key: unwrap(v) for key, v in kwargs.items()})
             return wrap(result, stop)
 
-    return call
+    return call_method
 
 
 def wrap(value: Any, stop: Stop) -> Any:
@@ -132,7 +132,7 @@ def unwrap(value: Any) -> Any:
 
 
 class PlanText(str):
-    """The text of a plan, whose `repr` is the text itself, so that a prompt shows its lines."""
+    """The text of a plan. A Python prompt shows the lines of the text instead of a literal."""
 
     __slots__ = ()
 
@@ -143,8 +143,8 @@ class PlanText(str):
         return html.text(self)
 
 
-def session_html(session: Session) -> str:
-    """List a session's databases, and the committed models of the current database, as HTML."""
+def render_session_html(session: Session) -> str:
+    """Render the databases, and the committed models of the current database, as HTML."""
     try:
         with session.cursor() as cursor:
             databases = cursor.connection.execute(

@@ -31,9 +31,9 @@ from sqlml.udfs.make_function import make_engine_function
 class Services:
     """The services of a Session on one connection.
 
-    All connections to a database share `engine.registry`, and all cursors of a session share the
-    Programs in `loaded`. `functions` registers the functions that plans, views and macros call, and
-    `arrivals` watches for views that ATTACH and IMPORT add.
+    All connections to a database share `engine.registry`. All cursors of a session share the
+    Programs in `loaded`. `functions` registers the functions that plans, views and macros call.
+    `arrivals` registers the functions of views that ATTACH and IMPORT add.
     """
 
     engine: DuckDBEngine
@@ -73,24 +73,24 @@ def open_services(
     writer = engine.connection, catalog, macros, build_macro_calls, report_change
     changes = ModelChanges(*writer), VersionChanges(*writer)
     models = Models(host, catalog, *changes, allow_pickle, queries.runnable, RowTrainers(host))
-    # No service refers to the session, since reference cycles are freed late.
-    open_beside = partial(_open_functions_beside, connection, engine.registry, loaded)
-    arrivals = NewViewWatcher(functions, open_beside)
+    # No service refers to the session, because reference cycles are freed late.
+    open_other_connection = partial(_open_other_connection, connection, engine.registry, loaded)
+    arrivals = NewViewWatcher(functions, open_other_connection)
     if registry is None:
         with suppress(CatalogError):  # The error is raised when a model is first used.
             if catalog.schema_exists():
                 functions.register_for_views()
-                with suppress(duckdb.Error, SqlmlError):  # Read-only, or another session writes.
+                # The database may be read-only, or another session may be writing.
+                with suppress(duckdb.Error, SqlmlError):
                     macros.refresh_stale_macros()
         functions.register_for_macros()
     return Services(engine, loaded, lookup, macros, functions, queries, arrivals, models)
 
 
 @contextmanager
-def _open_functions_beside(
+def _open_other_connection(
     connection: duckdb.DuckDBPyConnection, registry: Registry, loaded: Loaded
 ) -> Iterator[RegisteredFunctions]:
-    """Open a second connection to the same database, and yield the `RegisteredFunctions` on it."""
     cursor = connection.cursor()
     try:
         services = open_services(cursor, allow_pickle=False, registry=registry, loaded=loaded)
@@ -100,10 +100,7 @@ def _open_functions_beside(
 
 
 def build_macro_calls(version: NewVersion) -> list[ModelCall]:
-    """Build the calls with which macros compute the outputs of `version`.
-
-    Connections without sqlml use these macros to score.
-    """
+    """Build the calls in the macros of `version`, which connections without sqlml use to score."""
     calls = []
     bodies = build_macro_bodies(
         version.features, version.program, version.options, version.transform

@@ -21,9 +21,9 @@ from sqlml.planner.plan.plan import Plan
 from sqlml.planner.rewrites.table_form import replace_table_forms
 from sqlml.planner.syntax.statement_text import Text, classify_text
 from sqlml.session.engine_errors import UserCall, reworded_errors, user_errors
-from sqlml.session.relation import PlanText, session_html, unwrap, wrap
+from sqlml.session.relation import PlanText, render_session_html, unwrap, wrap
 from sqlml.session.services import Services, open_services
-from sqlml.statements.connection_models import format_pairs_answer as answer_of
+from sqlml.statements.connection_models import format_pairs_answer
 from sqlml.statements.dispatch import bind_parameters, carry_out
 from sqlml.statements.model_methods import ModelMethods
 
@@ -32,26 +32,26 @@ if TYPE_CHECKING:
 
     from sqlml.report.make_report import Report
 
-    # Type checkers see the methods of DuckDB, to which `__getattr__` delegates. An instance is not
-    # a DuckDBPyConnection: pass `Session.connection` where one is required.
+    # Type checkers see the methods of DuckDB, to which `__getattr__` delegates. But a Session is
+    # not a DuckDBPyConnection. Pass `Session.connection` where one is required.
     _DuckDBMethods = duckdb.DuckDBPyConnection
 else:
     _DuckDBMethods = object
 
 
 class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
-    """A DuckDB connection on which models are statements and functions.
+    """A DuckDB connection with statements and functions for models.
 
-    It has all methods of a DuckDBPyConnection, to which it delegates. `execute` and `sql` also
-    accept statements about models (CREATE MODEL, SHOW MODELS, ...) and functions that call models
-    (`predict`, `explain`, `ml_evaluate`, ...). Models are stored in the schema `sqlml` of their
-    database, in the user's transaction. Use a separate `cursor()` in each further thread.
-    `sqlml.connect` and `sqlml.attach` open sessions; `close()` or the end of `with` closes them.
+    A Session has all methods of a DuckDBPyConnection. `execute` and `sql` also accept statements
+    about models (CREATE MODEL, SHOW MODELS, ...) and functions that call models (`predict`,
+    `explain`, `ml_evaluate`, ...). Models are stored in the schema `sqlml` of their database, in
+    the user's transaction. Use a separate `cursor()` in each additional thread. `sqlml.connect` and
+    `sqlml.attach` open sessions. `close()` or the end of a `with` block closes a session.
 
-    Errors about models are instances of `sqlml.errors.SqlmlError`; all other errors are DuckDB's.
+    Errors about models are instances of `sqlml.errors.SqlmlError`. All other errors are DuckDB's.
 
     Args:
-        connection: an open DuckDB connection, which the Session closes when it is closed itself.
+        connection: an open DuckDB connection. Closing the Session closes this connection.
         allow_pickle: whether CREATE MODEL may read pickles, which can execute code.
     """
 
@@ -68,8 +68,8 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
         self._services = services
         self._models = services.models
         self._owns_registry = owns_registry
-        # This decides whether an open result makes `sql` fail, as it always does in DuckDB 2.0. The
-        # result of SHOW must not, unless the user has begun to read it and would lose rows.
+        # Whether an open result makes `sql` fail, as DuckDB 2.0 does for every open result. The
+        # result of SHOW does so only after the user has begun to read rows.
         self._open_result: Literal["ignored", "blocks once read", "blocks"] = "blocks"
 
     # Statements
@@ -79,26 +79,26 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
 
         Args:
             query: the SQL, or a statement from `duckdb.extract_statements`.
-            parameters: values for the parameters of the last statement: a list for `?` and
-                `$1`, a dict for `$name`.
+            parameters: values for the parameters of the last statement, as a list for `?` and `$1`,
+                or as a dict for `$name`.
 
         Returns:
-            The session, from which to fetch the result of the last statement (`fetchall()`, ...).
+            The session. Methods such as `fetchall()` return the result of the last statement.
 
         Raises:
-            SqlmlError: a statement or call about a model fails; subclasses are in `sqlml.errors`.
+            SqlmlError: a statement or call about a model fails. `sqlml.errors` has the subclasses.
             duckdb.Error: anything else fails.
         """
         run_native = partial(self._services.engine.execute, query, parameters)  # type: ignore[arg-type]
         result = self._run(query, run_native, partial(self._execute_one, parameters=parameters))
-        return None if result is None else self  # type: ignore[return-value]  # for empty SQL (2.0)
+        return None if result is None else self  # type: ignore[return-value]  # None: empty SQL
 
     def executemany(self, query: str | duckdb.Statement, parameters: Any = None) -> Self:
         """Run a statement once for each set of parameters.
 
         Args:
             query: one statement.
-            parameters: a list whose items `execute` accepts as parameters.
+            parameters: a list of the parameters of each run, in a form that `execute` accepts.
         """
         text = classify_text(query)
         if text.calls_models or not all(isinstance(s, Query) for s in text.statements):
@@ -107,7 +107,7 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
             return self
         run_native = partial(self._services.engine.executemany, query, parameters)  # type: ignore[arg-type]
         functions = self._services.functions
-        result = self._run(query, run_native, lambda _: functions.retry(run_native))
+        result = self._run(query, run_native, lambda _: functions.run_registering(run_native))
         return None if result is None else self  # type: ignore[return-value]
 
     def sql(
@@ -116,7 +116,7 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
         """Make a lazy relation from a query, like the `sql` method of DuckDB.
 
         Args:
-            query: one or more statements, of which the last one makes the relation.
+            query: one or more statements. The last one makes the relation.
             alias: the name of the relation in SQL.
             params: values for the parameters of the last statement.
 
@@ -128,23 +128,23 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
         make_relation = partial(self._make_relation, parameters=params, alias=alias)
         relation = self._run(query, run_native, make_relation)
         if isinstance(query, str) and query.lstrip()[:7].lower() == "explain":
-            relation = wrap(relation, self._connection.interrupt)  # notebooks show it as printed
+            relation = wrap(relation, self._connection.interrupt)  # A notebook shows the plan.
         return relation  # type: ignore[no-any-return]
 
     query = sql
 
     def explain(self, query: str, params: object = None, analyze: bool = False) -> str:
-        """Return the model plan of a query, followed by the engine's own plan, as text.
+        """Return the model plan of a query, followed by the plan of the engine, as text.
 
-        `Scorer.explain` is different: it explains predictions.
+        In contrast, `Scorer.explain` explains predictions.
 
         Args:
-            query: one query, with or without EXPLAIN in front of it.
+            query: one query, with or without a leading EXPLAIN.
             params: values for the parameters of the query.
             analyze: run the query once, as EXPLAIN ANALYZE does, and report the measurements.
 
         Raises:
-            ParseError: `query` contains several statements, or one that is not a query.
+            ParseError: `query` contains several statements, or a statement that is not a query.
         """
         with self._calling(query):
             statements = self._prepare(classify_text(query)) or (Query(query),)
@@ -159,9 +159,9 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
         return PlanText("\n\n".join(text for _, text in rows))
 
     def plan(self, query: str, params: object = None, analyze: bool = False) -> Plan | None:
-        """Return the Plan of a query that calls models; None if it calls none.
+        """Return the Plan of a query, or None if the query calls no model.
 
-        Its method `to_dict()` returns plain values, and a notebook draws the Plan.
+        `Plan.to_dict()` returns plain values. A notebook draws the Plan.
 
         Args:
             query: one query.
@@ -186,16 +186,16 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
     ) -> Report:
         """Make a report on how a model performs on the rows of `data`.
 
-        It shows the model and its inputs, its metrics, the importance of columns, metrics by group,
-        the distribution of scores, drift since training, cost and plan. The query runs once, its
-        rows are stored in a temporary table, and the model scores them once.
+        The report shows the model and the inputs, metrics, the importance of columns, metrics by
+        group, the distribution of scores, drift since training, cost and plan. The query runs once,
+        its rows are stored in a temporary table, and the model scores the rows once.
 
         Args:
-            model: `model` or `database.model`, or a version of it: `model/2`, `model@alias`.
+            model: `model` or `database.model`, or a version such as `model/2` or `model@alias`.
             data: a query, or the name of a table.
-            label: the column with the true values, or one column per target; by default the label
-                on which sqlml trained the model, if `data` contains it. If there are no labels, the
-                report does not measure quality.
+            label: the column with the true values, or one column per target. The default is the
+                label on which sqlml trained the model, if `data` contains this column. Without
+                labels, the report does not measure quality.
             by: one or more columns that divide the rows into groups.
             parameters: values for the parameters of the query.
             progress: a function that is called with a short text at each step.
@@ -203,11 +203,11 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
         Raises:
             UnknownModelError: the model or version does not exist.
             ParseError: `data` is neither one query nor the name of a table.
-            BindError: `data` lacks a column that the model, `label` or `by` names.
+            BindError: `data` lacks a column that the model, `label` or `by` needs.
             MissingDependencyError: the extra `report` is not installed.
             ScoringError, duckdb.Error: the query fails, or its rows cannot be scored.
         """
-        from sqlml.report.make_report import make_report  # most sessions make no report
+        from sqlml.report.make_report import make_report  # Most sessions make no report.
 
         with self._calling():
             self._before_change()  # This finishes an open result.
@@ -247,19 +247,19 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
         return self._connection
 
     def arrow(self, rows_per_batch: int = 1_000_000) -> pa.Table:
-        """Return the result as a pyarrow Table, on every version of DuckDB."""
+        """Return the result as a pyarrow Table. This method works on every version of DuckDB."""
         is_new = hasattr(self._connection, "to_arrow_table")
         method = getattr(self._connection, "to_arrow_table" if is_new else "fetch_arrow_table")
         return self._delegate(method)(rows_per_batch)
 
     def _repr_html_(self) -> str:
-        return session_html(self)
+        return render_session_html(self)
 
     def __dir__(self) -> list[str]:
         names = {*object.__dir__(self), *dir(self._connection)}
         return sorted(n for n in names if not n.startswith("_") or n.startswith("__"))
 
-    if not TYPE_CHECKING:  # Type checkers then report misspelt methods.
+    if not TYPE_CHECKING:  # Otherwise, type checkers would accept misspelled methods.
 
         def __getattr__(self, name: str) -> Any:
             if name.startswith("_"):
@@ -268,32 +268,31 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
             return self._delegate(value) if callable(value) else value
 
     def _delegate(self, method: Any) -> Any:
-        """Wrap a connection method to register missing functions and translate its errors."""
-        name = getattr(method, "__name__", "")
+        """Wrap a connection method, to register missing functions and translate errors."""
+        method_name = getattr(method, "__name__", "")
+        is_fetchone = method_name == "fetchone"
         engine = self._services.engine
 
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call_method(*args: Any, **kwargs: Any) -> Any:
             texts: list[str] = []
             if args or kwargs:
                 texts = [a for a in (*args, *kwargs.values()) if isinstance(a, str)]
                 args = tuple(map(unwrap, args))
                 kwargs = {key: unwrap(value) for key, value in kwargs.items()}
-            if texts and name == "create_function":
+            if texts and method_name == "create_function":
                 self._services.macros.drop_bare_macro(texts[0])
-            # The first row may take long. After that DuckDB works only a little ahead.
-            stop = (
-                None if name == "fetchone" and engine.is_result_read else self._connection.interrupt
-            )
+            # Only the first row may be slow. After that, DuckDB works only a little ahead.
+            stop = None if is_fetchone and engine.is_result_read else self._connection.interrupt
             with user_errors(stop, texts, engine):
-                result = self._services.functions.retry(lambda: method(*args, **kwargs))
-            engine.is_result_read = name == "fetchone"
-            if name.startswith("fetch") and self._open_result == "blocks once read":
+                result = self._services.functions.run_registering(lambda: method(*args, **kwargs))
+            engine.is_result_read = is_fetchone
+            if method_name.startswith("fetch") and self._open_result == "blocks once read":
                 self._open_result = "blocks"
-            if name == "commit":
+            if method_name == "commit":
                 self._refresh_macros()
             return self if result is self._connection else result
 
-        return call
+        return call_method
 
     # The stages of a statement
 
@@ -308,8 +307,8 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
     ) -> Any:
         """Run the statements of `query` one by one, and return the result of the last statement.
 
-        If all of `query` is plain SQL of the engine, `run_native` runs it as a whole. Otherwise,
-        `run_last` runs the last statement and returns its result.
+        If all statements are plain SQL of the engine, `run_native` runs them together. Otherwise,
+        `run_last` runs the last statement and returns the result.
         """
         text = classify_text(query)
         services = self._services
@@ -319,13 +318,13 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
                 self._open_result = "blocks"
             is_pending = services.macros.has_outdated or services.arrivals.unseen
             if text.is_engine_sql and not is_pending:
-                return services.functions.retry(run_native, query)
+                return services.functions.run_registering(run_native, query)
             statements = self._prepare(text)
             for name in text.defined_functions:  # The user's function replaces sqlml's macro.
                 services.macros.drop_bare_macro(name)
             if not statements:
                 with services.arrivals.watch(query):
-                    result = services.functions.retry(run_native, query)
+                    result = services.functions.run_registering(run_native, query)
             else:
                 *earlier_statements, last_statement = statements
                 for statement in earlier_statements:
@@ -339,9 +338,9 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
             return result
 
     def _prepare(self, text: Text) -> tuple[Statement, ...]:
-        """Parse a text into statements, after work that waited for the previous statement to end.
+        """Return the statements of a text, after work that waited for the previous statement.
 
-        If any statement has a syntax error, DuckDB 1.5 runs none of them, so that is checked first.
+        Like DuckDB 1.5, check the syntax of all statements before any statement runs.
         """
         statements = text.statements
         for statement in statements if len(statements) > 1 else ():
@@ -354,7 +353,7 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
         return statements
 
     def _refresh_macros(self) -> None:
-        """Rebuild the outdated macros if the transaction that delayed them has ended."""
+        """Rebuild outdated macros if the transaction that delayed them has ended."""
         if self._services.macros.has_outdated:
             self._services.engine.finish_result()
             with suppress(duckdb.Error):  # After a conflict, the next statement tries again.
@@ -367,9 +366,10 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
         if isinstance(statement, Query):
             sql, parameters = services.queries.rewrite(statement.sql, parameters, runs=True)
             with services.arrivals.watch(statement.sql), reworded_errors(sql, statement.sql):
-                services.functions.retry(lambda: services.engine.execute(sql, parameters))
+                execute = partial(services.engine.execute, sql, parameters)
+                services.functions.run_registering(execute)
         else:
-            answer = self._answer(statement, parameters)
+            answer = self._carry_out(statement, parameters)
             if answer is not None:
                 services.engine.execute(*answer)
                 is_change = isinstance(statement, AlterModel | TrainModel)
@@ -383,17 +383,14 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
             sql, parameters = services.queries.rewrite(statement.sql, parameters)
             with reworded_errors(sql, statement.sql):
                 make_native = partial(services.engine.make_relation, sql, parameters, alias)
-                relation = services.functions.retry(make_native)
+                relation = services.functions.run_registering(make_native)
         else:
-            answer = self._answer(statement, parameters)
+            answer = self._carry_out(statement, parameters)
             relation = None if answer is None else services.engine.make_relation(*answer, alias)
         return wrap(relation, self._connection.interrupt)
 
-    def _answer(self, statement: Statement, parameters: Any) -> tuple[str, Any] | None:
-        """Carry out a statement about models; return the query and parameters that answer it.
-
-        If the statement has no answer, return None.
-        """
+    def _carry_out(self, statement: Statement, parameters: Any) -> tuple[str, Any] | None:
+        """Carry out a statement; return the query and the parameters of the answer, or None."""
         services = self._services
         if isinstance(statement, SetOption):
             services.queries.set(statement.option, statement.value)
@@ -402,5 +399,5 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
             if services.queries.plan(statement.query, parameters) is None:
                 return statement.sql, parameters
             rows = services.queries.explain(statement.query, parameters, statement.analyze)
-            return answer_of(("explain_key", "explain_value"), rows)
+            return format_pairs_answer(("explain_key", "explain_value"), rows)
         return carry_out(self._models, bind_parameters(self._models.host, statement, parameters))

@@ -28,7 +28,7 @@ from sqlml.planner.rewrites.apply_rules import expand_views_in_text
 from sqlml.planner.syntax.joins import LeftJoin, find_left_joins
 from sqlml.planner.syntax.lineage import FeatureSource, find_feature_sources
 from sqlml.planner.syntax.statement_text import classify_text
-from sqlml.scorer.input_table import program_inputs
+from sqlml.scorer.input_table import read_program_inputs
 from sqlml.statements.connection_models import Answer, Models, format_pairs_answer
 from sqlml.statements.describe_model import describe_small_model, list_groups
 from sqlml.statements.model_options import ESTIMATOR, OUTPUT
@@ -163,7 +163,7 @@ class LearningRows:
     rest_ns: float
 
     def make_task(self, model: Model, recipe: Recipe, frame: Any) -> learn.LearningTask:
-        rows = program_inputs(model.program, frame)
+        rows = read_program_inputs(model.program, frame)
         program, query = model.program, self.query
         return learn.LearningTask(program, recipe, rows, query, self.sources, self.rest_ns)
 

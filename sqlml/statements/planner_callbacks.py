@@ -13,7 +13,7 @@ from sqlml.host import Host
 from sqlml.importers.frame import MissingValueRules
 from sqlml.ir.operators.contributions import MAX_BACKGROUND
 from sqlml.ir.program import Program
-from sqlml.scorer.input_table import program_inputs
+from sqlml.scorer.input_table import read_program_inputs
 
 
 def explain_by_rows(
@@ -37,7 +37,7 @@ def explain_by_rows(
     source_sql = f"{query} AS sqlml_background LIMIT {MAX_BACKGROUND + 1}"
     rows = host.fetch_frame(f"SELECT {select_items} FROM {source_sql}")
     gaps = MissingValueRules(blanks=model.origin.may_replace_blanks)
-    background = program_inputs(model.program, rows, gaps=gaps)
+    background = read_program_inputs(model.program, rows, gaps=gaps)
     program = explain_against_background(model.program, background, permutations)
     programs.keep(program)
     return program

@@ -14,7 +14,7 @@ from sqlml.importers.file_formats import check_trusted
 from sqlml.importers.model_file import read_file
 from sqlml.long_work import long_work, show_stage
 from sqlml.parsing.statements import VerifyModel
-from sqlml.scorer.input_table import program_inputs
+from sqlml.scorer.input_table import read_program_inputs
 from sqlml.statements.connection_models import Answer, Models, resolve_name
 from sqlml.statements.learn_small_models import encode_labels, fetch_rows, find_label_column
 from sqlml.training.cascades.learn import measure_cascade_loss, measure_filter_loss
@@ -117,11 +117,11 @@ def _measure_small_models(
                 codes = encode_labels(frame[find_label_column(facts.label, model, frame)], model)
                 if (codes < 0).all():
                     raise ConfigError(f"all labels in column {facts.label} are NULL")
-                inputs = program_inputs(model.program, frame[codes >= 0])
+                inputs = read_program_inputs(model.program, frame[codes >= 0])
                 loss = measure_cascade_loss(model.program, small_model, inputs, codes[codes >= 0])
                 name = "cascade"
             case TopKFilter():
-                inputs = program_inputs(model.program, frame)
+                inputs = read_program_inputs(model.program, frame)
                 loss = measure_filter_loss(model.program, small_model, inputs)
                 name = "top_k filter"
         yield name, loss.rows, loss.loss, None, loss.allowed, loss.differing, loss.agrees

@@ -1,8 +1,8 @@
-"""The command line: `sqlml [DATABASE] [SQL | -f FILE]`, the prompt, and further commands.
+"""The command line: `sqlml [DATABASE] [SQL | -f FILE]`, the prompt, and other commands.
 
-Each further command, such as `sqlml report`, is a function that parses its arguments and returns
-the exit status: 0, 1 after an error, or 2 for wrong usage. It imports its dependencies when it
-runs, so that the shell starts quickly.
+Each other command, such as `sqlml report`, is a function that parses arguments and returns the exit
+status: 0, 1 after an error, or 2 for wrong usage. The function imports its dependencies late, so
+that the shell starts quickly.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from sqlml.tools.shell.prompt import prompt
 from sqlml.tools.shell.shell import Shell
 
 Command = Callable[[Sequence[str]], int]
-"""A function that takes the arguments after the command's name, and returns the exit status."""
+"""A function that maps the arguments after the command's name to the exit status."""
 
 
 def _fail(reason: str, status: int = 2) -> int:
@@ -46,7 +46,7 @@ def _print_error(error: Exception) -> int:
 
 
 def calibrate(arguments: Sequence[str]) -> int:
-    """Run `sqlml calibrate`: measure this machine, and print the costs that were saved."""
+    """Run `sqlml calibrate`: measure this machine, and print the saved costs."""
     from sqlml.backends.costs import DEFAULT_COSTS, costs_path
     from sqlml.tools.calibration import calibrate as calibration
 
@@ -85,7 +85,6 @@ def dbt(arguments: Sequence[str]) -> int:
 
 
 def _add_macros(project: Path) -> Path:
-    """Write `macros/sqlml.sql` into a dbt project and return its path; keep a user's file."""
     if not (project / "dbt_project.yml").is_file():
         raise FileNotFoundError(f"no dbt_project.yml in {project.resolve()}")
     text = (files("sqlml.tools.connectors") / "dbt_macros.sql").read_text(encoding="utf-8")
@@ -118,7 +117,7 @@ def demo(arguments: Sequence[str]) -> int:
 
 
 def native(arguments: Sequence[str]) -> int:
-    """Run `sqlml native`: report the state of native functions, or remove the installed files."""
+    """Run `sqlml native`: report the state of native functions, or remove installed files."""
     from sqlml.udfs.duckdb.native import extension
 
     parser = argparse.ArgumentParser(
@@ -194,7 +193,7 @@ def _make_report_parser() -> argparse.ArgumentParser:
 
 
 def _find_write_error(path: Path) -> int | None:
-    """Return the errno if writing `path` would fail, otherwise None; run before a long report."""
+    """Return the errno if writing `path` would fail, or None. Call this before a slow report."""
     if path.is_dir():
         return errno.EISDIR
     if not path.parent.is_dir():
@@ -236,7 +235,6 @@ def _compile_kernels() -> int:
 
 
 def _install_functions() -> int:
-    """Install native functions unless the user has disabled them; return the exit status."""
     from sqlml.udfs.duckdb.native.extension import OFF, Unavailable, ensure_installed
 
     if os.environ.get(OFF) == "0":
@@ -288,9 +286,9 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return the exit status.
+    """Run the command line, and return the exit status.
 
-    The status is 0, or 1 after an error, 2 for wrong usage or unreadable SQL, 130 after Ctrl-C.
+    The status is 0, 1 after an error, 2 for wrong usage or unreadable SQL, or 130 after Ctrl-C.
     """
     with escaped_on_terminals():
         return _run(list(sys.argv[1:] if arguments is None else arguments))
@@ -324,15 +322,14 @@ def _run(arguments: list[str]) -> int:
                 return _fail(f"cannot write {options.output}: {error.strerror}")
         try:
             return prompt(shell) if sql is None else shell.run(sql, options.file or "")
-        except ExitShell as leave:
-            return leave.status
-        except BrokenPipeError:  # for example, `| head` has ended: discard the rest
+        except ExitShell as exit_request:
+            return exit_request.status
+        except BrokenPipeError:  # For example, `| head` has ended. Discard the remaining output.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 1
 
 
 def _suggest_command(database: str) -> str | None:
-    """Return a message if `database` looks like a misspelled command, otherwise None."""
     is_new_word = database.isalpha() and not Path(database).exists()
     command = closest(database, COMMANDS) if is_new_word else None
     if command is None:
@@ -344,7 +341,7 @@ def _suggest_command(database: str) -> str | None:
 
 
 def _read_sql(path: str | None) -> str | None:
-    """Read a file, or standard input if `path` is None; return None after printing an error."""
+    """Read a file, or standard input if `path` is None. On errors, print a message, return None."""
     try:
         content = sys.stdin.buffer.read() if path is None else Path(path).read_bytes()
         return content.decode("utf-8-sig")

@@ -10,7 +10,7 @@ import numpy as np
 from sqlml.errors import ArtifactError, ConfigError, MissingDependencyError
 from sqlml.importers.spark_ml.importer import StagePlan, make_plan
 from sqlml.importers.spark_ml.live import read_object
-from sqlml.regular_files import local_path
+from sqlml.regular_files import find_local_path
 from sqlml.verifying.ask_library import PredictionRequest, Predictions
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def load_spark_model(path: str) -> Any:
         )
     from pyspark.ml.util import DefaultParamsReader
 
-    local_folder = local_path(path)
+    local_folder = find_local_path(path)
     uri = path if local_folder is None else f"file://{os.path.abspath(local_folder)}"
     try:
         return DefaultParamsReader.loadParamsInstance(uri, session)

@@ -19,7 +19,7 @@ from sqlml import errors
 from sqlml.importers.file_formats import read_folder
 from sqlml.importers.registry import import_model
 from sqlml.ir.trees import Ensemble
-from sqlml.regular_files import files_below
+from sqlml.regular_files import list_files_below
 from sqlml.scorer.scorer import Scorer
 from sqlml.verifying.ask_library import PredictionRequest
 from sqlml.verifying.spark_session import predict_with_spark
@@ -132,7 +132,7 @@ def folder_of(model: Any, folder: Path) -> Path:
 
 
 def read(folder: Path) -> Any:
-    files = {name: (folder / name).read_bytes() for name in files_below(str(folder), 10_000)}
+    files = {name: (folder / name).read_bytes() for name in list_files_below(str(folder), 10_000)}
     return read_folder(files, str(folder))
 
 

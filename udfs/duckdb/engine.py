@@ -1,7 +1,7 @@
 """Binding, registration and execution on one connection of DuckDB.
 
-Functions are registered on the registry's cursor. If a transaction cannot see a function, a twin is
-registered under another name.
+Functions are registered on the registry's cursor. If a transaction cannot see a function, a twin of
+the function is registered under another name.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from sqlml.udfs.duckdb.view_query import expand_view, find_unique_keys
 from sqlml.udfs.engine_function import EngineFunction
 from sqlml.udfs.make_function import make_engine_function
 
-# DuckDB's own messages for a Ctrl-C, which may arrive before the first line of a function runs.
+# DuckDB's messages for a Ctrl-C, even if it arrives before the first line of a function runs.
 _INTERRUPT_MESSAGE = re.compile(
     r"\AQuery interrupted\Z|\AKeyboardInterrupt: <EMPTY MESSAGE>"
     r"|executing the UDF: KeyboardInterrupt\b"
@@ -46,7 +46,7 @@ _INTERRUPT_MESSAGE = re.compile(
 
 
 def is_interrupt(error: BaseException, was_stopped: bool = False) -> bool:
-    """Return whether `error` is one of the exceptions by which DuckDB reports a Ctrl-C.
+    """Return whether DuckDB raised `error` because of a Ctrl-C.
 
     DuckDB raises a RuntimeError between the functions of a query, and an InvalidInputException
     within a function. DuckDB 1.5 raises an Error while rows become Python objects. If sqlml itself
@@ -65,18 +65,18 @@ def raise_if_interrupt(error: BaseException) -> None:
 _TWIN_NUMBER_LIMIT = 10**9
 """Upper limit of the random numbers in the names of twins (`DuckDBEngine.make_callable`).
 
-Names are random because a view in the database file may call a twin that another process made, and
-registering a name twice would abort the user's transaction.
+The names are random because a view in the database file may call a twin of another process.
+Registering the same name twice would abort the user's transaction.
 """
 
 
 class DuckDBEngine:
-    """One connection of a database (`Engine`).
+    """One connection of a DuckDB database, as an `Engine`.
 
     Attributes:
-        frame: the user's frame while one of their calls runs (`user_frame.py`).
-        uses_models: whether the last statement, whose result may still be open, uses models.
-        is_result_read: whether a row of that result was fetched.
+        frame: the stack frame of the user's call, while the call runs (`user_frame.py`).
+        uses_models: whether the last statement uses models. Its result may still be open.
+        is_result_read: whether a row of the result of the last statement was fetched.
     """
 
     def __init__(self, native: duckdb.DuckDBPyConnection, registry: Registry) -> None:
@@ -96,8 +96,8 @@ class DuckDBEngine:
 
     def is_interrupt(self, error: BaseException, was_stopped: bool = False) -> bool:
         """Return whether `error` is a Ctrl-C in a statement that uses models or views on models."""
-        concerns_models = self.uses_models or count_batches() > self._batches_before
-        return concerns_models and is_interrupt(error, was_stopped)
+        scores_rows = self.uses_models or count_batches() > self._batches_before
+        return scores_rows and is_interrupt(error, was_stopped)
 
     def make_context(self, model: Callable[[str], Model]) -> Context:
         return Context(
@@ -109,7 +109,7 @@ class DuckDBEngine:
             unique_keys=partial(find_unique_keys, self.connection.read),
             view=self.view,
             estimate_rows=self.estimate_rows,
-            column_name=self.registry.column_name,
+            column_name=self.registry.find_column_name,
             type_of=self.type_of,
             dialect=DUCKDB,
             why_no_columns=self.registry.explain_no_columns,
@@ -117,12 +117,12 @@ class DuckDBEngine:
         )
 
     def bind(self, query: str) -> tuple[Column, ...]:
-        """Bind a query without running it, and return its columns, or raise ProbeError."""
+        """Return the columns of a query without running the query; raise ProbeError if invalid."""
         relation = self._bind_relation(query)
         return _make_columns(tuple(relation.columns), tuple(map(str, relation.types)))
 
     def estimate_rows(self, query: str) -> int | None:
-        """Estimate a query's row count (None: unknown); raise ProbeError if it does not bind."""
+        """Return the estimated row count of a query, or None; raise ProbeError if invalid."""
         relation = self._bind_relation(query)
         try:
             if IS_DUCKDB_2:
@@ -136,8 +136,8 @@ class DuckDBEngine:
             return None  # A result may be unfinished.
 
     def type_of(self, value: Any) -> str | None:
-        """Return the type of a parameter's value, or None if the engine rejects the value."""
-        # A cursor is another connection; an error on this one would abort the user's transaction.
+        """Return the SQL type of a parameter value, or None if the engine rejects the value."""
+        # Use a cursor, since an error on this connection would abort the user's transaction.
         with self.native.cursor() as cursor, suppress(duckdb.Error, TypeError, ValueError):
             ((type_name,),) = cursor.execute("SELECT system.main.typeof(?)", [value]).fetchall()
             return str(type_name)
@@ -153,9 +153,9 @@ class DuckDBEngine:
         return bool(rows)
 
     def function_type(self, name: str) -> str | None:
-        """Return the result type of the user's scalar function `name`.
+        """Return the result type of the user's scalar function `name`, or None.
 
-        Return None if the function is unknown, built in, sqlml's, or not deterministic.
+        None is returned if the function is unknown, built in, nondeterministic, or part of sqlml.
         """
         if fold(name) in _list_built_in_functions() or fold(name).startswith("sqlml_"):
             return None
@@ -171,8 +171,8 @@ class DuckDBEngine:
         return expand_view(self.connection.read, self.is_deterministic, table)
 
     def is_deterministic(self, name: str) -> bool:
-        """Return whether all functions named `name` are deterministic and none is a macro."""
-        ((other_count,),) = self.connection.read(
+        """Return whether all functions named `name` are deterministic and not macros."""
+        ((num_others,),) = self.connection.read(
             "SELECT count(*) FROM system.main.duckdb_functions() "
             f"WHERE {fold_in_sql('function_name')} = ? AND function_type <> 'aggregate' "
             "AND (function_type <> 'scalar' OR stability = 'VOLATILE') "
@@ -180,20 +180,20 @@ class DuckDBEngine:
             "AND NOT (database_name = 'system' AND function_name IN ('if', 'nullif'))",
             [fold(name)],
         )
-        return bool(other_count == 0)
+        return bool(num_others == 0)
 
     def knows_function(self, name: str) -> bool:
-        """Return whether function `name` exists; False if an error aborted the transaction."""
+        """Return whether function `name` exists, or False if the transaction was aborted."""
         try:
             return self.has_function(name)
         except (duckdb.Error, CatalogError):
             return False
 
     def _bind_relation(self, query: str) -> Any:
-        """Return a lazy relation for `query`; raise ProbeError if it is no query or does not bind.
+        """Return a lazy relation for `query`, or raise ProbeError if `query` is invalid.
 
-        Only text that parses as a query is bound, because in DuckDB 2.0 any other error would abort
-        the user's transaction.
+        The text is parsed first, because binding anything but a query would abort the user's
+        transaction in DuckDB 2.0.
         """
         try:
             (statement,) = self.native.extract_statements(query)
@@ -207,8 +207,8 @@ class DuckDBEngine:
             raise ProbeError("not a query")
         try:
             if statement.type == StatementType.MULTI and self.connection.in_transaction():
-                # A PIVOT runs in order to bind, so it is bound on another connection first, where
-                # it may fail. A missing entry may be a table of the open transaction.
+                # Binding a PIVOT runs it, and an error would abort the transaction. So try another
+                # connection first. There, a table of the open transaction may be missing.
                 with self.native.cursor() as cursor, suppress(duckdb.CatalogException):
                     cursor.sql(statement)
             relation = call_from(self.frame, partial(self.native.sql, statement))
@@ -226,7 +226,7 @@ class DuckDBEngine:
         return self.make_callable(make_engine_function(spec, program))
 
     def register_named(self, function: NamedFunction, program: Callable[[str], Program]) -> str:
-        """Register a function whose rows name the models that score them; return its name."""
+        """Register a function that scores each row with the model named in it; return its name."""
         example = None
         for scorer in function.scorers.values():
             example = make_engine_function(
@@ -238,8 +238,8 @@ class DuckDBEngine:
     def make_callable(self, function: EngineFunction) -> str:
         """Make a function callable in the user's transaction, and return the name to call.
 
-        If the transaction began before the function was registered, and so cannot see it, a twin is
-        registered in the transaction, with a random number in its name.
+        A transaction cannot see a function that was registered after the transaction began. In this
+        case, a twin with a random number in the name is registered in the transaction.
         """
         self.registry.add(function)
         if function.name in self._visible_names or self._can_call(function.name, function):
@@ -261,7 +261,7 @@ class DuckDBEngine:
         return True
 
     def execute(self, sql: str, parameters: Any = None) -> Any:
-        """Run a statement, and return the connection with its result, or None for empty `sql`."""
+        """Run a statement; return the connection with the result, or None if `sql` is empty."""
         arguments = (sql,) if parameters is None else (sql, parameters)
         return call_from(self.frame, partial(self.native.execute, *arguments))
 
@@ -269,7 +269,7 @@ class DuckDBEngine:
         return call_from(self.frame, partial(self.native.executemany, sql, parameters))
 
     def make_relation(self, sql: str, parameters: Any = None, alias: str = "") -> Any:
-        """Return a lazy relation for a query, or None for a statement without a result."""
+        """Return a lazy relation for a query, or None if the statement has no result."""
         options = {} if parameters is None else {"params": parameters}
         options |= {"alias": alias} if alias else {}
         return call_from(self.frame, partial(self.native.sql, sql, **options))
@@ -277,10 +277,9 @@ class DuckDBEngine:
     def finish_result(self) -> None:
         """Complete an unfinished result, as the next execute() of DuckDB would (2.0 only).
 
-        DuckDB 2.0 streams a result, and meanwhile the connection cannot read anything else. The
-        result is not cancelled, since cancelling an INSERT ... RETURNING fails its transaction. If
-        the result has failed already, its error recurs here and is ignored; only a new Ctrl-C
-        interrupts.
+        While DuckDB 2.0 streams a result, the connection cannot read anything else. The result is
+        not cancelled, since canceling an INSERT ... RETURNING fails the transaction. If the result
+        has failed already, the error recurs here and is ignored. Only a new Ctrl-C interrupts.
         """
         if IS_DUCKDB_2:
             with interruption_after(stops=True):
@@ -290,11 +289,11 @@ class DuckDBEngine:
                     pass  # The error is reported to whoever reads the result.
 
     def release_open_result(self) -> bool:
-        """Release a result that `finish_result` left open; return False on 2.0 (none is left).
+        """Release an open result; return False on DuckDB 2.0, where `finish_result` suffices.
 
         DuckDB 1.5 binds a query in the transaction of an open result, which cannot see later
-        changes. Only another statement releases the result, and the user's log shows this
-        statement. So this is called only for queries with models.
+        changes. Only another statement releases the result. Since this statement appears in the
+        user's log, call this method only for queries with models.
         """
         if IS_DUCKDB_2:
             return False
@@ -305,21 +304,20 @@ class DuckDBEngine:
 
 @cache
 def _list_built_in_functions() -> frozenset[str]:
+    query = "SELECT DISTINCT function_name FROM duckdb_functions()"
     with duckdb.connect() as connection:
-        query = "SELECT DISTINCT function_name FROM duckdb_functions()"
-        rows = connection.execute(query).fetchall()
-    return frozenset(fold(str(name)) for (name,) in rows)
+        return frozenset(fold(str(n)) for (n,) in connection.execute(query).fetchall())
 
 
-@lru_cache(maxsize=64)  # A cached plan asks for the same columns repeatedly.
-def _make_columns(names: tuple[str, ...], types: tuple[str, ...]) -> tuple[Column, ...]:
-    return tuple(map(Column, names, types))
+@lru_cache(maxsize=64)  # A cached plan requests the same columns repeatedly.
+def _make_columns(names: tuple[str, ...], sql_types: tuple[str, ...]) -> tuple[Column, ...]:
+    return tuple(map(Column, names, sql_types))
 
 
 def read_top_cardinality(plan: str) -> int | None:
-    """Return the estimated row count of the top operator in a JSON plan; None without an estimate.
+    """Return the estimated row count of the top operator in a JSON plan, or None if missing.
 
-    With SET explain_output = 'all', `plan` has several plans, of which the last would run.
+    After SET explain_output = 'all', `plan` contains several plans. The last one would run.
 
     >>> top = '{"name": "PROJECTION", "extra_info": {"Estimated Cardinality": "500"}}'
     >>> read_top_cardinality(f'[{{}}]\\n[{top}]'), read_top_cardinality('[{"extra_info": {}}]')

@@ -1,10 +1,10 @@
-"""The functions of a database, registered once for all its connections.
+"""The functions of a database, registered once for all connections.
 
-DuckDB may run the code of another function for a function of a closed cursor (seen on 1.5.6 and
-2.0.0; a crash in https://github.com/duckdb/duckdb-python/issues/530), so the registry's cursor
-stays open. A function registered inside a transaction disappears with its ROLLBACK, after which the
-connection rejects the name forever (https://github.com/duckdb/duckdb/pull/13462), so this cursor
-registers them all, which commits at once.
+After a cursor is closed, DuckDB may run the wrong code for its functions (seen on 1.5.6 and 2.0.0;
+a crash in https://github.com/duckdb/duckdb-python/issues/530). So the registry's cursor stays open.
+If a function is registered in a transaction that is rolled back, the function disappears, and the
+connection rejects the name forever (https://github.com/duckdb/duckdb/pull/13462). So the registry's
+cursor registers all functions outside of transactions.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from sqlml.udfs.duckdb.native.named_models import register_router
 from sqlml.udfs.engine_function import EngineFunction
 
 _CALLABLES: dict[str, Callable[..., Any]] = {}
-"""Map each function's name to its callable, which DuckDB uses but does not keep alive."""
+"""Maps function names to callables. DuckDB calls them without keeping them alive."""
 
 _REGISTRIES = weakref.WeakKeyDictionary["duckdb.DuckDBPyConnection", "Registry"]()
-"""Map each connection to its registry, to keep the registry alive as long as the connection:
-functions read their models through it."""
+"""Maps connections to their registries. A registry must live as long as the connection, because
+functions read their models through the registry."""
 
 
 class Registry:
@@ -52,11 +52,11 @@ class Registry:
         self._close_native: Callable[[], Any] = lambda: None
         self._connection = weakref.ref(connection)
         _REGISTRIES[connection] = self
-        add_program_source(self.stored_program)
+        add_program_source(self.find_stored_program)
 
     @property
     def _cursor(self) -> duckdb.DuckDBPyConnection:
-        """Return the registry's cursor, opened at first use, because DuckDB counts and lists it."""
+        """The registry's cursor. Opened at first use, because DuckDB counts and lists cursors."""
         with self.lock:
             if self._open_cursor is None:
                 connection = self._connection()
@@ -75,7 +75,7 @@ class Registry:
                 self.names.add(function.name)
 
     def explain_missing_native(self) -> str | None:
-        """Return why native functions are not available here, or None if they are available."""
+        """Return the reason why native functions are unavailable, or None if they are available."""
         with self.lock:
             if self._native_connection is None and self._native_obstacle is None:
                 try:
@@ -86,7 +86,7 @@ class Registry:
             return self._native_obstacle
 
     def explain_no_columns(self, wait: bool) -> str | None:
-        """Return why a function of columns cannot run natively (yet), or None if it can."""
+        """Return why functions of columns cannot run natively (yet), or None if they can."""
         reason = self.explain_missing_native()
         return native_functions.explain_not_ready(wait) if reason is None else reason
 
@@ -115,9 +115,9 @@ class Registry:
             self._cursor.execute("SET search_path = 'system.main'")
             create_function(self._cursor, function.name, function)
 
-    def stored_program(self, hash_prefix: str) -> bytes | None:
-        """Return the serialized Program whose hash begins with `hash_prefix`, or None."""
-        # A new cursor, because a running function must not use the connection that runs it.
+    def find_stored_program(self, hash_prefix: str) -> bytes | None:
+        """Return the serialized Program with a hash that begins with `hash_prefix`, or None."""
+        # A running function must not use the connection that runs it, so open a new cursor.
         with self._cursor.cursor() as cursor:
 
             def read(*arguments: Any) -> Any:
@@ -141,9 +141,9 @@ class Registry:
                     return bytes(rows[0][0])
         return None
 
-    def column_name(self, expression: str) -> str | None:
+    def find_column_name(self, expression: str) -> str | None:
         """Return DuckDB's column name for `expression`, or None if the SQL does not parse."""
-        # This runs on the registry's cursor, since an error would abort the user's transaction.
+        # Use the registry's cursor, since an error would abort the user's transaction.
         with self.lock, suppress(duckdb.Error):
             query = "SELECT system.main.json_serialize_sql(?)"
             ((parse_json,),) = self._cursor.execute(query, [f"SELECT {expression}"]).fetchall()
@@ -180,7 +180,7 @@ def create_function(
 
 
 def _keep_callable(name: str, function: EngineFunction) -> Callable[..., Any]:
-    """Return the callable for `name`; keep it forever, since functions outlive connections."""
-    call = bind_by_name(function).function
-    assert call is not None
-    return _CALLABLES.setdefault(name, call)
+    """Return the callable for `name`, kept alive forever, since functions outlive connections."""
+    score_batch = bind_by_name(function).function
+    assert score_batch is not None
+    return _CALLABLES.setdefault(name, score_batch)

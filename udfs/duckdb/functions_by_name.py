@@ -1,8 +1,8 @@
-"""Functions to register in an engine that find their scoring functions by name at run time.
+"""Registered functions that find their scoring functions by name at run time.
 
 An engine never forgets a function, and a database may have functions for ten thousand models. So a
-registered function holds only a name. The scoring function of that name stays in a cache while it
-is in use, and is rebuilt from the stored Program when it is called again.
+registered function holds only the name of its scoring function. Scoring functions are cached while
+they are in use, and rebuilt from the stored Program when they are called again.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ def add_program_source(read_program: ReadProgram) -> None:
 def find_stored_programs(hash_prefix: str) -> Iterator[bytes]:
     """Yield the serialized, unchecked Programs whose hash begins with `hash_prefix`.
 
-    All databases of this process are searched, the newest first, since a function outlives the
-    connection that registered it and must not keep its database open. Equal hashes mean equal
-    Programs, whichever database they come from.
+    All databases of this process are searched, the newest first, because a function outlives the
+    connection that registered it, but must not keep the database open. Programs with equal hashes
+    are equal in all databases.
     """
     with _lock:
         sources = [source() for source in reversed(_program_sources)]
@@ -69,14 +69,14 @@ def find_stored_programs(hash_prefix: str) -> Iterator[bytes]:
 
 
 ANY_PREFIX, OLD_ANY_PREFIX = f"{STORED_PREFIX}any_", "sqlml_any_"
-"""Name prefixes of functions that can call many others, in this version and in earlier ones."""
+"""Prefixes for functions that call any scoring function, in this version and earlier versions."""
 
 _SIGNATURE_PATTERN = re.compile(
     r"(FLOAT|DOUBLE)\[([1-9]\d{0,5})\]( BLOB\[\])? (INTEGER|DOUBLE)((?:\[\]){0,2})"
 )
 """The argument and result types of a function made by `make_function.make_engine_function`."""
 
-_FUNCTION_OVERHEAD = 1 << 19  # Bytes that a dropped function takes in addition to its arrays.
+_FUNCTION_OVERHEAD = 1 << 19  # Bytes that a dropped function uses in addition to its arrays.
 _functions: RecentCache[str, BatchFunction] = RecentCache()
 _dropped: RecentCache[str, BatchFunction] = RecentCache(DROPPED_BYTES)
 _batch_count = 0
@@ -89,14 +89,14 @@ def cache_function(name: str, function: BatchFunction) -> None:
 
 
 def count_batches() -> int:
-    """Return roughly how many batches sqlml's functions have scored in this process."""
+    """Return the approximate number of batches that this process has scored in SQL functions."""
     return _batch_count + native_functions.count_batches()
 
 
 def drop_functions(hashes: Collection[str]) -> None:
-    """Drop the functions of Programs with these hashes; running queries may still call them."""
-    pairs = product((FUNCTION_PREFIX, STORED_PREFIX), hashes)
-    name_prefixes = tuple(f"{prefix}{digest[:HASH_DIGITS]}_" for prefix, digest in pairs)
+    """Drop the functions of the Programs with these hashes. Running queries may still call them."""
+    prefix_pairs = product((FUNCTION_PREFIX, STORED_PREFIX), hashes)
+    name_prefixes = tuple(f"{prefix}{digest[:HASH_DIGITS]}_" for prefix, digest in prefix_pairs)
     with _drop_lock:
         for name, function, nbytes in _functions.take(lambda name: name.startswith(name_prefixes)):
             _dropped.put(name, function, nbytes + _FUNCTION_OVERHEAD)
@@ -104,7 +104,7 @@ def drop_functions(hashes: Collection[str]) -> None:
 
 
 def find_function(name: str) -> BatchFunction:
-    """Return the scoring function `name`, rebuilt if necessary; raise ParkedFailure on an error."""
+    """Return the scoring function `name`; rebuild it if necessary, or raise ParkedFailure."""
     global _batch_count
     _batch_count += 1
     function = _functions.get(name) or _dropped.get(name)
@@ -126,8 +126,8 @@ def _rebuild_function(name: str) -> BatchFunction:
     spec = parse_function_name(name)
     if spec is None:
         raise ArtifactError(f"the catalog refers to {name!r}, which is not a function of sqlml")
-    for serialized in find_stored_programs(spec.program_hash):
-        program = store.loads(serialized)
+    for serialized_program in find_stored_programs(spec.program_hash):
+        program = store.loads(serialized_program)
         if not program.hash.startswith(spec.program_hash):
             problem = f"the stored model {spec.program_hash} does not match its hash"
             raise ArtifactError(f"{problem}; create it again")
@@ -149,12 +149,11 @@ def _score_batch(name: str, *columns: pa.Array | pa.ChunkedArray) -> pa.Array:
     return function(*columns)
 
 
-def _score_as_named(
+def _score_with_named_function(
     result_type: pa.DataType,
     names: pa.Array | pa.ChunkedArray,
     *columns: pa.Array | pa.ChunkedArray,
 ) -> pa.Array:
-    """Score a batch with the function that all rows of `names` name; return `result_type`."""
     if not len(names):
         return pa.array([], result_type)
     name = names[0].as_py()
@@ -172,7 +171,7 @@ def make_any_function(
 ) -> EngineFunction | None:
     """Make a function that calls any scoring function with these argument and result types.
 
-    Its additional first argument is the name of the scoring function, so a database of ten thousand
+    The name of the scoring function becomes the first argument, so a database of ten thousand
     models needs only a few functions. Returns None if no scoring function can have these types.
 
     >>> make_any_function(("DOUBLE[4]", "BLOB[]"), "INTEGER[]").name
@@ -185,13 +184,14 @@ def make_any_function(
     suffix = f"{'_texts' if text_type else ''}_{result_element}{'l' * (len(brackets) // 2)}"
     name = f"{prefix}{number_type}{width}{suffix}"
     types = ("VARCHAR", *argument_types)
-    scorer = add_signature(len(types), partial(_score_as_named, arrow_type(result_type)))
+    score_batch = partial(_score_with_named_function, arrow_type(result_type))
+    scorer = add_signature(len(types), score_batch)
     can_run_natively = number_type == "DOUBLE" and not text_type
     return EngineFunction(name.lower(), scorer, types, result_type, named=can_run_natively)
 
 
 def bind_by_name(function: EngineFunction) -> EngineFunction:
-    """Return a copy of `function` that finds its scoring function by name whenever it is called."""
+    """Return a copy of `function` that looks up the scoring function by name in each call."""
     if isinstance(function.function, BatchFunction):
         cache_function(function.name, function.function)
     elif function.function is not None:
@@ -201,7 +201,7 @@ def bind_by_name(function: EngineFunction) -> EngineFunction:
 
 
 class SqlmlFunctions:
-    """The sqlml functions that views and macros call, as one connection sees them."""
+    """Lists the sqlml functions that views and macros call, for one connection."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -228,7 +228,7 @@ class SqlmlFunctions:
         return [str(value) for (value,) in self._connection.read(query)]
 
     def list_macro_functions(self) -> list[EngineFunction]:
-        """Return the functions that sqlml's macros call; each is compiled when it is first used."""
+        """Return the functions that sqlml's macros call; a function is compiled at first use."""
         schemas = map(self._connection.schema, self.list_catalogs())
         return make_functions_of_calls(
             row for schema in schemas for row in self._read_calls(schema)
@@ -242,18 +242,18 @@ class SqlmlFunctions:
                 f"SELECT DISTINCT function, arguments, result FROM {schema}.catalog_calls "
                 "WHERE function IS NOT NULL"
             )
-        except CatalogError:  # The first use of a model reports foreign or damaged tables.
+        except CatalogError:  # Foreign or damaged tables are reported when a model is first used.
             return []
 
 
 def make_functions_of_calls(calls: Iterable[tuple[Any, Any, Any]]) -> list[EngineFunction]:
-    """Return the functions for catalog rows (function name, argument types, result type)."""
+    """Return the functions for rows (function name, argument types, result type) of a catalog."""
     functions = (_make_function_of_call(*row) for row in calls if row[0] is not None)
     return [*{function.name: function for function in functions if function is not None}.values()]
 
 
 def _make_function_of_call(name: Any, stored_types: Any, result_type: Any) -> EngineFunction | None:
-    """Return the function for a row of the table `catalog_calls`; None if the row is damaged."""
+    """Return the function for a row of the table `catalog_calls`, or None if the row is damaged."""
     argument_types = tuple(map(str, stored_types or ()))
     prefix = next((p for p in (ANY_PREFIX, OLD_ANY_PREFIX) if str(name).startswith(p)), None)
     if prefix is not None:
@@ -267,36 +267,34 @@ def _make_function_of_call(name: Any, stored_types: Any, result_type: Any) -> En
 
 
 def make_named_function(function: NamedFunction, example: EngineFunction | None) -> EngineFunction:
-    """Make the function that scores each row with the model that the row names.
+    """Make a function that scores each row with the model named in the row.
 
-    The function takes a name, numbers (DOUBLE) and strings. `example` is the function of any one of
-    the models, since all of them return the same type. If `example` is None, the function returns
-    the group number of each row's model instead.
+    The function takes a name, numbers (DOUBLE) and strings. `example` is the function of any of the
+    models, since all models return the same type. If `example` is None, the function returns the
+    group number of the model instead.
     """
     models = function if function.by_column else None
     if example is None:
         read_groups = partial(_look_up_groups, function)
         return EngineFunction(function.name, read_groups, ("VARCHAR",), "INTEGER", models=models)
-    argument_types = (
-        "VARCHAR",
-        *("DOUBLE",) * function.num_numbers,
-        *("VARCHAR",) * function.num_strings,
-    )
+    number_types = ("DOUBLE",) * function.num_numbers
+    argument_types = ("VARCHAR", *number_types, *("VARCHAR",) * function.num_strings)
     result_type = example.result_type
     score_rows = partial(_score_named_rows, function, arrow_type(result_type))
     scorer = add_signature(len(argument_types), score_rows)
-    signature = argument_types, result_type
-    return EngineFunction(function.name, scorer, *signature, example.volatile, models=models)
+    types = argument_types, result_type
+    return EngineFunction(function.name, scorer, *types, example.volatile, models=models)
 
 
 def _look_up_groups(function: NamedFunction, names: pa.Array | pa.ChunkedArray) -> pa.Array:
-    def fill_group(name: str, rows: Array) -> pa.Array | None:
+    def repeat_group(name: str, row_indexes: Array) -> pa.Array | None:
         if name in function.groups:
-            return to_arrow(np.full(len(rows), function.groups[name], np.int32), pa.int32())
+            groups = np.full(len(row_indexes), function.groups[name], np.int32)
+            return to_arrow(groups, pa.int32())
         _check_unknown_name(function, name)
         return None
 
-    return score_by_name(names, pa.int32(), fill_group)
+    return score_by_name(names, pa.int32(), repeat_group)
 
 
 def _score_named_rows(
@@ -305,24 +303,27 @@ def _score_named_rows(
     names: pa.Array | pa.ChunkedArray,
     *columns: pa.Array | pa.ChunkedArray,
 ) -> pa.Array:
-    """Score each row with the model in `names`; `columns` are numeric, then string columns."""
+    """Score each row with the model in `names`; `columns` has numeric columns, then strings."""
     try:
         matrix = stack_columns(columns[: function.num_numbers], "float64")
         texts = [TextColumn.from_values(column) for column in columns[function.num_numbers :]]
     except SqlmlError as error:
         raise park_error(error) from None
 
-    def score_rows_of_model(name: str, rows: Array) -> pa.Array | None:
+    def score_rows_of_model(name: str, row_indexes: Array) -> pa.Array | None:
         scorer = function.scorers.get(name)
         if scorer is None:
             _check_unknown_name(function, name)
             return None
         try:
             batch_function = find_function(scorer.spec.name)
-            numbers = matrix[rows][:, list(scorer.number_positions)].astype(batch_function.dtype)
-            positions = enumerate(scorer.string_positions)
-            selected = {text_input_name(k): texts[position][rows] for k, position in positions}
-            return batch_function.score_in_parts(np.ascontiguousarray(numbers), selected)
+            numbers = matrix[row_indexes][:, list(scorer.number_positions)]
+            named_texts = {
+                text_input_name(k): texts[position][row_indexes]
+                for k, position in enumerate(scorer.string_positions)
+            }
+            packed_matrix = np.ascontiguousarray(numbers, batch_function.dtype)
+            return batch_function.score_in_parts(packed_matrix, named_texts)
         except Exception as error:
             raise park_error(error) from None
 
@@ -330,7 +331,7 @@ def _score_named_rows(
 
 
 def _check_unknown_name(function: NamedFunction, name: str) -> None:
-    """Raise ParkedFailure for `name`, which has no model, unless its rows get the score NULL."""
+    """Raise ParkedFailure for the unknown model `name`, unless unknown models score as NULL."""
     error = function.find_error(name)
     if error is not None:
         raise park_error(type(error)(error.message))

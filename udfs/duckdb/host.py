@@ -1,4 +1,4 @@
-"""Read and write files and rows through DuckDB, under its own access settings."""
+"""Read and write files and rows through DuckDB, under DuckDB's access settings."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from sqlml.catalog.catalog_connection import strip_excerpt
 from sqlml.dialects import DUCKDB
 from sqlml.errors import ConfigError, ParseError
 from sqlml.planner.syntax.parameters import inline_values
-from sqlml.regular_files import check_regular, local_path
+from sqlml.regular_files import check_regular, find_local_path
 from sqlml.udfs.duckdb.engine import DuckDBEngine
 
 _FILLER_COLUMNS = 32  # Columns of the temporary table that evicts the pages.
 
 _MIN_PAGE_SHARE = 0.5
-"""Share of memory_limit that pages must fill before dropping them is worthwhile."""
+"""Pages are only evicted if they fill at least this share of memory_limit."""
 
 _SPARE_BYTES = 48 << 20
-"""Bytes of the limit to leave free, so that the table always fits."""
+"""Bytes of memory_limit to leave free, so that the temporary table always fits."""
 
 _UNITS = {unit: 1 << 10 * n for n, unit in enumerate(("bytes", "KiB", "MiB", "GiB", "TiB"))}
 
 
 class DuckDBHost:
-    """The files and rows of one connection; `RowHost` describes the methods."""
+    """The files and rows of one connection. `RowHost` documents the methods."""
 
     def __init__(self, engine: DuckDBEngine) -> None:
         self._engine = engine
@@ -60,14 +60,14 @@ class DuckDBHost:
         return [column.name for column in self._engine.bind(query)]
 
     def read(self, query: str, parameters: Sequence[Any] = ()) -> Sequence[tuple[Any, ...]]:
-        """Return the rows of a query that sqlml wrote; errors do not quote the query."""
+        """Return the rows of an internal query; errors do not quote the query."""
         try:
             return self._engine.native.sql(query, params=list(parameters)).fetchall()
         except duckdb.Error as error:
             raise type(error)(strip_excerpt(error)) from None
 
     def describe(self, query: str) -> list[tuple[str, str]]:
-        """Return the name and type of each column of a query, including duplicate columns."""
+        """Return the name and type of each column of a query; duplicate names are kept."""
         try:
             (statement,) = self._engine.native.extract_statements(query)
         except (duckdb.ParserException, ValueError) as error:
@@ -83,10 +83,10 @@ class DuckDBHost:
         return float(number) * _UNITS.get(unit, 1)
 
     def drop_pages(self) -> None:
-        """Evict DuckDB's cached table pages if they fill much of its memory.
+        """Evict DuckDB's cached table pages if they fill much of DuckDB's memory.
 
-        DuckDB evicts them if memory_limit is lowered, but that setting is the user's and applies to
-        all connections. So a temporary table on a separate connection displaces the pages.
+        Lowering memory_limit would evict the pages, but this setting belongs to the user and
+        applies to all connections. So a temporary table on another connection displaces the pages.
         """
         memory_limit = self.memory_limit()
         with self._engine.native.cursor() as cursor:
@@ -98,9 +98,9 @@ class DuckDBHost:
                 return
             column_list = ", ".join(f"range + {n} AS c{n}" for n in range(_FILLER_COLUMNS))
             row_count = free_bytes // (8 * _FILLER_COLUMNS)
-            query = f"SELECT {column_list} FROM system.main.range({row_count})"
+            filler_query = f"SELECT {column_list} FROM system.main.range({row_count})"
             try:
-                cursor.execute(f"CREATE TEMP TABLE sqlml_room AS {query}")
+                cursor.execute(f"CREATE TEMP TABLE sqlml_room AS {filler_query}")
                 cursor.execute("DROP TABLE temp.main.sqlml_room")
             except (duckdb.OutOfMemoryException, duckdb.IOException):
                 return  # Other connections need the memory as well.
@@ -108,11 +108,11 @@ class DuckDBHost:
             cursor.execute("SELECT system.main.count(*) FROM system.main.range(1000000)").fetchall()
 
     def temporary_folder(self) -> str | None:
-        """Return a writable folder near DuckDB's spill files; None to use the system's default."""
+        """Return a writable folder near DuckDB's spill files, or None if not found."""
         ((folder,),) = self._connection.read("SELECT system.main.current_setting('temp_directory')")
-        parent = os.path.dirname(os.path.abspath(folder)) if folder else ""
-        path = folder if folder and os.path.isdir(folder) else parent
-        return path if path and os.access(path, os.W_OK) else None
+        if folder and not os.path.isdir(folder):
+            folder = os.path.dirname(os.path.abspath(folder))
+        return folder if folder and os.access(folder, os.W_OK) else None
 
     def with_values(self, query: str, values: Any) -> str:
         return inline_values(query, values, self.literal)
@@ -130,18 +130,18 @@ class DuckDBHost:
         return f"CAST({DUCKDB.text(text)} AS {type_name})"
 
     def batches(self, query: str, rows: int) -> Iterator[Any]:
-        """Yield a query's rows in RecordBatches of `rows` rows each, while the query is running."""
+        """Yield RecordBatches of `rows` rows each, while the query is running."""
         try:
             yield from self._engine.make_relation(query).to_arrow_reader(rows)
-        except (OSError, ValueError) as error:  # Arrow wraps an error of the engine.
+        except (OSError, ValueError) as error:  # Arrow wraps errors of DuckDB.
             message = str(error)
             if "Arrow Appender" in message:
                 raise ConfigError(
                     f"the texts of a batch, of at most {rows:,} rows, exceed 2 GiB: shorten them, "
                     "for example with left(text, 1000)"
                 ) from None
-            name = message.partition(" Error: ")[0].title().replace(" ", "")
-            raise getattr(duckdb, f"{name}Exception", duckdb.Error)(message) from None
+            error_name = message.partition(" Error: ")[0].title().replace(" ", "")
+            raise getattr(duckdb, f"{error_name}Exception", duckdb.Error)(message) from None
 
     def fetch_frame(self, query: str) -> Any:
         try:
@@ -150,8 +150,8 @@ class DuckDBHost:
             raise ParseError(str(error)) from None
 
     def _check_regular_files(self, path: str) -> None:
-        """Raise an error, without opening a file, if `path` matches a file that is not regular."""
-        if local_path(path) is None:
+        """Raise an error if `path` matches a file that is not regular. No file is opened."""
+        if find_local_path(path) is None:
             return
         query = "SELECT filename FROM system.main.read_blob(?)"
         for (name,) in self.read(query, [path]):

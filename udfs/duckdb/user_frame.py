@@ -1,8 +1,8 @@
-"""Run an engine call as if the user's own frame made it.
+"""Call DuckDB as if the user's stack frame made the call.
 
 DuckDB resolves `SELECT * FROM my_frame` in the innermost Python frame. In a Session, that would be
-a frame of sqlml. So the call is made from a small evaluated frame that has the user's locals and
-globals, and the file and line of the user's call, which DuckDB's errors show.
+a frame of sqlml. So sqlml calls DuckDB from an evaluated frame with the user's locals and globals.
+The frame also has the file and the line of the user's call, which DuckDB's errors show.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 _CODE = compile("__sqlml_call__()", "<sqlml>", "eval")
 _COPIES_LOCALS = sys.version_info < (3, 13)
-"""Before 3.13, `frame.f_locals` leaves a copy in a function's frame, which keeps objects alive."""
+"""Before Python 3.13, `frame.f_locals` leaves a copy in the frame, which keeps objects alive."""
 
 
 class ObjectWrapper:
-    """A sqlml object that wraps the DuckDB object `native`, which queries read instead."""
+    """A sqlml object that wraps the DuckDB object `native`. Queries read `native` instead."""
 
     native: Any
 
@@ -42,22 +42,22 @@ def find_user_frame() -> FrameType | None:
 
 
 def call_from(frame: FrameType | None, function: Callable[[], T]) -> T:
-    """Call `function`, a method of DuckDB, so that it finds the Python variables of `frame`."""
+    """Call `function`, a method of DuckDB, with access to the Python variables of `frame`."""
     if frame is None:
         return function()
     frame_locals = frame.f_locals
     variables = {} if frame_locals is frame.f_globals else dict(frame_locals)
     if _COPIES_LOCALS and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
-        # Otherwise `del big` in the user's function would free nothing until it returns.
+        # Otherwise `del big` in the user's function would free nothing before the function returns.
         frame_locals.clear()
     if _live_wrappers:
-        # Local names hide global ones.
+        # Local names hide global names.
         for name, value in [*frame.f_globals.items(), *variables.items()]:
             if isinstance(value, ObjectWrapper) and variables.get(name, value) is value:
                 variables[name] = value.native
     variables["__sqlml_call__"] = function
-    code = _make_code_at(frame.f_code.co_filename, frame.f_lineno)
-    result: T = eval(code, frame.f_globals, variables)
+    call_code = _make_code_at(frame.f_code.co_filename, frame.f_lineno)
+    result: T = eval(call_code, frame.f_globals, variables)
     return result
 
 

@@ -26,14 +26,14 @@ _ALL_TABLES_SQL = (
 
 
 def find_table(read: Read, table: str) -> TableName | None:
-    """Return the table or view that `table` names; None if the name is unknown or ambiguous."""
+    """Return the table or view named `table`, or None if the name is unknown or ambiguous."""
     names = split_name(table)
     tables = list_tables(read, names) if names else []
     return tables[0] if len(tables) == 1 else None
 
 
 def split_name(table: str) -> list[str]:
-    """Split `table` into folded names, such as schema and table; [] if it is not a name."""
+    """Split `table` into case-folded names, such as schema and table; [] if it is not a name."""
     try:
         names = [fold(token.text) for token in tokenize(table) if token.is_identifier]
     except ParseError:
@@ -42,20 +42,18 @@ def split_name(table: str) -> list[str]:
 
 
 def list_tables(read: Read, names: Sequence[str]) -> list[TableName]:
-    """List the tables and views to which a name with the folded parts `names` can refer."""
-    fields = ("table_name", "schema_name", "database_name")
-    conditions = dict(zip(fields, reversed(names), strict=False))
-    where = " AND ".join(f"{fold_in_sql(field)} = ?" for field in conditions)
-    values = list(conditions.values())
+    """List the tables and views to which a name with the case-folded parts `names` can refer."""
+    columns = tuple(map(fold_in_sql, ("table_name", "schema_name", "database_name")))
     if len(names) == 2:  # The first part names a schema, or a database with its main schema.
-        folded_fields = fold_in_sql("schema_name"), fold_in_sql("database_name")
-        where = f"{fold_in_sql('table_name')} = ? AND ? IN ({', '.join(folded_fields)})"
-    rows = read(f"{_ALL_TABLES_SQL} WHERE {where}", values)
+        condition = f"{columns[0]} = ? AND ? IN ({columns[1]}, {columns[2]})"
+    else:
+        condition = " AND ".join(f"{column} = ?" for column in columns[: len(names)])
+    rows = read(f"{_ALL_TABLES_SQL} WHERE {condition}", list(reversed(names)))
     return [(str(database), str(schema), str(name)) for database, schema, name in rows]
 
 
 def find_unique_keys(read: Read, table: str) -> tuple[frozenset[str], ...]:
-    """Return the sets of folded column names that are declared unique in a table."""
+    """Return the sets of case-folded column names that are declared unique in a table."""
     table_name = find_table(read, table)
     if table_name is None:
         return ()
@@ -65,17 +63,17 @@ def find_unique_keys(read: Read, table: str) -> tuple[frozenset[str], ...]:
         "AND constraint_type IN ('PRIMARY KEY', 'UNIQUE')",
         list(table_name),
     )
-    return tuple(frozenset(fold(str(column)) for column in columns) for (columns,) in constraints)
+    return tuple(frozenset(fold(str(column)) for column in key) for (key,) in constraints)
 
 
 _FILE_SUFFIXES = (".parquet", ".csv", ".json")
 
 
 def expand_view(read: Read, is_deterministic: Callable[[str], bool], table: str) -> str | None:
-    """Return the query of the view `table`, with the full name of each table that the view reads.
+    """Return the query of the view `table`, with the full name of each table, or None.
 
-    Returns None if `table` is ambiguous or not a view. Returns None as well if the view renames its
-    columns, cannot be parsed, or calls macros, models or functions that are not deterministic.
+    None is returned if `table` is ambiguous or not a view. None is also returned if the view
+    renames columns, cannot be parsed, or calls macros, models or nondeterministic functions.
     """
     name_parts = split_name(table)
     if not name_parts:
@@ -107,7 +105,6 @@ def expand_view(read: Read, is_deterministic: Callable[[str], bool], table: str)
 
 
 def _find_full_name(read: Read, table: NamedTable, database: str, schema: str) -> str | None:
-    """Return the full SQL name of `table`, read by a view in `schema`; None if it is ambiguous."""
     *qualifiers, name = table.parts
     if not qualifiers:
         if fold(name).endswith(_FILE_SUFFIXES) and not list_tables(read, [fold(name)]):

@@ -1,1 +1,1 @@
-"""Measure costs on this machine, which then replace the costs that sqlml ships."""
+"""Measure costs on this machine. The measured costs replace the default costs."""

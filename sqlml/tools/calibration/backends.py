@@ -1,7 +1,7 @@
-"""Measure the costs of the backends, whose defaults are in `backends.costs`.
+"""Measure the costs of the backends. The default costs are in `backends.costs`.
 
 Every cost is the slope between two runs that differ in one thing: the depth of trees, the number of
-columns, or the values per leaf. Runs are short, and the fastest of several runs counts.
+columns, or the number of values per leaf. Runs are short, and the fastest of several runs counts.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ ROWS, COLUMNS, TREES = 4_096, 16, 64
 ROUNDS = 5
 
 PADDED = 1.2
-"""Cost of a node in a real tree, where some nodes lack a child, relative to one in a full tree."""
+"""Cost of a node in a real tree, where some children are missing, relative to a full tree."""
 
 
 def measure_backends() -> dict[str, float]:
-    """Return the costs of each installed backend in nanoseconds, by names such as "torch.step"."""
+    """Return the costs of each installed backend in ns, keyed by names such as "torch.step"."""
     costs = _measure_native()
     for library, backend, device, owner in (
         ("onnxruntime", "onnxruntime", "cpu", "onnxruntime"),
@@ -46,33 +46,33 @@ def measure_backends() -> dict[str, float]:
 def make_perfect_trees(
     depth: int, trees: int, columns: int, thresholds: int, values: int = 1, seed: int = 0
 ) -> Ensemble:
-    """Build trees that are full to `depth`, with random tests at `thresholds` values per column.
+    """Build full trees of the given depth, with random tests.
 
-    Each leaf has `values` numbers.
+    There are `thresholds` different thresholds per column, and `values` numbers per leaf.
     """
     rng = np.random.default_rng(seed)
-    size, leaves = (1 << depth) - 1, 1 << depth
-    left, right = np.zeros(size, np.int64), np.zeros(size, np.int64)
-    level = np.zeros(1, np.int64)  # pre-order numbers of a level's nodes, from left to right
+    num_nodes, num_leaves = (1 << depth) - 1, 1 << depth
+    left, right = np.zeros(num_nodes, np.int64), np.zeros(num_nodes, np.int64)
+    level = np.zeros(1, np.int64)  # The pre-order indices of the nodes in a level.
     for height in reversed(range(1, depth)):
         left[level], right[level] = level + 1, level + (1 << height)
         level = np.stack([left[level], right[level]], axis=1).ravel()
-    left[level], right[level] = (~np.arange(leaves)).reshape(-1, 2).T
+    left[level], right[level] = (~np.arange(num_leaves)).reshape(-1, 2).T
 
     def index_children(child: Array) -> Array:
         tree = np.arange(trees)[:, None]
-        shifted = np.where(child >= 0, child + tree * size, child - tree * leaves)
-        return shifted.astype(np.int32).ravel()
+        indices = np.where(child >= 0, child + tree * num_nodes, child - tree * num_leaves)
+        return indices.astype(np.int32).ravel()
 
-    count = trees * size
+    count = trees * num_nodes
     return Ensemble(
-        roots=(np.arange(trees) * size).astype(np.int32),
+        roots=(np.arange(trees) * num_nodes).astype(np.int32),
         feature=rng.integers(columns, size=count).astype(np.int32),
         threshold=np.linspace(-1, 1, thresholds)[rng.integers(thresholds, size=count)].astype("f4"),
         left=index_children(left),
         right=index_children(right),
         default_left=np.zeros(count, bool),
-        leaf_values=rng.normal(size=(trees * leaves, values)),
+        leaf_values=rng.normal(size=(trees * num_leaves, values)),
         target=np.zeros(trees, np.int32),
         base=np.zeros(values),
         compare="le",
@@ -80,7 +80,7 @@ def make_perfect_trees(
 
 
 class _TreeTimer:
-    """Measures native tree kernels on perfect trees; each method returns nanoseconds per row."""
+    """Measures native tree kernels on full trees. Each method returns nanoseconds per row."""
 
     def __init__(self) -> None:
         self.tables = {n: _make_rows(ROWS, n).astype(np.float32) for n in (4, COLUMNS, WIDE)}
@@ -88,7 +88,7 @@ class _TreeTimer:
     def time_cursor(
         self, depth: int, bins: int, columns: int = COLUMNS, trees: int = TREES
     ) -> float:
-        from sqlml.backends.native.trees.binned import bin_tests  # numba is loaded only here
+        from sqlml.backends.native.trees.binned import bin_tests  # Importing numba is slow.
         from sqlml.backends.native.trees.cursor_forest import compile_cursor_forest
 
         ensemble, x = make_perfect_trees(depth, trees, columns, bins), self.tables[columns]
@@ -118,20 +118,20 @@ class _TreeTimer:
 DEEP_TREES, SHORT_TREES, WIDE_TREES = 16, 512, 1024
 
 BINS, WIDE_BINS = 100, 400
-"""Numbers of thresholds per column whose bins need one byte, and two bytes."""
+"""Numbers of thresholds per column for bins of one byte and of two bytes."""
 
 
 def _measure_native() -> dict[str, float]:
-    # A full tree of depth 3 has 7 tests, and one of depth 6 has 63, so the difference is 56.
+    # A full tree of depth 3 has 7 tests, and a full tree of depth 6 has 63 tests: 56 more.
     timer = _TreeTimer()
     cursor, descent, lockstep = timer.time_cursor, timer.time_descent, timer.time_lockstep
     node_cost = PADDED * (cursor(6, BINS) - cursor(3, BINS)) / (TREES * 56)
-    # With many trees, low trees have as many distinct thresholds per column as tall ones.
+    # With many trees, low trees have as many distinct thresholds per column as tall trees.
     tall_time, low_time = (cursor(depth, WIDE_BINS, 4, SHORT_TREES) for depth in (6, 3))
     short_cost = PADDED * (tall_time - low_time) / (SHORT_TREES * 56)
     bin_cost = (cursor(6, BINS) - cursor(6, BINS, 4)) / (COLUMNS - 4)
     tree_cost = (cursor(3, BINS) - TREES * 7 * node_cost - COLUMNS * bin_cost) / TREES
-    # The kernel checks its rows every 4 levels, so 6 levels below the cut cost as much as 8.
+    # The kernel checks rows every 4 levels, so 6 levels below the cut cost as much as 8 levels.
     step_cost = (descent(11) - descent(9)) / (DEEP_TREES * 4)
     wide_step = (descent(11, columns=WIDE) - descent(9, columns=WIDE)) / (DEEP_TREES * 4)
     leaf_cost = (descent(9, 3) - descent(9)) / (DEEP_TREES * 2)
@@ -140,8 +140,8 @@ def _measure_native() -> dict[str, float]:
     pair_step = (lockstep(8) - lockstep(3)) / (TREES * 5)
     # With this many rows and trees, the kernel transposes blocks of rows.
     top_time, wide_top_time = (lockstep(4, n, ROWS, SHORT_TREES) for n in (COLUMNS, WIDE))
-    transposed = (wide_top_time - top_time) / (WIDE - COLUMNS)
-    wide_transposed_step = lockstep(8, WIDE, ROWS, SHORT_TREES) - wide_top_time
+    transposed_cost = (wide_top_time - top_time) / (WIDE - COLUMNS)
+    wide_transposed_time = lockstep(8, WIDE, ROWS, SHORT_TREES) - wide_top_time
     # There are enough trees to test every column at both depths.
     far_time = cursor(6, BINS, WIDE, WIDE_TREES) - cursor(3, BINS, WIDE, WIDE_TREES)
     return {
@@ -160,9 +160,9 @@ def _measure_native() -> dict[str, float]:
         "native.descent": descent_cost,
         "native.pair_step": pair_step,
         "native.pair": lockstep(3) / TREES - 3 * pair_step,
-        "native.top": (top_time - COLUMNS * transposed) / SHORT_TREES - leaf_cost,
-        "native.turned_number": transposed,
-        "native.wide_turned_step": wide_transposed_step / (SHORT_TREES * 4),
+        "native.top": (top_time - COLUMNS * transposed_cost) / SHORT_TREES - leaf_cost,
+        "native.turned_number": transposed_cost,
+        "native.wide_turned_step": wide_transposed_time / (SHORT_TREES * 4),
         **_measure_numbers("native", "cpu", "native"),
     }
 
@@ -181,7 +181,6 @@ def _measure_library(backend: str, device: str, owner: str) -> dict[str, float]:
 
 
 def _measure_numbers(backend: str, device: str, owner: str) -> dict[str, float]:
-    """Return the costs of one operator call, one elementwise number, and one multiplication."""
     strategy = "traverse" if backend != "torch" else "tt"
 
     def measure(width: int, outputs: int, rows: int, steps: int) -> float:
@@ -196,26 +195,25 @@ def _measure_numbers(backend: str, device: str, owner: str) -> dict[str, float]:
         return _time_rows(run, _make_rows(rows, width)) * rows
 
     rows = ROWS if device == "cpu" else 64 * ROWS
-    call = (measure(1, 0, 1, 9) - measure(1, 0, 1, 1)) / 8
-    number = (measure(32, 0, rows, 5) - measure(32, 0, rows, 1)) / (4 * 32 * rows)
-    product = (measure(128, 128, rows, 0) - measure(128, 16, rows, 0)) / (rows * 128 * 112)
-    return {f"{owner}.call": call, f"{owner}.number": number, f"{owner}.product": product}
+    costs = {
+        "call": (measure(1, 0, 1, 9) - measure(1, 0, 1, 1)) / 8,
+        "number": (measure(32, 0, rows, 5) - measure(32, 0, rows, 1)) / (4 * 32 * rows),
+        "product": (measure(128, 128, rows, 0) - measure(128, 16, rows, 0)) / (rows * 128 * 112),
+    }
+    return {f"{owner}.{name}": cost for name, cost in costs.items()}
 
 
 def _measure_byte(backend: str, device: str) -> float:
     """Return the cost of copying one byte to the device or back, in nanoseconds."""
     builder = Builder()
-    program = builder.build(
-        {"score": builder.op("cast", builder.input("x", "float64", 64), dtype="float32")}
-    )
-    run = _compile(program, backend, "tt", device)
+    score = builder.op("cast", builder.input("x", "float64", 64), dtype="float32")
+    run = _compile(builder.build({"score": score}), backend, "tt", device)
     return _time_rows(run, _make_rows(64 * ROWS, 64)) / (64 * 12)
 
 
 def _compile(program: Program, backend: str, strategy: str, device: str) -> Callable[[Array], Any]:
-    compiled: CompiledProgram = compile_core(
-        program, Choice(backend, strategy, device, "calibration")
-    )
+    choice = Choice(backend, strategy, device, "calibration")
+    compiled: CompiledProgram = compile_core(program, choice)
     (name,) = program.inputs
     return lambda x: compiled.run({name: x})
 
@@ -225,12 +223,12 @@ def _make_rows(rows: int, columns: int) -> Array:
 
 
 def _time_rows(run: Callable[[Array], Any] | None, x: Array) -> float:
-    """Return the best time of `run` on `x` over several rounds, in nanoseconds per row."""
+    """Return the best time of `run` on `x` in several rounds, in nanoseconds per row."""
     assert run is not None
     run(x)
-    best = math.inf
+    best_time = math.inf
     for _ in range(ROUNDS):
-        start = time.perf_counter_ns()
+        start_time = time.perf_counter_ns()
         run(x)
-        best = min(best, time.perf_counter_ns() - start)
-    return best / int(x.shape[0])
+        best_time = min(best_time, time.perf_counter_ns() - start_time)
+    return best_time / int(x.shape[0])

@@ -1,8 +1,8 @@
 """Measure the costs of this machine, which replace the default costs of `backends.costs`.
 
-`backends.py` measures the costs of the backends, and this module those of DuckDB. Every cost is the
-slope between two queries over the same rows that differ in one thing: the number of columns in a
-sum or in a function's argument, the depth of trees, or the number of categories.
+`backends.py` measures the costs of the backends. This module measures the costs of DuckDB. Every
+cost is the slope between two queries over the same rows that differ in one thing: the number of
+columns in a sum or in an argument, the depth of trees, or the number of categories.
 """
 
 from __future__ import annotations
@@ -31,17 +31,16 @@ from sqlml.udfs.duckdb.native.extension import NativeConnection, Unavailable, op
 from sqlml.udfs.make_function import make_engine_function
 
 MAX_RATIO = 50.0
-"""A cost is ignored as noise if it differs from its default by more than this factor."""
+"""A cost is ignored as noise if it differs from the default cost by more than this factor."""
 
 
 def calibrate() -> dict[str, float]:
     """Measure DuckDB and each installed backend, and save the costs for later choices.
 
-    Takes about two seconds of measuring, besides loading libraries and, the first time, compiling
-    kernels.
+    This takes about two seconds, plus the time to load libraries and to compile missing kernels.
 
     Returns:
-        The measured costs in nanoseconds, by name.
+        The measured costs in nanoseconds, keyed by name.
 
     Raises:
         OSError: the file for the costs cannot be written.
@@ -77,37 +76,38 @@ def _measure_engine() -> dict[str, float]:
 
         sums_sql = ", ".join(f"sum({name})" for name in names)
 
-        def measure(value: str) -> float:
-            """Return the time, in ns per row, of summing SQL expression `value` and all columns."""
-            return _time_query(connection, f"SELECT sum({value}), {sums_sql} FROM t")
+        def measure(expression: str) -> float:
+            """Return the time, in ns per row, of summing a SQL expression and all columns."""
+            return _time_query(connection, f"SELECT sum({expression}), {sums_sql} FROM t")
 
         def measure_packed(count: int) -> float:
             columns = ", ".join(names[:count])
             return measure(f"{_create_sum(connection, count)}([{columns}]::FLOAT[{count}])")
 
         baseline = measure("c0")
-        added_columns = COLUMNS - FEW_COLUMNS
-        low, high = (measure(_build_weighted_sum(names[:n])) for n in (FEW_COLUMNS, COLUMNS))
-        number_cost = (high - low) / added_columns
+        num_added = COLUMNS - FEW_COLUMNS
+        few_sum_time, sum_time = (
+            measure(_build_weighted_sum(names[:n])) for n in (FEW_COLUMNS, COLUMNS)
+        )
         few_columns_time = measure_packed(FEW_COLUMNS)
-        argument_cost = (measure_packed(COLUMNS) - few_columns_time) / added_columns
+        argument_cost = (measure_packed(COLUMNS) - few_columns_time) / num_added
+        low_tree_time, tree_time = (measure(_build_full_tree(names[:n])) for n in (3, 5))
         # Both have 31 tests. A row passes 5 levels of the full tree, and 2 tests of the chain.
-        low, high = measure(_build_full_tree(names[:3])), measure(_build_full_tree(names[:5]))
-        level_cost = (high - measure(_build_chain(names, 31))) / 3
+        level_cost = (tree_time - measure(_build_chain(names, 31))) / 3
 
-        categories = CATEGORIES - FEW_CATEGORIES
+        num_categories = CATEGORIES - FEW_CATEGORIES
         expressions = [_build_category_code(n) for n in (FEW_CATEGORIES, CATEGORIES)]
         few_codes_time, codes_time = map(measure, expressions)
         queries = [f"SELECT {expression} FROM (SELECT 'x' AS c)" for expression in expressions]
         few_plan_time, plan_time = (_time_query(connection, query) * ROWS for query in queries)
-        planning_cost = (plan_time - few_plan_time) / categories
-        lookup_cost = (codes_time - few_codes_time - planning_cost * categories / ROWS) / categories
+        planning_cost = (plan_time - few_plan_time) / num_categories
+        lookup_cost = (codes_time - few_codes_time) / num_categories - planning_cost / ROWS
         text_sql = f"{_create_lookup(connection)}([0]::FLOAT[1], [{DUCKDB.bytes('c')}]::BLOB[])"
         sql_time = few_codes_time - baseline - FEW_CATEGORIES * (lookup_cost + planning_cost / ROWS)
         return {
-            "sql.number": number_cost,
+            "sql.number": (sum_time - few_sum_time) / num_added,
             "sql.level": level_cost,
-            "sql.test": (high - low - 2 * level_cost) / 24,
+            "sql.test": (tree_time - low_tree_time - 2 * level_cost) / 24,
             "udf.number": argument_cost,
             "udf.call": (few_columns_time - baseline - FEW_COLUMNS * argument_cost) * BATCH,
             "sql.category": planning_cost,
@@ -123,7 +123,6 @@ def _measure_native_calls(
     names: Sequence[str],
     baseline: float,
 ) -> dict[str, float]:
-    """Return the costs of native functions by name, or {} if the functions are unavailable."""
     try:
         native = open_native_connection(connection)
     except Unavailable:
@@ -143,12 +142,11 @@ def _name_categories(count: int) -> list[str]:
 
 
 def _build_category_code(count: int) -> str:
-    """Build SQL for the index of column `c` among `count` categories, as `backends.sql` does."""
+    """Build SQL for the index of `c` in `count` categories, as `backends.sql` does."""
     return DUCKDB.place_of("c", [DUCKDB.quote_string(name) for name in _name_categories(count)])
 
 
 def _create_lookup(connection: duckdb.DuckDBPyConnection) -> str:
-    """Create a function that encodes one of `CATEGORIES` categories, and return its name."""
     builder = Builder()
     names = np.array(_name_categories(CATEGORIES), object)
     code = builder.op("encode", builder.input("c", "string"), categories=names, missing=-1)
@@ -160,13 +158,12 @@ def _create_lookup(connection: duckdb.DuckDBPyConnection) -> str:
 
 
 def _build_weighted_sum(names: Sequence[str]) -> str:
-    """Build SQL for a weighted sum of columns, as `backends.sql` does."""
     terms = (f"CAST({name} AS DOUBLE) * '0.{k + 1}'::DOUBLE" for k, name in enumerate(names))
     return " + ".join(terms)
 
 
 def _build_full_tree(names: Sequence[str], leaf: int = 1) -> str:
-    """Build SQL for a full tree that tests one column per level, and whose leaves all differ.
+    """Build SQL for a full tree with distinct leaves that tests one column per level.
 
     >>> _build_full_tree(["a"])
     'CASE WHEN a <= 0.0 THEN 2.0 ELSE 3.0 END'
@@ -178,7 +175,7 @@ def _build_full_tree(names: Sequence[str], leaf: int = 1) -> str:
 
 
 def _build_chain(names: Sequence[str], tests: int) -> str:
-    """Build SQL for a chain of tests, in which each test matches half of the remaining rows.
+    """Build SQL for a chain of tests. Each test matches half of the remaining rows.
 
     >>> _build_chain(["a"], 2)
     'CASE WHEN a <= 0.0 THEN 1.0 ELSE CASE WHEN a <= 0.5 THEN 2.0 ELSE 0.0 END END'
@@ -214,10 +211,10 @@ def _register_sum(native: NativeConnection, num_columns: int) -> str:
 
 
 def _time_query(connection: duckdb.DuckDBPyConnection, query: str) -> float:
-    """Return the best time of a query over several rounds, in nanoseconds per row."""
-    best = math.inf
+    """Return the best time of a query in several rounds, in nanoseconds per row."""
+    best_time = math.inf
     for _ in range(ROUNDS + 1):
-        start = time.perf_counter_ns()
+        start_time = time.perf_counter_ns()
         connection.execute(query).fetchall()
-        best = min(best, time.perf_counter_ns() - start)
-    return best / ROWS
+        best_time = min(best_time, time.perf_counter_ns() - start_time)
+    return best_time / ROWS

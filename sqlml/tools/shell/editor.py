@@ -1,4 +1,4 @@
-"""The prompt with prompt_toolkit, where all lines of a statement can be edited until it is run."""
+"""The prompt of prompt_toolkit, in which all lines of a statement can be edited."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sqlml.tools.shell.shell import FIRST, NEXT, Shell, is_command, is_complete
 
 
 class ModelSqlLexer(SqlLexer):  # type: ignore[misc]  # Pygments has no types
-    """Pygments' SQL lexer, which also knows the functions and keywords of models."""
+    """The SQL lexer of Pygments, extended with the functions and keywords of models."""
 
     def get_tokens_unprocessed(self, text: str) -> Iterator[tuple[int, Any, str]]:
         for position, token_type, word in super().get_tokens_unprocessed(text):
@@ -32,7 +32,7 @@ class ModelSqlLexer(SqlLexer):  # type: ignore[misc]  # Pygments has no types
 
 
 def make_editor(shell: Shell, history: Path) -> Callable[[], str]:
-    """Return a function that reads a statement; `history` is the file with earlier statements."""
+    """Return a function that reads a statement. `history` is the file of earlier statements."""
     completer = ModelCompleter(shell.session)
     session: PromptSession[str] = PromptSession(
         message=FIRST,
@@ -47,8 +47,8 @@ def make_editor(shell: Shell, history: Path) -> Callable[[], str]:
     )
 
     def read_statement() -> str:
-        completer.session = shell.session  # .open replaces it
-        completer.forget()
+        completer.session = shell.session  # The command .open replaces the session.
+        completer.forget_names()
         while not (text := session.prompt()).strip():
             pass
         return text
@@ -57,7 +57,6 @@ def make_editor(shell: Shell, history: Path) -> Callable[[], str]:
 
 
 def _open_history(file: Path) -> History:
-    """Return the history in `file`, private to the user; if that fails, a history in memory."""
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         file.touch(mode=0o600)
@@ -67,7 +66,7 @@ def _open_history(file: Path) -> History:
 
 
 def _bind_keys() -> KeyBindings:
-    """Bind Enter to run a complete statement or add a line, and Tab to complete or indent."""
+    """Bind Enter, which runs a statement or adds a line, and Tab, which completes or indents."""
     keys = KeyBindings()
 
     @keys.add("enter", filter=~completion_is_selected)

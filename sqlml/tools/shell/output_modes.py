@@ -1,4 +1,4 @@
-"""Write results in the output modes of the shell, which are listed in `MODES`.
+"""Write results in the output modes of the shell (`MODES`).
 
 DuckDB converts all values to text, so numbers, dates and lists look exactly as in DuckDB.
 """
@@ -29,8 +29,8 @@ from sqlml.terminal import escape_controls
 class DisplaySettings:
     """The settings for writing results in `mode`, a name in `MODES`.
 
-    Some modes can leave out the `header`, and some show NULL as the text `null`. `timer` prints the
-    duration of each statement, and `pager` shows results that do not fit the terminal in a pager.
+    Some modes omit the header if `header` is false, and some modes show NULL as the text `null`.
+    If `timer`, print the duration of each statement. If `pager`, use a pager for long results.
     """
 
     mode: str = "box"
@@ -41,13 +41,13 @@ class DisplaySettings:
 
 
 MAX_PAGER_ROWS, MAX_SCREEN_ROWS = 10_000, 40
-"""The maximum number of rows of a box: in a pager (DuckDB's limit), and without a pager."""
+"""Maximum number of rows of a box in a pager (DuckDB's limit), and without a pager."""
 
 _UNLIMITED_WIDTH = 1_000_000
 
 
 def draw_box(relation: Relation, use_pager: bool) -> str:
-    """Return a result as DuckDB's box: for a pager all columns, otherwise those that fit."""
+    """Return a result as DuckDB's box, with all columns for a pager, or with columns that fit."""
     max_rows, max_width = MAX_SCREEN_ROWS, shutil.get_terminal_size().columns
     if use_pager and find_pager() is not None:
         max_rows, max_width = MAX_PAGER_ROWS, _UNLIMITED_WIDTH
@@ -59,7 +59,7 @@ def draw_box(relation: Relation, use_pager: bool) -> str:
 
 def show_text(text: str, use_pager: bool, out: TextIO) -> None:
     """Write `text` to the terminal `out`, or show it in the pager if it does not fit."""
-    text = escape_controls(text)  # a pager writes the text directly to the terminal
+    text = escape_controls(text)  # A pager writes the text directly to the terminal.
     columns, lines = shutil.get_terminal_size()
     text_lines = text.splitlines()
     fits_screen = len(text_lines) < lines and max(map(len, text_lines), default=0) <= columns
@@ -67,13 +67,13 @@ def show_text(text: str, use_pager: bool, out: TextIO) -> None:
     if pager is None:
         out.write(text)
         return
-    options = {"LESS": "-SRFX"}  # long lines are scrolled, not folded
+    environment = {"LESS": "-SRFX", **os.environ}  # Scroll long lines instead of wrapping them.
     with suppress(KeyboardInterrupt):
-        subprocess.run(pager, input=text, text=True, env={**options, **os.environ}, check=False)
+        subprocess.run(pager, input=text, text=True, env=environment, check=False)
 
 
 def find_pager() -> list[str] | None:
-    """Return the words of the pager's command (SQLML_PAGER, PAGER or less), or None if missing."""
+    """Return the command of the pager (SQLML_PAGER, PAGER or less), or None if it is missing."""
     words = shlex.split(os.environ.get("SQLML_PAGER") or os.environ.get("PAGER") or "less")
     return words if words and shutil.which(words[0]) else None
 
@@ -82,24 +82,23 @@ _PLAIN_EXPLAIN = re.compile(r"\s*EXPLAIN\s+(?!ANALYZE\b|\()", re.IGNORECASE)
 
 
 def build_json_explain_sql(sql: str) -> str | None:
-    """Convert a plain EXPLAIN to one that returns JSON; return None for all other statements."""
+    """Convert a plain EXPLAIN to an EXPLAIN that returns JSON, or return None if not plain."""
     match = _PLAIN_EXPLAIN.match(sql)
     return None if match is None else "EXPLAIN (FORMAT json) " + sql[match.end() :]
 
 
 def draw_plan(plan: str, width: int) -> str:
-    """Draw a JSON plan as a tree, each operator above its inputs, in lines of at most `width`."""
+    """Draw a JSON plan as a tree with lines of at most `width` characters."""
     return "".join(f"{line}\n" for node in json.loads(plan) for line in _draw_node(node, "", width))
 
 
 def wrap_model_plan(text: str, width: int) -> str:
-    """Wrap the long lines of a model plan to `width`; further lines align with the values."""
+    """Wrap the long lines of a model plan to `width`. Additional lines align with the values."""
     wrap = partial(textwrap.wrap, width=max(width, 40), subsequent_indent=" " * 20)
     return "\n".join(wrapped for line in text.splitlines() for wrapped in wrap(line) or [""])
 
 
 def _draw_node(node: Any, indent: str, width: int) -> Iterator[str]:
-    """Yield the lines of an operator of a JSON plan and of its inputs."""
     children = node["children"]
     properties = dict(node["extra_info"])
     row_estimate = properties.pop("Estimated Cardinality", None)
@@ -111,11 +110,12 @@ def _draw_node(node: Any, indent: str, width: int) -> Iterator[str]:
     if row_estimate is not None:
         texts.append(f"~{int(row_estimate):,} rows" if row_estimate != "1" else "~1 row")
     yield (indent + node["name"].strip().replace("_", " ").title())[:width]
-    inner = indent + ("│   " if children else "    ")
+    text_indent = indent + ("│   " if children else "    ")
     for text in texts:
-        line_width = max(width, len(inner) + 20)
-        hanging = inner + "  "
-        yield from textwrap.wrap(text, line_width, initial_indent=inner, subsequent_indent=hanging)
+        line_width = max(width, len(text_indent) + 20)
+        yield from textwrap.wrap(
+            text, line_width, initial_indent=text_indent, subsequent_indent=f"{text_indent}  "
+        )
     for index, child in enumerate(children):
         is_last = index == len(children) - 1
         child_indent = indent if len(children) == 1 else indent + ("    " if is_last else "│   ")
@@ -133,14 +133,14 @@ Row = Sequence[str | None]
 
 @dataclass(frozen=True, slots=True)
 class OutputMode:
-    """An output mode: the function that writes a relation, and a description for `--help`."""
+    """An output mode: a function that writes a relation, and a description for `--help`."""
 
     about: str
     write: Callable[[Relation, DisplaySettings, TextIO], None]
 
 
 def fetch_texts(relation: Relation) -> Iterator[Row]:
-    """Yield the rows of a relation, with each value as DuckDB's text, or None for NULL."""
+    """Yield the rows of a relation with each value as DuckDB's text, or None for NULL."""
     return _fetch_rows(relation.project("CAST(COLUMNS(*) AS VARCHAR)"))
 
 
@@ -163,7 +163,7 @@ def _write_separated(
 
 
 def _quote_csv(text: str) -> str:
-    """Quote a CSV field if RFC 4180 requires it, or if it is empty, to distinguish it from NULL."""
+    """Quote a CSV field if RFC 4180 requires quotes, or if the field would look like NULL."""
     if text and not any(c in text for c in '",\r\n') and text == text.strip():
         return text
     return '"' + text.replace('"', '""') + '"'
@@ -185,7 +185,7 @@ def _write_json_lines(relation: Relation, display: DisplaySettings, out: TextIO)
 
 
 def _encode_objects(relation: Relation) -> Iterator[str]:
-    """Yield the rows as JSON objects, with DuckDB's digits; NaN and infinities become strings."""
+    """Yield the rows as JSON objects with DuckDB's digits. NaN and infinities become strings."""
     keys = [json.dumps(name, ensure_ascii=False) + ":" for name in relation.columns]
     numeric_columns = _find_numeric_columns(relation)
     json_sql = f"CAST({builtin('to_json')}(COLUMNS(*)) AS VARCHAR)"
@@ -199,7 +199,7 @@ def _encode_objects(relation: Relation) -> Iterator[str]:
 
 
 def _encode_value(text: str | None, json_text: str, is_numeric: bool) -> str:
-    """Return the JSON of a value, given DuckDB's text and JSON; nested NaNs become strings."""
+    """Return the JSON of a value from DuckDB's text and JSON. NaN in nested values is a string."""
     if text is None:
         return "null"
     if is_numeric and text not in ("nan", "inf", "-inf"):
@@ -237,7 +237,7 @@ def _write_markdown(relation: Relation, display: DisplaySettings, out: TextIO) -
 
 
 def _write_box(relation: Relation, display: DisplaySettings, out: TextIO) -> None:
-    """Write a box of all rows to a file or pipe, as wide as it needs to be."""
+    """Write a box of all rows to a file or pipe, without a limit on the width."""
     rows = [list(relation.columns)]
     for row in fetch_texts(relation):
         rows.append(["NULL" if text is None else text.replace("\n", "\\n") for text in row])
@@ -271,7 +271,6 @@ def _pad(row: Sequence[str], widths: Sequence[int], align_right: Sequence[bool])
 
 
 def _measure_width(text: str) -> int:
-    """Return how many columns a text occupies in a terminal."""
     if text.isascii():
         return len(text)
     return sum(0 if combining(c) else 1 + (east_asian_width(c) in "WF") for c in text)
@@ -287,4 +286,4 @@ MODES: Mapping[str, OutputMode] = {
     "markdown": OutputMode("a table of Markdown", _write_markdown),
     "tabs": OutputMode("values between tabs", partial(_write_separated, separator="\t")),
 }
-"""Name of a mode -> Mode; the names are arguments of `.mode` and options of `sqlml`."""
+"""The output modes, keyed by the argument of `.mode`, which is also an option of `sqlml`."""

@@ -19,11 +19,11 @@ from sqlml.tools.shell.dot_commands import ExitShell
 from sqlml.tools.shell.shell import FIRST, NEXT, Shell, is_command, is_complete
 
 Reader = Callable[[], str]
-"""A function that reads a statement; raises EOFError at Ctrl-D, KeyboardInterrupt at Ctrl-C."""
+"""Reads a statement. Raises EOFError after Ctrl-D, and KeyboardInterrupt after Ctrl-C."""
 
 
 def prompt(shell: Shell) -> int:
-    """Run statements as they are typed, until the user leaves; return the exit status."""
+    """Run typed statements until the user leaves, and return the exit status."""
     print(f"sqlml {__version__} on DuckDB {duckdb.__version__}")
     print("Statements end with a semicolon; .help lists commands; Ctrl-D leaves.")
     read_statement = _choose_reader(shell)
@@ -36,12 +36,11 @@ def prompt(shell: Shell) -> int:
             continue
         try:
             shell.run(text)
-        except ExitShell as leave:
-            return leave.status
+        except ExitShell as exit_request:
+            return exit_request.status
 
 
 def _find_history_file() -> Path:
-    """Return the history file: SQLML_HISTORY, or a file in the state folder (XDG_STATE_HOME)."""
     configured_path = os.environ.get("SQLML_HISTORY")
     if configured_path:
         return Path(configured_path)
@@ -61,9 +60,8 @@ def _choose_reader(shell: Shell) -> Reader:
 
 
 def _read_plain() -> str:
-    """Read lines with `input` until they form a statement or command; return them."""
     with suppress(ImportError):
-        import_module("readline")  # from now on `input` edits lines
+        import_module("readline")  # After this import, `input` supports line editing.
     text = ""
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Run scripts of SQL and dot commands on a session, and write the results."""
+"""Run scripts of SQL and dot commands in a session, and write the results."""
 
 from __future__ import annotations
 
@@ -31,20 +31,19 @@ from sqlml.tools.shell.output_modes import MODES, DisplaySettings
 
 
 def run_sql(session: Session, sql: str, run: Callable[[str], Any]) -> Any:
-    """Run `sql` with the function `run`; return the relation, or a message if it has no rows."""
+    """Run `sql` with `run`; return a relation, or a message if the statement has no result."""
     relation = run(sql)
     if relation is None or relation.columns == ["Success"]:
         rows = () if relation is None else relation.fetchall()
-        if not rows:  # DuckDB returns an empty "Success" for statements without a result
+        if not rows:  # DuckDB returns an empty "Success" for statements without a result.
             return _describe_change(sql)
-    if relation.columns == ["Count"] and _changes_rows(session, sql):
+    if relation.columns == ["Count"] and _counts_changes(session, sql):
         counts = [count for (count,) in relation.fetchall()]
         return "".join(f"{n:,} {'row' if n == 1 else 'rows'}" for n in counts)
     return relation
 
 
-def _changes_rows(session: Session, sql: str) -> bool:
-    """Return whether the result of a statement is just the number of changed rows."""
+def _counts_changes(session: Session, sql: str) -> bool:
     if "returning" in sql.lower():
         return False
     try:
@@ -55,14 +54,16 @@ def _changes_rows(session: Session, sql: str) -> bool:
 
 
 def _describe_change(sql: str) -> str:
-    """Return a message such as "created model churn" if `sql` changes one model, otherwise ""."""
-    parsed = classify_text(sql).statements
-    if len(parsed) != 1 or not isinstance(parsed[0], statements.OfModel):
+    """Return a message such as "created model churn" if `sql` changes one model, or ""."""
+    parsed_statements = classify_text(sql).statements
+    if len(parsed_statements) != 1:
         return ""
-    (statement,) = parsed
+    (statement,) = parsed_statements
     verb = _VERBS.get(type(statement))
     may_do_nothing = any(getattr(statement, name, False) for name in ("if_exists", "if_not_exists"))
-    return "" if verb is None or may_do_nothing else f"{verb} model {parsed[0].name.name}"
+    if verb is None or may_do_nothing or not isinstance(statement, statements.OfModel):
+        return ""
+    return f"{verb} model {statement.name.name}"
 
 
 _VERBS = {
@@ -76,21 +77,21 @@ _VERBS = {
 
 FIRST, NEXT = "sqlml> ", "   ..> "
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
-"""Matches a line. Unlike `splitlines`, this pattern does not split at form feeds, for example."""
+"""Matches a line. Unlike `splitlines`, the pattern does not split at characters like form feeds."""
 
 WORDS = frozenset({"exit", "quit", "help"})
-"""Words, other than SQL, that users type to leave the shell or to get help."""
+"""Words that are not SQL, but leave the shell or show help."""
 
 
 class ScriptPiece(NamedTuple):
-    """A statement without its semicolon, or a dot command, and its line in the script, from 1."""
+    """A statement without the semicolon, or a dot command, and its 1-based line in the script."""
 
     text: str
     line: int
 
 
 def split_pieces(text: str) -> Iterator[ScriptPiece]:
-    """Split a script into statements and dot commands; a dot command takes a whole line.
+    """Split a script into statements and dot commands. A dot command ends at the end of the line.
 
     >>> [tuple(piece) for piece in split_pieces("SELECT 1;\\n.mode csv\\nSELECT\\n.5")]
     [('SELECT 1', 1), ('.mode csv', 2), ('SELECT\\n.5', 3)]
@@ -112,7 +113,6 @@ def split_pieces(text: str) -> Iterator[ScriptPiece]:
 
 
 def _split_statements(text: str, first_line: int) -> Iterator[ScriptPiece]:
-    """Yield the statements of `text`, which begins in line `first_line` of the script."""
     for piece in split_tokens(text, "duckdb"):
         start = piece.tokens[0].start
         yield ScriptPiece(
@@ -121,12 +121,12 @@ def _split_statements(text: str, first_line: int) -> Iterator[ScriptPiece]:
 
 
 def is_command(line: str) -> bool:
-    """Return whether a line is a command: a dot command, a psql command, or one of `WORDS`."""
+    """Return whether a line is a dot command, a psql command, or one of `WORDS`."""
     return line.startswith((".", "\\")) or line.strip().rstrip(";").lower() in WORDS
 
 
 def is_complete(text: str) -> bool:
-    """Return whether `text` ends with a complete statement: its last token is a semicolon.
+    """Return whether the last token of `text` is a semicolon.
 
     >>> is_complete("SELECT 1;  -- done"), is_complete("SELECT ';"), is_complete("SELECT 1")
     (True, False, False)
@@ -144,9 +144,9 @@ PATIENCE, _INTERVAL = 2.0, 0.2
 
 @contextmanager
 def progress_bar(session: Any, sql: str) -> Iterator[None]:
-    """Draw the progress of the query `sql` while the block runs it.
+    """Draw the progress of the query `sql`, which the `with` block runs.
 
-    Nothing is drawn without tqdm, without a terminal, or for statements about models.
+    Nothing is drawn for statements about models, without tqdm, or without a terminal.
     """
     try:
         from tqdm import tqdm
@@ -154,9 +154,9 @@ def progress_bar(session: Any, sql: str) -> Iterator[None]:
         yield
         return
     stream = watched_stream()
-    # Statements about models draw their own progress, for example in training.
-    parsed = classify_text(sql).statements
-    if stream is None or not all(isinstance(statement, Query) for statement in parsed):
+    # Statements about models report progress themselves, for example in training.
+    parsed_statements = classify_text(sql).statements
+    if stream is None or not all(isinstance(statement, Query) for statement in parsed_statements):
         yield
         return
     done = threading.Event()
@@ -181,7 +181,7 @@ def _draw_progress(
             try:
                 percentage = float(connection.query_progress())
             except (duckdb.Error, TypeError):
-                percentage = 0.0  # unknown
+                percentage = 0.0
             bar.n = max(bar.n, min(100.0, percentage))
             bar.refresh()
 
@@ -193,10 +193,10 @@ _ERRORS = (UsageError, SqlmlError, duckdb.Error, OSError, RuntimeError)
 
 
 class Shell:
-    """Runs statements and dot commands on `session`, and writes their results to `out`.
+    """Runs statements and dot commands in `session`, and writes the results to `out`.
 
-    If `out` is a terminal that a user watches (`is_watched`), results are fitted to the screen, and
-    a statement without a result prints a message. `once` replaces `out` for the next result.
+    If a user watches `out` in a terminal (`is_watched`), results are fitted to the screen, and a
+    statement without a result prints a message. `once` replaces `out` for the next result.
     """
 
     def __init__(
@@ -218,8 +218,8 @@ class Shell:
     def run(self, text: str, file: str = "") -> int:
         """Run a script of statements and dot commands; return the exit status.
 
-        The status is 0, or 1 after an error, which ends the script, or 130 after Ctrl-C. Error
-        messages name the line if the script comes from a `file`. `.exit` raises Leave.
+        The status is 0, 1 after an error, or 130 after Ctrl-C. An error ends the script. If the
+        script comes from a `file`, error messages contain the line. `.exit` raises ExitShell.
         """
         try:
             self.run_all(text, file)
@@ -238,7 +238,7 @@ class Shell:
         return 0
 
     def run_all(self, text: str, file: str = "") -> None:
-        """Run a script; raise the first error, with a note about its line if there is a `file`."""
+        """Run a script; raise the first error, with the line number if there is a `file`."""
         for piece in split_pieces(text):
             try:
                 if is_command(piece.text):
@@ -258,32 +258,32 @@ class Shell:
             text = self._write_result(result, sql)
         else:
             text = f"{result}\n" if self.is_watched and result else ""
-        seconds = time.perf_counter() - start_time  # excludes the time in the pager
+        seconds = time.perf_counter() - start_time  # The time in the pager is excluded.
         self._show_text(text)
         if self.display.timer:
             self.print_message(f"{seconds:.3f} s")
 
     def write(self, relation: Any) -> None:
-        """Write a result in the user's output mode to the user's target."""
+        """Write a result in the current output mode to the current target."""
         self._show_text(self._write_result(relation))
 
     def _write_result(self, relation: Any, sql: str = "") -> str:
-        """Write a result to its target, or return the text of a box or plan for the terminal."""
+        """Write a result to the current target, or return text to show in the terminal."""
         out, self.once = self.once or self.out, None
         relation = Relation(unwrap(relation), self.session.connection.interrupt)
-        is_shown = self.is_watched and out is self._standard_out
+        is_on_screen = self.is_watched and out is self._standard_out
         try:
             if relation.columns == ["explain_key", "explain_value"]:
                 with self._progress(sql):
                     plans = relation.fetchall()
-                if is_shown:
+                if is_on_screen:
                     return self._fit_plans([text for _, text in plans], sql)
                 out.write("".join(f"{text}\n" for _, text in plans))
-            elif is_shown and self.display.mode == "box":
+            elif is_on_screen and self.display.mode == "box":
                 with self._progress(sql):
                     return output_modes.draw_box(relation, self.display.pager)
             else:
-                with nullcontext() if is_shown else self._progress(sql):
+                with nullcontext() if is_on_screen else self._progress(sql):
                     MODES[self.display.mode].write(relation, self.display, out)
             out.flush()
             return ""
@@ -299,7 +299,7 @@ class Shell:
             output_modes.show_text(text, self.display.pager, self._standard_out)
 
     def _fit_plans(self, plans: Sequence[str], sql: str) -> str:
-        """Fit EXPLAIN's plans to the terminal: wrap sqlml's plan, and draw DuckDB's as a tree."""
+        """Fit the plans of EXPLAIN to the terminal: wrap sqlml's plan, and redraw DuckDB's plan."""
         width = shutil.get_terminal_size().columns
         json_query = output_modes.build_json_explain_sql(sql)
         fitted_plans = []
@@ -321,14 +321,14 @@ class Shell:
         self.display = replace(self.display, **settings)
 
     def redirect(self, path: str | None) -> None:
-        """Write results to a file from now on; None restores the standard output."""
+        """Write later results to a file, or to the standard output if `path` is None."""
         out = self._standard_out if path is None else open_output(path)
         if self.out is not self._standard_out:
             self.out.close()
         self.out = out
 
     def open(self, database: str) -> None:
-        """Open another database, and close the current one unless an error occurs."""
+        """Open another database, then close the current database."""
         session = self._connect(database)
         self.session.close()
         self.session = session
@@ -341,7 +341,7 @@ class Shell:
 
 
 def _is_interruption(error: BaseException) -> bool:
-    """Return whether Ctrl-C caused `error`, even if DuckDB has wrapped it in another error."""
+    """Return whether `error` was caused by Ctrl-C, even if DuckDB raised another type of error."""
     if isinstance(error, KeyboardInterrupt | duckdb.InterruptException):
         return True
     text = str(error)
