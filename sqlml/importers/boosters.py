@@ -1,8 +1,8 @@
 """The steps from margins to outputs, which XGBoost, LightGBM and CatBoost share.
 
-Each library's importer reads its document, looks up the objective in its table, computes
-the margins, and calls `import_regression`, `import_binary`, `import_multiclass` or
-`import_multilabel` for the rest. Margins are (n, K), float32 in XGBoost and float64 in the others.
+The importer of a library reads the model, finds the objective in a table and computes the margins.
+The functions `import_*` compute the outputs. Margins are (n, K), in float32 for XGBoost and in
+float64 for the other libraries.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ REGRESSION = Objective("regression", "identity")
 def find_objective(
     objectives: Mapping[str, Objective], name: str, description: str = "objective"
 ) -> Objective:
-    """Return `objectives[name]`; the error for an unknown name calls it a `description`."""
+    """Return the objective `name`; messages call an unknown name a `description`."""
     if name not in objectives:
         raise UnsupportedModelError(
             f"{description} {name!r} is not supported; supported: {', '.join(objectives)}"
@@ -60,23 +60,24 @@ def check_width(frame: Frame, num_features: int, library: str) -> None:
 
 
 def build_schema(names: tuple[str, ...] | None, default_names: tuple[str, ...]) -> Schema:
-    """Return the schema of a model; if it was trained without names, `names` is None."""
+    """Return the schema of a model; `names` is None if the model was trained without names."""
     if names is None or names == default_names:
         return Schema(None, len(default_names), default_names)
     return Schema(names, len(names))
 
 
 def apply_link(builder: Builder, link: Link, margin: Value) -> Value:
-    """Convert margins, (n, K), to predictions, (n, K), with the function called `link`."""
+    """Convert margins to predictions of the same shape with the function `link`."""
     return _LINKS[link](builder, margin)
 
 
 def _exponentiate_variance(builder: Builder, margin: Value) -> Value:
-    """Return means and variances, (n, 2), from margins: means and half the logs of variances."""
-    mean = builder.op("select", margin, indices=np.array([0], np.int64))
-    half_log_variance = builder.op("select", margin, indices=np.array([1], np.int64))
-    log_variance = builder.op("mul", half_log_variance, _make_constant(builder, 2.0, margin))
-    return builder.op("concat", mean, builder.op("exp", log_variance))
+    """Convert margins, a mean and half of a log-variance, to means and variances."""
+    op = builder.op
+    mean = op("select", margin, indices=np.array([0], np.int64))
+    half_log_variance = op("select", margin, indices=np.array([1], np.int64))
+    log_variance = op("mul", half_log_variance, _make_constant(builder, 2.0, margin))
+    return op("concat", mean, op("exp", log_variance))
 
 
 _LINKS: Mapping[Link, Callable[[Builder, Value], Value]] = {
@@ -99,35 +100,34 @@ def import_regression(builder: Builder, link: Link, margin: Value) -> Outputs:
 def import_binary(
     builder: Builder, label: Value, positive: Value, margin: Value, labels: Labels
 ) -> Outputs:
-    """Return a binary classifier's outputs; `positive` is the second class's probability, (n, 1).
+    """Return the outputs of a binary classifier.
 
-    If all training rows had the same class, the outputs have no probabilities, because the second
-    column would have no label.
+    `positive` is the probability of the second class. If all training rows had the same class,
+    there are no probabilities, because the second column would have no label.
     """
     if len(labels) == 1:
         return Outputs({"label": label, "score": margin}, labels)
-    proba = builder.op(
-        "concat", builder.op("sub", _make_constant(builder, 1.0, positive), positive), positive
-    )
+    complement = builder.op("sub", _make_constant(builder, 1.0, positive), positive)
+    proba = builder.op("concat", complement, positive)
     return Outputs({"label": label, "proba": proba, "score": margin}, labels)
 
 
 def import_multiclass(
     builder: Builder, class_scores: Value, proba: Value, margin: Value, labels: Labels
 ) -> Outputs:
-    """Return a multiclass classifier's outputs; the label has the highest of `class_scores`."""
+    """Return the outputs of a multiclass classifier; the label has the highest class score."""
     label = builder.op("argmax", class_scores, axis=1)
     return Outputs({"label": label, "proba": proba, "score": margin}, labels)
 
 
 def import_multilabel(label: Value, proba: Value, margin: Value) -> Outputs:
-    """Return a multilabel classifier's outputs: 0/1 labels, and the probability of each 1."""
+    """Return the outputs of a multilabel classifier: labels 0 or 1, and their probabilities."""
     labels = (Labels("int64", (0, 1)),) * label.type.width
     return Outputs({"label": label, "proba": proba, "score": margin}, labels)
 
 
 def label_above(builder: Builder, x: Value, threshold: Value | float) -> Value:
-    """Return int64 labels in the shape of `x`: 1 where `x` is above `threshold`, 0 elsewhere."""
+    """Return int64 labels: 1 where `x` is above `threshold`, 0 elsewhere."""
     limit = _make_constant(builder, threshold, x) if isinstance(threshold, float) else threshold
     return builder.op("cast", builder.op("gt", x, limit), dtype="int64")
 

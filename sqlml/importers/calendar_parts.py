@@ -65,8 +65,7 @@ class Moment:
 
     @cached_property
     def _month_from_march(self) -> Value:
-        day = self._op("add", self._op("mul", self._day_of_year, 5.0), 2.0)
-        return self.floor_divide(day, 153)
+        return self.floor_divide(self._op("add", self._op("mul", self._day_of_year, 5.0), 2.0), 153)
 
     @cached_property
     def day(self) -> Value:
@@ -110,7 +109,7 @@ class Moment:
 
     @cached_property
     def thursday_of_week(self) -> Moment:
-        """The Thursday of the same ISO week, whose calendar year is the week's ISO year."""
+        """The Thursday of the same ISO week; the year of this day is the ISO year."""
         days = self._op("add", self._op("sub", self.days, self.weekday), 3.0)
         return Moment(self.builder, self._op("mul", days, float(DAY)))
 
@@ -127,20 +126,19 @@ class Moment:
     @cached_property
     def days_in_month(self) -> Value:
         """The number of days in the month, from 28 to 31."""
-        b = self.builder
-        other_months = b.op("where", self.build_is_month(4, 6, 9, 11), 30.0, 31.0)
-        february = b.op("where", self.is_leap_year, 29.0, 28.0)
-        days = b.op("where", self._op("eq", self.month, 2.0), february, other_months)
-        return b.op("where", b.op("isnan", self.days), np.nan, days)
+        op = self.builder.op
+        other_months = op("where", self.build_is_month(4, 6, 9, 11), 30.0, 31.0)
+        february = op("where", self.is_leap_year, 29.0, 28.0)
+        days = op("where", self._op("eq", self.month, 2.0), february, other_months)
+        return op("where", op("isnan", self.days), np.nan, days)
 
     @cached_property
     def is_leap_year(self) -> Value:
         """A boolean that is true in leap years, and false if the timestamp is NaN."""
-        b = self.builder
-        is_fourth, is_hundredth, is_four_hundredth = (
-            b.op("eq", b.op("mod", self.year, years), 0.0) for years in (4.0, 100.0, 400.0)
-        )
-        return b.op("or", is_four_hundredth, b.op("and", is_fourth, b.op("not", is_hundredth)))
+        op = self.builder.op
+        remainders = (op("mod", self.year, years) for years in (4.0, 100.0, 400.0))
+        is_fourth, is_hundredth, is_four_hundredth = (op("eq", r, 0.0) for r in remainders)
+        return op("or", is_four_hundredth, op("and", is_fourth, op("not", is_hundredth)))
 
     @cached_property
     def is_month_start(self) -> Value:
@@ -151,18 +149,18 @@ class Moment:
         return self._op("eq", self.day, self.days_in_month)
 
     def build_is_month(self, *months: int) -> Value:
-        """Return a boolean that is true if the month is in `months`, and false for NaN."""
+        """Return a boolean that is true if the month is in `months`, and false for a NaN."""
         matches = [self._op("eq", self.month, float(month)) for month in months]
         return reduce(lambda left, right: self._op("or", left, right), matches)
 
     def _count_days(self, years: Value) -> Value:
-        """Count the days in the first `years` years of the calendar, which begin in March."""
+        """Count the days in the first `years` years; each year begins in March."""
         days = self._op("add", self._op("mul", years, 365.0), self.floor_divide(years, 4))
         days = self._op("sub", days, self.floor_divide(years, 100))
         return self._op("add", days, self.floor_divide(years, 400))
 
     def floor_divide(self, value: Value, divisor: int) -> Value:
-        """Return the floor of `value / divisor`, which is exact for whole numbers below 2**47."""
+        """Return the floor of `value / divisor`; the result is exact below 2**47."""
         return self._op("floor", self._op("div", value, float(divisor)))
 
     def to_number(self, condition: Value) -> Value:

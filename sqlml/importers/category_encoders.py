@@ -1,7 +1,7 @@
 """Import encoders of the library category_encoders, as one table of outputs per column.
 
-The encoders store their tables and options in many forms, but encode each column independently.
-Therefore the encoder is called on each category, on an unseen category and on a missing value.
+The encoders store tables and options in many forms, but encode each column independently. Therefore
+the encoder is called on each category, on an unseen category and on a missing value.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, look_up_rows, to_category_array
-from sqlml.importers.model_checks import explain_unfitted
+from sqlml.importers.model_checks import make_unfitted_error
 from sqlml.ir.builder import Value
 from sqlml.types import Array
 
@@ -31,9 +31,8 @@ UNSEEN_CATEGORY = "a category that sqlml made up"
 class ColumnOutputs:
     """The outputs of an encoder for the values of one input column.
 
-    `of_categories`, (k, outputs), has the outputs for the k `categories`. `unseen` and `missing`,
-    (outputs,), are the outputs for all other values and for NULL; each is None if the encoder
-    raises an error for such a value.
+    `of_categories`, (k, outputs), has the outputs for the k `categories`. `missing` has the outputs
+    for NULL, and `unseen` for all other values. Each is None if the encoder rejects such a value.
     """
 
     categories: Array
@@ -44,18 +43,17 @@ class ColumnOutputs:
     def build_table(self, outputs: slice, default: Array) -> Array:
         """Return a table of k + 2 rows: one per category, one for NULL and one for other values.
 
-        `outputs` selects the columns. If the encoder raises an error for NULL or for other values,
-        the row for them is `default`.
+        `outputs` selects the columns. If the encoder rejects a value, the row is `default`.
         """
         others = [default if row is None else row for row in (self.missing, self.unseen)]
         return np.concatenate([self.of_categories, others])[:, outputs]
 
 
 def apply_encoder(model: Any, frame: Frame, categories: Mapping[Any, Array]) -> Frame:
-    """Encode the columns in `categories` as the encoder `model` does; keep the other columns.
+    """Encode each column in `categories` like the encoder `model`; keep the other columns.
 
-    `categories` maps each column to its non-NULL training categories: an object array for strings,
-    otherwise float64.
+    `categories` maps a column to the training categories without NULL. The categories are objects
+    for strings, otherwise float64.
     """
     # The encoders warn about the unknown categories that the probes contain.
     with warnings.catch_warnings(action="ignore"):
@@ -69,45 +67,41 @@ def _encode_frame(model: Any, frame: Frame, training_categories: Mapping[Any, Ar
         )
     import pandas as pd
 
-    # This row has a training category in each encoded column, and zeros in the other columns.
     names = [str(name) for name in model.feature_names_in_]
+    # The base row has a training category in each encoded column, and zeros in other columns.
     zero = np.zeros(1)
     columns = {n: training_categories.get(n, zero)[:1].tolist() for n in model.feature_names_in_}
     base_row = pd.DataFrame(columns)
     encoded_base = model.transform(base_row)
     output_names = [str(name) for name in encoded_base.columns]
-    column_outputs = {
-        name: _probe_column(model, base_row, name, categories)
-        for name, categories in training_categories.items()
-    }
+    probes = training_categories.items()
+    column_outputs = {n: _probe_column(model, base_row, n, probe) for n, probe in probes}
     constant_outputs = encoded_base.to_numpy(np.float64)[0]
     input_of_output = _find_input_of_outputs(model, names, output_names, column_outputs)
     codes: dict[str, Value] = {}
-    blocks: list[Frame] = []
+    frames: list[Frame] = []
     for input_name, group in groupby(range(len(output_names)), key=input_of_output.__getitem__):
         positions = list(group)
         if input_name is None:
-            blocks += [frame.select([names.index(output_names[k])]) for k in positions]
+            frames += [frame.select([names.index(output_names[k])]) for k in positions]
             continue
         output_range = slice(positions[0], positions[-1] + 1)
-        column, i = column_outputs[input_name], names.index(input_name)
-        value = _encode_one_hot(model, frame, i, column, output_range)
-        if value is None:
+        column = column_outputs[input_name]
+        i = names.index(input_name)
+        encoded = _encode_one_hot(model, frame, i, column, output_range)
+        if encoded is None:
             if input_name not in codes:
                 codes[input_name] = _encode_column(model, frame, i, column)
             table = column.build_table(output_range, constant_outputs)
-            value = look_up_rows(frame.builder, table, codes[input_name])
-        blocks.append(Frame.from_value(frame.builder, value, output_names[output_range]))
-    return Frame.hstack(frame.builder, blocks)
+            encoded = look_up_rows(frame.builder, table, codes[input_name])
+        frames.append(Frame.from_value(frame.builder, encoded, output_names[output_range]))
+    return Frame.hstack(frame.builder, frames)
 
 
 def _find_input_of_outputs(
     model: Any, names: list[str], outputs: list[str], column_outputs: Mapping[str, ColumnOutputs]
 ) -> list[str | None]:
-    """Return the input column of each output, or None for an output that copies its column.
-
-    An output that depends on no column is assigned to the first column that is encoded.
-    """
+    """Return the input column of each output, or None for an output that copies a column."""
     varying = {name: _find_varying_outputs(column) for name, column in column_outputs.items()}
     input_names: list[str | None] = []
     for position, output in enumerate(outputs):
@@ -120,6 +114,7 @@ def _find_input_of_outputs(
                 f"{type(model).__name__} computes column {output!r} from several columns "
                 f"({', '.join(map(str, columns[:3]))}); encode them one by one"
             )
+        # A constant output is assigned to the first encoded column.
         input_names.append(str(columns[0] if columns else next(iter(column_outputs))))
     return input_names
 
@@ -127,37 +122,33 @@ def _find_input_of_outputs(
 def _encode_one_hot(
     model: Any, frame: Frame, i: int, column: ColumnOutputs, outputs: slice
 ) -> Value | None:
-    """Compute the `outputs` of column `i` as 0/1 indicators, which are cheaper than a table.
-
-    If an output is not 1 for exactly one value, or a value sets several outputs, return None.
-    """
+    """Return 0/1 indicators, which are cheaper than a table, or None if a table is needed."""
     table = column.build_table(outputs, np.zeros(column.of_categories.shape[1]))
-    count, width = len(column.categories), table.shape[1]
+    count = len(column.categories)
     is_one = table == 1
     is_hot = (is_one | (table == 0)).all() and (is_one.sum(axis=0) == 1).all()
-    if width < 2 or not is_hot or (is_one.sum(axis=1) > 1).any():
+    if table.shape[1] < 2 or not is_hot or (is_one.sum(axis=1) > 1).any():
         return None
-    b, category_of_output = frame.builder, is_one.argmax(axis=0).astype(np.int64)
+    category_of_output = is_one.argmax(axis=0).astype(np.int64)
     codes = _encode_column(model, frame, i, column, needs_unseen=bool(is_one[count + 1].any()))
     num_codes = count if category_of_output.max() < count else count + 2
-    indicators = b.op("one_hot", codes, width=num_codes, dtype="float64")
-    is_in_order = np.array_equal(category_of_output, np.arange(num_codes))
-    return indicators if is_in_order else b.op("select", indicators, indices=category_of_output)
+    indicators = frame.builder.op("one_hot", codes, width=num_codes, dtype="float64")
+    if np.array_equal(category_of_output, np.arange(num_codes)):
+        return indicators
+    return frame.builder.op("select", indicators, indices=category_of_output)
 
 
 def _probe_column(model: Any, row: pd.DataFrame, name: Any, categories: Array) -> ColumnOutputs:
     is_text = categories.dtype == object
     unseen_category = UNSEEN_CATEGORY if is_text else float(np.abs(categories).max()) + 1.5
-    return ColumnOutputs(
-        categories,
-        _encode_rows(model, row, name, categories),
-        _encode_value(model, row, name, unseen_category),
-        _encode_value(model, row, name, None if is_text else np.nan),
-    )
+    of_categories = _encode_rows(model, row, name, categories)
+    unseen = _encode_value(model, row, name, unseen_category)
+    missing = _encode_value(model, row, name, None if is_text else np.nan)
+    return ColumnOutputs(categories, of_categories, unseen, missing)
 
 
 def _encode_rows(model: Any, base_row: pd.DataFrame, name: Any, values: Array) -> Array:
-    """Encode a copy of `base_row` per value in column `name`, and return (values, outputs)."""
+    """Return the outputs for copies of `base_row`, one per value of column `name`."""
     rows = base_row.iloc[[0] * len(values)].reset_index(drop=True)
     rows[name] = values
     try:
@@ -179,7 +170,7 @@ REPEATED_ROWS = 64
 
 
 def _encode_value(model: Any, base_row: pd.DataFrame, name: Any, value: Any) -> Array | None:
-    """Encode `base_row` with `value` in column `name`; return None if the encoder rejects it."""
+    """Return the outputs for `value` in column `name`, or None if the encoder rejects `value`."""
     import pandas as pd
 
     # The first row has a training category, so that pandas infers the right type.
@@ -203,26 +194,27 @@ def _encode_column(
     """Convert column `i` to row indices of `column.build_table`: k for NULL, k + 1 if unseen.
 
     A value that the encoder rejects raises an error while scoring. If `needs_unseen` is false, the
-    index of an unseen value may be -1, for which the operator `one_hot` returns zeros.
+    index of an unseen value may be -1.
     """
-    b = frame.builder
-    n_categories, step = len(column.categories), type(model).__name__
-    x = frame.strings(i) if column.categories.dtype == object else frame.numbers(i)
-    codes = b.op("encode", x, categories=column.categories, missing=n_categories)
+    op = frame.builder.op
+    num_categories = len(column.categories)
+    step = type(model).__name__
+    x = frame.read_strings(i) if column.categories.dtype == object else frame.read_numbers(i)
+    codes = op("encode", x, categories=column.categories, missing=num_categories)
     if column.unseen is None:
-        codes = b.op("require_known", codes, feature=frame.names[i], step=step)
+        codes = op("require_known", codes, feature=frame.names[i], step=step)
     elif needs_unseen or column.missing is None:
-        codes = b.op("where", b.op("lt", codes, 0), n_categories + 1, codes)
+        codes = op("where", op("lt", codes, 0), num_categories + 1, codes)
     if column.missing is None:
-        codes = b.op("where", b.op("eq", codes, n_categories), -1, codes)
-        codes = b.op("require_known", codes, feature=frame.names[i], step=step)
+        codes = op("where", op("eq", codes, num_categories), -1, codes)
+        codes = op("require_known", codes, feature=frame.names[i], step=step)
     return codes
 
 
 def import_encoder(model: Any, frame: Frame) -> Frame:
-    """Import an encoder of the package category_encoders, and return the encoded frame."""
+    """Encode the columns of a frame like an encoder of the library category_encoders."""
     if not getattr(model, "_dim", None):
-        raise explain_unfitted(model)
+        raise make_unfitted_error(model)
     return apply_encoder(model, frame, {name: _read_categories(model, name) for name in model.cols})
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from functools import reduce
+from itertools import product
 from operator import attrgetter
 from typing import Any
 
@@ -24,15 +26,17 @@ from sqlml.importers.frame import (
     index_by_class,
     to_category_array,
 )
-from sqlml.importers.model_checks import explain_unfitted
-from sqlml.importers.sklearn.preprocessing.numeric_transforms import box_cox, yeo_johnson
+from sqlml.importers.model_checks import make_unfitted_error
+from sqlml.importers.sklearn.preprocessing.numeric_transforms import (
+    apply_box_cox,
+    apply_yeo_johnson,
+)
 from sqlml.ir.builder import Builder, Value
-from sqlml.types import Array
 
 
 def _check_fitted(model: Any, *attributes: str) -> None:
     if not all(hasattr(model, name) for name in attributes):
-        raise explain_unfitted(model)
+        raise make_unfitted_error(model)
 
 
 def _require_index(frame: Frame, name: str) -> int:
@@ -44,29 +48,29 @@ def _require_index(frame: Frame, name: str) -> int:
 def _transform_columns(
     frame: Frame, selected: Iterable[Any], transform: Callable[[Value, str], Value]
 ) -> Frame:
-    """Replace each column whose name is in `selected` with `transform(values, name)`."""
-    b, selected_names = frame.builder, set(map(str, selected))
-    blocks = [
-        Frame.from_value(b, transform(frame.numbers(i), name), (name,))
+    """Replace the values of each column in `selected` with `transform(values, name)`."""
+    selected_names = set(map(str, selected))
+    frames = [
+        Frame.from_value(frame.builder, transform(frame.read_numbers(i), name), (name,))
         if name in selected_names
         else frame.select([i])
         for i, name in enumerate(frame.names)
     ]
-    return Frame.hstack(b, blocks)
+    return Frame.hstack(frame.builder, frames)
 
 
 def _append_columns(
     frame: Frame, columns: Iterable[tuple[str, Value]], dropped: Iterable[Any] = ()
 ) -> Frame:
-    """Remove the `dropped` columns from a frame, and append `columns`, as names and values."""
-    b, dropped_names = frame.builder, set(map(str, dropped))
+    """Remove the `dropped` columns, then append `columns`, which are pairs of name and value."""
+    dropped_names = set(map(str, dropped))
     remaining = frame.select([i for i, name in enumerate(frame.names) if name not in dropped_names])
-    added_frames = [Frame.from_value(b, value, (name,)) for name, value in columns]
-    return Frame.hstack(b, [remaining, *added_frames])
+    added_frames = [Frame.from_value(frame.builder, value, (name,)) for name, value in columns]
+    return Frame.hstack(frame.builder, [remaining, *added_frames])
 
 
 def import_transformer(model: Any, frame: Frame) -> Frame:
-    """Apply the function that a transformer's class computes to each column in `variables_`."""
+    """Transform each column in `variables_` with the function of the model's class."""
     _check_fitted(model, "variables_")
 
     def transform(x: Value, name: str) -> Value:
@@ -76,59 +80,55 @@ def import_transformer(model: Any, frame: Frame) -> Frame:
     return _transform_columns(frame, model.variables_, transform)
 
 
-def _require_finite(
-    builder: Builder, x: Value, model: Any, *names: str, feature: str = ""
-) -> Value:
-    """Return `x`, the columns `names`, with a check that raises an error for NaN and infinity."""
-    step = type(model).__name__ + (feature and f" ({feature})")
+def _require_finite(builder: Builder, x: Value, model: Any, *names: str, part: str = "") -> Value:
+    """Return the columns `names` with a check that raises an error for NaN and infinity."""
+    step = type(model).__name__ + (part and f" ({part})")
     return builder.op("require_finite", x, features=names, step=step, allow_nan=False)
 
 
-def _require(
+def _require_condition(
     builder: Builder, x: Value, is_valid: Value, model: Any, name: str, fault: str
 ) -> Value:
-    """Return `x` with a check that raises an error while scoring if `is_valid` is false in a row.
-
-    The message says that the column `name` has `fault`, such as "a number outside of 0 to 1".
-    """
+    """Return `x` with a check; if `is_valid` is false, scoring fails and reports `fault`."""
     step = type(model).__name__
     message = f"column {name!r} has {fault}, which {step} does not take; filter such rows"
     return builder.op("require", x, is_valid, message=message)
 
 
 def _transform_column(builder: Builder, x: Value, model: Any, name: str) -> Value:
+    op = builder.op
     match type(model).__name__:
         case "LogTransformer":
             x = _require_positive(builder, x, model, name)
-            return builder.op("log10" if model.base == "10" else "log", x)
+            return op("log10" if model.base == "10" else "log", x)
         case "LogCpTransformer":
-            x = builder.op("add", x, _get_parameter(model.C_, name))
+            x = op("add", x, _get_parameter(model.C_, name))
             x = _require_positive(builder, x, model, name, " with C added")
-            return builder.op("log" if model.base == "e" else "log10", x)
+            return op("log" if model.base == "e" else "log10", x)
         case "PowerTransformer":
-            return builder.op("pow", x, float(model.exp))
+            return op("pow", x, float(model.exp))
         case "ReciprocalTransformer":
-            x = _require(builder, x, builder.op("ne", x, 0.0), model, name, "0")
-            return builder.op("div", np.ones(1), x)
+            x = _require_condition(builder, x, op("ne", x, 0.0), model, name, "0")
+            return op("div", np.ones(1), x)
         case "ArcsinTransformer":
-            is_inside = builder.op("and", builder.op("ge", x, 0.0), builder.op("le", x, 1.0))
-            x = _require(builder, x, is_inside, model, name, "a number outside of 0 to 1")
-            return builder.op("arcsin", builder.op("sqrt", x))
+            is_inside = op("and", op("ge", x, 0.0), op("le", x, 1.0))
+            x = _require_condition(builder, x, is_inside, model, name, "a number outside of 0 to 1")
+            return op("arcsin", op("sqrt", x))
         case "ArcSinhTransformer":
-            x = builder.op("div", builder.op("sub", x, float(model.loc)), float(model.scale))
-            return builder.op("arcsinh", x)
+            return op("arcsinh", op("div", op("sub", x, float(model.loc)), float(model.scale)))
         case "BoxCoxTransformer":
             x = _require_positive(builder, x, model, name)
-            return box_cox(builder, x, np.array([float(model.lambda_dict_[name])]))
+            return apply_box_cox(builder, x, np.array([float(model.lambda_dict_[name])]))
         case "YeoJohnsonTransformer":
-            return yeo_johnson(builder, x, np.array([float(model.lambda_dict_[name])]))
-    x = builder.op("sub", x, _get_parameter(model.mean_, name))  # MeanNormalizationScaler
-    return builder.op("div", x, _get_parameter(model.range_, name))
+            return apply_yeo_johnson(builder, x, np.array([float(model.lambda_dict_[name])]))
+    # The only other class is MeanNormalizationScaler.
+    centred = op("sub", x, _get_parameter(model.mean_, name))
+    return op("div", centred, _get_parameter(model.range_, name))
 
 
 def _require_positive(builder: Builder, x: Value, model: Any, name: str, detail: str = "") -> Value:
     fault = f"a number that is not above 0{detail}"
-    return _require(builder, x, builder.op("gt", x, 0.0), model, name, fault)
+    return _require_condition(builder, x, builder.op("gt", x, 0.0), model, name, fault)
 
 
 def _get_parameter(parameter: Any, name: str) -> float:
@@ -137,69 +137,66 @@ def _get_parameter(parameter: Any, name: str) -> float:
 
 
 def import_discretiser(model: Any, frame: Frame) -> Frame:
-    """Replace each number in the columns of `binner_dict_` with the index of its interval."""
+    """Replace each number in the columns of `binner_dict_` with an interval index."""
     _check_fitted(model, "binner_dict_")
     if model.return_boundaries:
-        raise _explain_interval_strings(model, "return_boundaries=False")
-    b = frame.builder
+        raise _make_interval_error(model, "return_boundaries=False")
+    builder = frame.builder
     raises_outside = getattr(model, "errors", "ignore") == "raise"
 
     def replace_by_index(x: Value, name: str) -> Value:
-        x = _require_finite(b, x, model, name)
-        interval = _compute_interval_index(b, x, np.asarray(model.binner_dict_[name], np.float64))
+        x = _require_finite(builder, x, model, name)
+        index = _compute_interval_index(builder, x, model.binner_dict_[name])
         if not raises_outside:
-            return interval
-        is_inside = b.op("not", b.op("isnan", interval))
-        return _require(b, interval, is_inside, model, name, "a number outside of all intervals")
+            return index
+        is_inside = builder.op("not", builder.op("isnan", index))
+        fault = "a number outside of all intervals"
+        return _require_condition(builder, index, is_inside, model, name, fault)
 
     return _transform_columns(frame, model.variables_, replace_by_index)
 
 
-def _compute_interval_index(builder: Builder, x: Value, edges: Array) -> Value:
-    """Return the index of each number's interval between `edges`, as pandas.cut does.
-
-    Intervals include their right edge, and the first one also its left edge. A number outside of
-    all intervals gets NaN.
-    """
+def _compute_interval_index(builder: Builder, x: Value, interval_edges: Any) -> Value:
+    """Return the index of each number's interval, or NaN without one, like pandas.cut."""
+    op = builder.op
+    edges = np.asarray(interval_edges, np.float64)
     offsets = np.array([0, edges.size], np.int64)
-    position = builder.op("search_sorted", x, edges=edges, offsets=offsets, side="left")
-    position = builder.op(
-        "where", builder.op("eq", x, float(edges[0])), np.ones(1, np.int64), position
-    )
-    is_too_small = builder.op("eq", position, np.zeros(1, np.int64))
-    is_too_large = builder.op("eq", position, np.array([edges.size], np.int64))
-    is_outside = builder.op("or", is_too_small, is_too_large)
-    index = builder.op("sub", builder.op("cast", position, dtype="float64"), 1.0)
-    return builder.op("where", is_outside, np.nan, index)
+    position = op("search_sorted", x, edges=edges, offsets=offsets, side="left")
+    position = op("where", op("eq", x, float(edges[0])), np.ones(1, np.int64), position)
+    is_too_small = op("eq", position, np.zeros(1, np.int64))
+    is_too_large = op("eq", position, np.array([edges.size], np.int64))
+    is_outside = op("or", is_too_small, is_too_large)
+    return op("where", is_outside, np.nan, op("sub", op("cast", position, dtype="float64"), 1.0))
 
 
 def import_tree_discretiser(model: Any, frame: Frame, recurse: Recurse) -> Frame:
-    """Replace each column in `binner_dict_` with its tree's prediction or an interval index."""
+    """Replace each column in `binner_dict_` with a tree's prediction or an interval index."""
     _check_fitted(model, "binner_dict_")
     if model.bin_output == "boundaries":
-        raise _explain_interval_strings(model, "bin_output='prediction'")
-    b = frame.builder
+        raise _make_interval_error(model, "bin_output='prediction'")
+    builder = frame.builder
+    op = builder.op
 
     def replace_by_prediction(x: Value, name: str) -> Value:
-        x, binner = _require_finite(b, x, model, name), model.binner_dict_[name]
+        x = _require_finite(builder, x, model, name)
         if model.bin_output != "prediction":
-            return _compute_interval_index(b, x, np.asarray(binner, np.float64))
-        outputs = recurse(binner, Frame.from_value(b, x, (name,)))
+            return _compute_interval_index(builder, x, model.binner_dict_[name])
+        outputs = recurse(model.binner_dict_[name], Frame.from_value(builder, x, (name,)))
         assert isinstance(outputs, Outputs)
         if model.regression:
             prediction = outputs.values["label"]
         else:
-            prediction = b.op("select", outputs.values["proba"], indices=np.array([1], np.int64))
-        prediction = b.cast(prediction, "float64")
+            prediction = op("select", outputs.values["proba"], indices=np.array([1], np.int64))
+        prediction = builder.cast(prediction, "float64")
         if model.precision is None:
             return prediction
         scale = float(10 ** int(model.precision))  # This is how numpy.round rounds.
-        return b.op("div", b.op("rint", b.op("mul", prediction, scale)), scale)
+        return op("div", op("rint", op("mul", prediction, scale)), scale)
 
     return _transform_columns(frame, model.variables_, replace_by_prediction)
 
 
-def _explain_interval_strings(model: Any, advice: str) -> UnsupportedModelError:
+def _make_interval_error(model: Any, advice: str) -> UnsupportedModelError:
     return UnsupportedModelError(
         f"{type(model).__name__} returns intervals as strings, which is not supported; fit it with "
         f"{advice}"
@@ -207,35 +204,39 @@ def _explain_interval_strings(model: Any, advice: str) -> UnsupportedModelError:
 
 
 def import_cyclical(model: Any, frame: Frame) -> Frame:
-    """Append the sine and cosine of each column in `variables_`; `max_values_` has the periods."""
+    """Append the sine and cosine of each column, whose period is in `max_values_`."""
     _check_fitted(model, "max_values_")
-    b, columns = frame.builder, list[tuple[str, Value]]()
+    op = frame.builder.op
+    columns = list[tuple[str, Value]]()
     for name in map(str, model.variables_):
-        x = _require_finite(b, frame.numbers(_require_index(frame, name)), model, name)
-        angle = b.op("mul", x, 2.0 * math.pi / float(model.max_values_[name]))
-        columns += [(f"{name}_sin", b.op("sin", angle)), (f"{name}_cos", b.op("cos", angle))]
+        x = _require_finite(
+            frame.builder, frame.read_numbers(_require_index(frame, name)), model, name
+        )
+        angle = op("mul", x, 2.0 * math.pi / float(model.max_values_[name]))
+        columns += [(f"{name}_sin", op("sin", angle)), (f"{name}_cos", op("cos", angle))]
     return _append_columns(frame, columns, model.variables_ if model.drop_original else ())
 
 
 def import_relative_features(model: Any, frame: Frame) -> Frame:
     """Append one column per combination of an operation, a variable and a reference column."""
     _check_fitted(model, "feature_names_in_")
-    b, columns = frame.builder, list[tuple[str, Value]]()
+    op = frame.builder.op
+    columns = list[tuple[str, Value]]()
     _check_functions("RelativeFeatures", model.func, _RELATIVE_OPERATORS)
     names = [*dict.fromkeys(map(str, [*model.variables, *model.reference]))]
-    inputs = {name: frame.numbers(_require_index(frame, name)) for name in names}
+    inputs = {name: frame.read_numbers(_require_index(frame, name)) for name in names}
     if model.missing_values == "raise":
-        inputs = {name: _require_finite(b, value, model, name) for name, value in inputs.items()}
-    for function in model.func:
-        for reference in map(str, model.reference):
-            for name in map(str, model.variables):
-                divisor = inputs[reference]
-                value = b.op(_RELATIVE_OPERATORS[function], inputs[name], divisor)
-                if function in _DIVISIONS and model.fill_value is None:
-                    value = _require(b, value, b.op("ne", divisor, 0.0), model, reference, "0")
-                elif function in _DIVISIONS:
-                    value = b.op("where", b.op("eq", divisor, 0.0), float(model.fill_value), value)
-                columns.append((f"{name}_{function}_{reference}", value))
+        inputs = {n: _require_finite(frame.builder, x, model, n) for n, x in inputs.items()}
+    references, variables = (list(map(str, group)) for group in (model.reference, model.variables))
+    for function, reference, name in product(model.func, references, variables):
+        divisor = inputs[reference]
+        combined = op(_RELATIVE_OPERATORS[function], inputs[name], divisor)
+        if function in _DIVISIONS and model.fill_value is None:
+            is_valid = op("ne", divisor, 0.0)
+            combined = _require_condition(frame.builder, combined, is_valid, model, reference, "0")
+        elif function in _DIVISIONS:
+            combined = op("where", op("eq", divisor, 0.0), float(model.fill_value), combined)
+        columns.append((f"{name}_{function}_{reference}", combined))
     return _append_columns(frame, columns, names if model.drop_original else ())
 
 
@@ -256,61 +257,60 @@ _DIVISIONS = frozenset({"div", "truediv", "mod"})
 
 
 def import_math_features(model: Any, frame: Frame) -> Frame:
-    """Append a column per aggregate in `func`, such as the mean of the columns in `variables`."""
+    """Append each aggregate in `func`, such as the mean, of the columns in `variables`."""
     _check_fitted(model, "feature_names_in_")
-    b = frame.builder
+    builder = frame.builder
     functions = model.func if isinstance(model.func, list) else [model.func]
     _check_functions("MathFeatures", functions, _ROW_AGGREGATES)
     names = [*map(str, model.variables)]
-    x = b.concat([frame.numbers(_require_index(frame, name)) for name in names])
+    x = builder.concat([frame.read_numbers(_require_index(frame, name)) for name in names])
     if model.missing_values == "raise":
-        x = _require_finite(b, x, model, *names)
+        x = _require_finite(builder, x, model, *names)
     new_names = model.new_variables_names or [f"{f}_{'_'.join(names)}" for f in functions]
-    aggregates = _RowAggregates(b, x)
+    aggregates = _RowAggregates(builder.op, x)
     pairs = zip(new_names, functions, strict=True)
     columns = [(str(name), _ROW_AGGREGATES[function](aggregates)) for name, function in pairs]
     return _append_columns(frame, columns, names if model.drop_original else ())
 
 
 class _RowAggregates:
-    """Builds aggregates of the numbers in each row of `x`, which ignore missing values."""
+    """Builds aggregates of the numbers in each row of `x`; missing values are ignored."""
 
-    def __init__(self, builder: Builder, x: Value) -> None:
-        self.b, self.x = builder, x
-        self.is_missing = builder.op("isnan", x)
-        self.is_known = builder.op("cast", builder.op("not", self.is_missing), dtype="float64")
-        self.count = builder.op("sum", self.is_known, axis=1)
+    def __init__(self, op: Callable[..., Value], x: Value) -> None:
+        self.op = op
+        self.x = x
+        self.is_missing = op("isnan", x)
+        self.is_known = op("cast", op("not", self.is_missing), dtype="float64")
+        self.count = op("sum", self.is_known, axis=1)
 
-    def fill_missing(self, value: float) -> Value:
-        return self.b.op("where", self.is_missing, value, self.x)
+    def fill_missing(self, fill: float) -> Value:
+        return self.op("where", self.is_missing, fill, self.x)
 
     def mask_below_count(self, value: Value, min_count: int = 1) -> Value:
-        return self.b.op("where", self.b.op("lt", self.count, float(min_count)), np.nan, value)
+        return self.op("where", self.op("lt", self.count, float(min_count)), np.nan, value)
 
     def build_sum(self) -> Value:
         """Return the sum, which is 0 if the row has no numbers."""
-        return self.b.op("sum", self.fill_missing(0.0), axis=1)
+        return self.op("sum", self.fill_missing(0.0), axis=1)
 
     def build_mean(self) -> Value:
-        return self.mask_below_count(self.b.op("div", self.build_sum(), self.count))
+        return self.mask_below_count(self.op("div", self.build_sum(), self.count))
 
     def build_product(self) -> Value:
         """Return the product, which is 1 if the row has no numbers."""
-        b, filled = self.b, self.fill_missing(1.0)
-        product = b.op("select", filled, indices=np.array([0], np.int64))
-        for i in range(1, self.x.type.width):
-            product = b.op("mul", product, b.op("select", filled, indices=np.array([i], np.int64)))
-        return product
+        filled = self.fill_missing(1.0)
+        indices = (np.array([i], np.int64) for i in range(self.x.type.width))
+        columns = (self.op("select", filled, indices=index) for index in indices)
+        return reduce(lambda left, right: self.op("mul", left, right), columns)
 
-    def build_extreme(self, op: str) -> Value:
-        filled = self.fill_missing(math.inf if op == "min" else -math.inf)
-        return self.mask_below_count(self.b.op(op, filled, axis=1))
+    def build_extreme(self, operator: str) -> Value:
+        filled = self.fill_missing(math.inf if operator == "min" else -math.inf)
+        return self.mask_below_count(self.op(operator, filled, axis=1))
 
     def build_variance(self) -> Value:
-        b = self.b
-        deviation = b.op("sub", self.fill_missing(0.0), self.build_mean())
-        total = b.op("sum", b.op("mul", b.op("square", deviation), self.is_known), axis=1)
-        return self.mask_below_count(b.op("div", total, b.op("sub", self.count, 1.0)), 2)
+        deviation = self.op("sub", self.fill_missing(0.0), self.build_mean())
+        total = self.op("sum", self.op("mul", self.op("square", deviation), self.is_known), axis=1)
+        return self.mask_below_count(self.op("div", total, self.op("sub", self.count, 1.0)), 2)
 
 
 _ROW_AGGREGATES: Mapping[str, Callable[[_RowAggregates], Value]] = {
@@ -320,12 +320,12 @@ _ROW_AGGREGATES: Mapping[str, Callable[[_RowAggregates], Value]] = {
     "min": lambda row: row.build_extreme("min"),
     "max": lambda row: row.build_extreme("max"),
     "var": _RowAggregates.build_variance,
-    "std": lambda row: row.b.op("sqrt", row.build_variance()),
+    "std": lambda row: row.op("sqrt", row.build_variance()),
 }
 
 
 def import_encoder(model: Any, frame: Frame) -> Frame:
-    """Apply an encoder of categories, such as an ordinal, mean, count or one-hot encoder."""
+    """Apply an encoder of categories, for example an ordinal or a one-hot encoder."""
     _check_fitted(model, "encoder_dict_")
     tables = model.encoder_dict_.items()
     categories = {name: to_category_array(list(table), str(name)) for name, table in tables}
@@ -333,57 +333,60 @@ def import_encoder(model: Any, frame: Frame) -> Frame:
 
 
 def import_imputer(model: Any, frame: Frame) -> Frame:
-    """Replace missing values in each column of `imputer_dict_` with the number for that column."""
+    """Fill missing values in each column of `imputer_dict_` with the number for the column."""
     _check_fitted(model, "imputer_dict_")
     fills = {str(name): number for name, number in model.imputer_dict_.items()}
-    b = frame.builder
-    return _transform_columns(frame, fills, lambda x, name: _fill_missing(b, x, fills[name]))
+    op = frame.builder.op
+    return _transform_columns(frame, fills, lambda x, name: _fill_missing(op, x, fills[name]))
 
 
-def _fill_missing(builder: Builder, x: Value, fill: Any) -> Value:
-    return builder.op("where", builder.op("isnan", x), float(fill), x)
+def _fill_missing(op: Callable[..., Value], x: Value, fill: Any) -> Value:
+    return op("where", op("isnan", x), float(fill), x)
 
 
 def import_categorical_imputer(model: Any, frame: Frame) -> Frame:
-    """Replace missing values in each column of `imputer_dict_` with the column's fill value."""
+    """Fill missing values in each column of `imputer_dict_` with a string or a number."""
     _check_fitted(model, "imputer_dict_")
-    b, blocks = frame.builder, []
+    frames = []
     for i, name in enumerate(frame.names):
         fill = model.imputer_dict_.get(name)
         if fill is None:
-            blocks.append(frame.select([i]))
-        elif isinstance(fill, str):
-            blocks.append(Frame.from_value(b, b.op("fill", frame.strings(i), value=fill), (name,)))
+            frames.append(frame.select([i]))
+            continue
+        if isinstance(fill, str):
+            filled = frame.builder.op("fill", frame.read_strings(i), value=fill)
         else:
-            blocks.append(Frame.from_value(b, _fill_missing(b, frame.numbers(i), fill), (name,)))
-    return Frame.hstack(b, blocks)
+            filled = _fill_missing(frame.builder.op, frame.read_numbers(i), fill)
+        frames.append(Frame.from_value(frame.builder, filled, (name,)))
+    return Frame.hstack(frame.builder, frames)
 
 
 def import_missing_indicator(model: Any, frame: Frame) -> Frame:
-    """Append an indicator for each column in `variables_`: 1 where its value is missing, else 0."""
+    """Append a column for each column in `variables_`: 1 where the value is missing, else 0."""
     _check_fitted(model, "variables_")
-    b, columns = frame.builder, list[tuple[str, Value]]()
+    columns = list[tuple[str, Value]]()
     for name in map(str, model.variables_):
-        is_missing = b.op("isnan", frame.numbers(_require_index(frame, name)))
-        columns.append((f"{name}_na", b.cast(is_missing, "float64")))
+        is_missing = frame.builder.op("isnan", frame.read_numbers(_require_index(frame, name)))
+        columns.append((f"{name}_na", frame.builder.cast(is_missing, "float64")))
     return _append_columns(frame, columns)
 
 
 def import_capper(model: Any, frame: Frame) -> Frame:
-    """Clip each column of `variables_` to its `left_tail_caps_` and `right_tail_caps_`."""
+    """Clip each column in `variables_` to `left_tail_caps_` and `right_tail_caps_`."""
     _check_fitted(model, "right_tail_caps_", "left_tail_caps_")
     if getattr(model, "add_indicators", False):
         raise UnsupportedModelError(
             f"add_indicators of {type(model).__name__} is not supported; fit it without that option"
         )
-    b = frame.builder
+    builder = frame.builder
 
     def cap(x: Value, name: str) -> Value:
         if model.missing_values == "raise":
-            x = _require_finite(b, x, model, name)
+            x = _require_finite(builder, x, model, name)
         for comparison, caps in (("gt", model.right_tail_caps_), ("lt", model.left_tail_caps_)):
             if name in caps:
-                x = b.op("where", b.op(comparison, x, float(caps[name])), float(caps[name]), x)
+                limit = float(caps[name])
+                x = builder.op("where", builder.op(comparison, x, limit), limit, x)
         return x
 
     return _transform_columns(frame, model.variables_, cap)
@@ -402,8 +405,8 @@ _UNIX_ORDINAL = 719_163
 def import_datetime_features(model: Any, frame: Frame) -> Frame:
     """Append each feature in `features_to_extract_`, such as month, for each date column.
 
-    For a missing date, weekend is 1, semester is 2 and the other flags are 0, because pandas
-    compares NaT that way, and the features week and days_in_month raise an error while scoring.
+    For a missing date, weekend is 1, semester is 2 and the other flags are 0, as in pandas. The
+    features week and days_in_month raise an error while scoring.
     """
     _check_fitted(model, "variables_", "features_to_extract_")
     if model.variables == "index":
@@ -415,45 +418,44 @@ def import_datetime_features(model: Any, frame: Frame) -> Frame:
     for variable in map(str, model.variables_):
         moment = _read_moment(model, frame, variable)
         for feature in model.features_to_extract_:
-            value = _DATETIME_FEATURES[feature](moment)
+            part = _DATETIME_FEATURES[feature](moment)
             if feature in _DATE_REQUIRED:
-                value = _require_finite(frame.builder, value, model, variable, feature=feature)
-            columns.append((f"{variable}_{feature}", value))
+                part = _require_finite(frame.builder, part, model, variable, part=feature)
+            columns.append((f"{variable}_{feature}", part))
     return _append_columns(frame, columns, model.variables_ if model.drop_original else ())
 
 
 def import_datetime_subtraction(model: Any, frame: Frame) -> Frame:
-    """Append the time, in `output_unit`, from each date in `reference_` to each in `variables_`."""
+    """Append the time from each date in `reference_` to each date in `variables_`."""
     _check_fitted(model, "variables_", "reference_")
-    b = frame.builder
     date_names = [*map(str, model.variables_), *map(str, model.reference_)]
     moments = {name: _read_moment(model, frame, name) for name in date_names}
-    # The unit is in nanoseconds, which numpy divides as floats.
+    # Like numpy, divide nanoseconds as floats.
     unit = np.timedelta64(1, model.output_unit).astype("timedelta64[ns]").astype(np.float64)
     pairs = [(v, r) for r in map(str, model.reference_) for v in map(str, model.variables_)]
     names = model.new_variables_names or [f"{v}_sub_{r}" for v, r in pairs]
     columns = []
     for name, (variable, reference) in zip(names, pairs, strict=True):
         start, end = moments[reference].microseconds, moments[variable].microseconds
-        nanoseconds = b.op("mul", b.op("sub", end, start), 1_000.0)
-        columns.append((str(name), b.op("div", nanoseconds, float(unit))))
+        nanoseconds = frame.builder.op("mul", frame.builder.op("sub", end, start), 1_000.0)
+        columns.append((str(name), frame.builder.op("div", nanoseconds, float(unit))))
     return _append_columns(frame, columns, date_names if model.drop_original else ())
 
 
 def import_datetime_ordinal(model: Any, frame: Frame) -> Frame:
-    """Append the day number of each date; day 1 is the model's start date, or 0001-01-01."""
+    """Append the number of days since the day before the start date, by default 0001-01-01."""
     _check_fitted(model, "variables_")
-    b, columns = frame.builder, list[tuple[str, Value]]()
+    columns = list[tuple[str, Value]]()
     start = getattr(model, "start_date_ordinal_", None)
     shift = _UNIX_ORDINAL if start is None else _UNIX_ORDINAL - int(start) + 1
     for variable in map(str, model.variables_):
         days = _read_moment(model, frame, variable).days
-        columns.append((f"{variable}_ordinal", b.op("add", days, float(shift))))
+        columns.append((f"{variable}_ordinal", frame.builder.op("add", days, float(shift))))
     return _append_columns(frame, columns, model.variables_ if model.drop_original else ())
 
 
 def _read_moment(model: Any, frame: Frame, name: str) -> Moment:
-    moments = frame.moments(_require_index(frame, name))
+    moments = frame.read_moments(_require_index(frame, name))
     if model.missing_values == "raise":
         moments = _require_finite(frame.builder, moments, model, name)
     return Moment(frame.builder, moments)

@@ -1,8 +1,7 @@
-"""The formats of model files, from their bytes to an object that the registry imports.
+"""The formats of model files, from bytes to an object that the registry imports.
 
-Formats that are data are always read: XGBoost's JSON and UBJSON, CatBoost's JSON and binary format,
-LightGBM's text, ONNX, skops, torch.export's archives, and sqlml's own. A pickle runs code when it
-is read, so the user must trust it explicitly.
+Most formats are data and are always read. A pickle runs code when it is read, so the user must
+trust it explicitly.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ _BLANKS = b" \t\r\n\xef\xbb\xbf"
 _CATBOOST_START = re.compile(
     rb'\{\s*"(ctr_data|features_info|model_info|oblivious_trees|scale_and_bias|trees)"'
 )
-"""Matches the beginning of a CatBoost JSON document, whose keys are sorted."""
+"""Matches the beginning of a CatBoost JSON document; the keys are sorted."""
 _ONNX_START = re.compile(rb"\x08[\x01-\x1f][\x12\x1a\x22\x28\x32\x3a\x42]")
 """Matches the beginning of an ONNX file: ir_version in protobuf field 1, then a later field."""
 
@@ -55,11 +54,11 @@ _FAILURES = (ArtifactError, MissingDependencyError, UnsupportedModelError, Untru
 
 
 def read_artifact(content: bytes, *, format: str, path: str, allow_pickle: bool) -> Any:
-    """Read the model in a file's `content`, and return an object that `import_model` accepts.
+    """Read a model file, and return an object that `import_model` accepts.
 
-    `format` is AUTO or one of `READERS`, in upper or lower case. `path` is only for messages. With
-    `allow_pickle`, the file may be a pickle, which can run code. A file that is damaged, hostile or
-    too large raises ArtifactError.
+    `format` is AUTO or one of `READERS`, in any case. `path` is only used in messages. If
+    `allow_pickle` is true, the file may be a pickle. A damaged, hostile or oversized file raises
+    ArtifactError.
     """
     format_name = format.upper()
     if format_name == FOLDER_FORMAT:
@@ -150,7 +149,7 @@ _UNREADABLE_FORMATS: tuple[tuple[re.Pattern[bytes], str], ...] = (
         "CatBoost: model.json, LightGBM: model.txt, scikit-learn: model.skops), or as ONNX",
     ),
 )
-"""Pairs of a pattern for the first bytes of an unsupported format, and its name with advice."""
+"""Pairs of a pattern for the first bytes, and the name of an unsupported format with advice."""
 
 
 def _reject_unreadable(content: bytes, path: str) -> None:

@@ -19,7 +19,7 @@ from sqlml.types import DATETIME, Array, DType, LabelKind, Labels, label_sets
 C = TypeVar("C")
 
 Rows = Literal["dense", "wide", "sparse"]
-"""The forms in which a step reads its rows; `Frame.matrix` explains them."""
+"""The forms in which a step reads rows; `Frame.matrix` explains them."""
 
 Sparse = Literal[False, True, "with zeros"]
 """True if the source library passes columns on as a sparse matrix; "with zeros" if that matrix
@@ -31,7 +31,7 @@ MAX_DENSE = 4096
 
 @dataclass(frozen=True, slots=True)
 class RawColumn:
-    """A column of the table that no step has read yet; the first reader decides its kind."""
+    """A table column that no step has read yet; the first reader decides the kind."""
 
     name: str
 
@@ -40,9 +40,9 @@ class RawColumn:
 class Frame:
     """An ordered list of columns: raw columns, and (n, k) values that earlier steps computed.
 
-    `names` has one name per column. If `sparse`, the source library passes the columns on as a
-    sparse matrix, and XGBoost treats cells that this matrix does not store as missing. `declared`
-    maps columns to the SQL types that the user declared.
+    `names` has one name per column. If `sparse` is true, the source library passes the columns on
+    as a sparse matrix, and XGBoost treats the missing cells of this matrix as missing values.
+    `declared` maps columns to the SQL types that the user declared.
     """
 
     builder: Builder
@@ -55,7 +55,7 @@ class Frame:
     def raw(
         cls, builder: Builder, names: Sequence[str], declared: Mapping[str, str] | None = None
     ) -> Frame:
-        """Return a frame with one raw column of the table per name."""
+        """Return a frame with one raw column per name."""
         return cls(builder, tuple(map(RawColumn, names)), tuple(names), declared=declared or {})
 
     @classmethod
@@ -68,7 +68,7 @@ class Frame:
         *,
         stem: str = "x",
     ) -> Frame:
-        """Return a frame of an (n, k) value; `names` default to {stem}0, {stem}1, and so on."""
+        """Return a frame of an (n, k) value; the default names are {stem}0, {stem}1, ..."""
         default_names = (f"{stem}{i}" for i in range(value.type.width))
         return cls(builder, (value,), tuple(names or default_names), sparse)
 
@@ -109,10 +109,10 @@ class Frame:
         """Return all columns as one numeric (n, width) value.
 
         If `rows` is "dense", sparse rows become dense, and more than MAX_DENSE columns are an
-        error. If it is "wide", as for trees, which read few of the columns, there is no such limit.
-        If it is "sparse", sparse rows stay sparse.
+        error. If `rows` is "wide", as for trees, there is no limit. If `rows` is "sparse", sparse
+        rows stay sparse.
         """
-        value = self.builder.concat([self._read_numbers(block, dtype) for block in self.blocks])
+        value = self.builder.concat([self._convert_block(block, dtype) for block in self.blocks])
         if not value.type.sparse or rows == "sparse":
             return value
         if rows == "dense" and value.type.width > MAX_DENSE:
@@ -125,7 +125,7 @@ class Frame:
         return self.builder.op("densify", value, fill=0.0)
 
     def to_value(self) -> Value:
-        """Return all columns as one (n, width) value: strings if all are, otherwise numbers."""
+        """Return all columns as one (n, width) value of strings or numbers."""
         strings = [b for b in self.blocks if isinstance(b, Value) and b.type.dtype == "string"]
         if not strings:
             return self.matrix()
@@ -137,45 +137,45 @@ class Frame:
             )
         return self.builder.concat(strings)
 
-    def numbers(self, i: int, dtype: DType = "float64") -> Value:
-        return self.select([i]).matrix(dtype)
+    def read_numbers(self, index: int, dtype: DType = "float64") -> Value:
+        return self.select([index]).matrix(dtype)
 
-    def makes_strings(self, i: int) -> bool:
-        block = self._get_block(i)
+    def makes_strings(self, index: int) -> bool:
+        block = self._get_block(index)
         return not isinstance(block, RawColumn) and block.type.dtype == "string"
 
-    def _get_block(self, i: int) -> RawColumn | Value:
-        (block,) = self.select([i]).blocks
+    def _get_block(self, index: int) -> RawColumn | Value:
+        (block,) = self.select([index]).blocks
         return block
 
-    def strings(self, i: int) -> Value:
-        block = self._get_block(i)
+    def read_strings(self, index: int) -> Value:
+        block = self._get_block(index)
         if isinstance(block, RawColumn):
             return self._read_input(block, "string")
         if block.type.dtype != "string":
             raise UnsupportedModelError(
-                f"column {self.names[i]!r} is used as strings, but an earlier step turned it into "
-                "numbers"
+                f"column {self.names[index]!r} is used as strings, but an earlier step turned it "
+                "into numbers"
             )
         return block
 
-    def moments(self, i: int) -> Value:
-        """Return the dates of column `i` as microseconds since 1970, float64 (n, 1)."""
-        return self._read_unchanged(i, "dates", "float64", DATETIME)
+    def read_moments(self, index: int) -> Value:
+        """Return the dates of column `index` as microseconds since 1970, float64 (n, 1)."""
+        return self._read_unchanged(index, "dates", "float64", DATETIME)
 
-    def nested(self, i: int, dtype: DType) -> Value:
-        """Return column `i` as an (n, 1) value of `dtype`: "list", "map" or "pairs"."""
-        return self._read_unchanged(i, f"a {dtype}", dtype)
+    def read_nested(self, index: int, dtype: DType) -> Value:
+        """Return column `index` as an (n, 1) value of `dtype`: "list", "map" or "pairs"."""
+        return self._read_unchanged(index, f"a {dtype}", dtype)
 
-    def _read_unchanged(self, i: int, use: str, dtype: DType, kind: str | None = None) -> Value:
-        block = self._get_block(i)
+    def _read_unchanged(self, index: int, use: str, dtype: DType, kind: str | None = None) -> Value:
+        block = self._get_block(index)
         if isinstance(block, RawColumn):
             return self._read_input(block, dtype, kind)
         raise UnsupportedModelError(
-            f"column {self.names[i]!r} is used as {use}, but an earlier step has changed it"
+            f"column {self.names[index]!r} is used as {use}, but an earlier step has changed it"
         )
 
-    def _read_numbers(self, block: RawColumn | Value, dtype: DType) -> Value:
+    def _convert_block(self, block: RawColumn | Value, dtype: DType) -> Value:
         value = self._read_input(block, "float64") if isinstance(block, RawColumn) else block
         if value.type.dtype == "string":
             raise UnsupportedModelError(
@@ -184,11 +184,11 @@ class Frame:
         return self.builder.cast(value, dtype)
 
     def _read_input(self, column: RawColumn, dtype: DType, kind: str | None = None) -> Value:
-        b = self.builder
+        builder = self.builder
         try:
-            return b.input(column.name, dtype, kind=kind)
+            return builder.input(column.name, dtype, kind=kind)
         except ProgramError:
-            first_kind = b.input_kind(column.name) or b.input_dtype(column.name)
+            first_kind = builder.input_kind(column.name) or builder.input_dtype(column.name)
             uses = sorted({_USES.get(use, "numbers") for use in (first_kind, kind or dtype)})
             raise UnsupportedModelError(
                 f"column {column.name!r} is used both as {uses[-1]} and as {uses[0]}; "
@@ -206,7 +206,7 @@ _USES: Mapping[str | None, str] = {
 
 
 class Outputs:
-    """The outputs of a predictor, by their names in `ir.spec.OUTPUTS`, and each target's labels."""
+    """The outputs of a predictor, keyed by the names in `ir.spec.OUTPUTS`, and the label sets."""
 
     __slots__ = ("label_sets", "values")
 
@@ -228,7 +228,7 @@ class Outputs:
 
 
 Leaf = Callable[[Any, Frame], Frame | Outputs]
-"""An importer, which takes a fitted object and its input columns, and returns its outputs."""
+"""An importer: a function from a fitted object and the input columns to the outputs."""
 Recurse = Leaf
 """A function that imports one of the objects inside a composite object."""
 Composite = Callable[[Any, Frame, Recurse], Frame | Outputs]
@@ -236,7 +236,7 @@ Composite = Callable[[Any, Frame, Recurse], Frame | Outputs]
 
 
 def expand_paths(text: str) -> Iterator[str]:
-    """Yield the dotted paths in `text`; a name without a dot has the module of the path before."""
+    """Yield the dotted paths in `text`; a bare name belongs to the module of the previous path."""
     module = ""
     for path in text.split():
         module, _, name = path.rpartition(".") if "." in path else (module, "", path)
@@ -244,7 +244,7 @@ def expand_paths(text: str) -> Iterator[str]:
 
 
 def index_by_class(package: str, classes: Mapping[C, str]) -> dict[str, C]:
-    """Map each class path in the texts of `classes`, with `package` in front, to the text's key."""
+    """Map each class path in the texts of `classes`, prefixed by `package`, to the text's key."""
     pairs = ((path, value) for value, text in classes.items() for path in expand_paths(text))
     return {f"{package}.{path}": value for path, value in pairs}
 
@@ -258,8 +258,7 @@ class Schema:
     """The names and the number of the columns that a model reads.
 
     `names` are in training order, or None if the model was fitted without names. `count` may be
-    ANY_COUNT. `default_names` are the library's names, which apply if neither the model nor the
-    user gives names.
+    ANY_COUNT. `default_names` apply if neither the model nor the user gives names.
     """
 
     names: tuple[str, ...] | None
@@ -268,7 +267,7 @@ class Schema:
 
     @classmethod
     def from_model(cls, model: Any) -> Schema | None:
-        """Read columns from `feature_names_in_` or `n_features_in_`; return None without either."""
+        """Read `feature_names_in_` or `n_features_in_`; return None if the model has neither."""
         names = getattr(model, "feature_names_in_", None)
         if names is not None:
             return cls(tuple(str(n) for n in names), len(names))
@@ -278,7 +277,8 @@ class Schema:
     def expand_arrays(self, inputs: Mapping[str, str]) -> Mapping[str, str]:
         """Expand array columns of `inputs`, such as `x FLOAT[3]` to `x_0`, `x_1` and `x_2`.
 
-        Return `inputs` unchanged if it has `count` names already, or there are no default names.
+        Return `inputs` unchanged if it already has `count` names, or the model has no default
+        names.
         """
         if self.default_names is None or len(inputs) == self.count:
             return inputs
@@ -299,7 +299,7 @@ _KINDS: Mapping[type, LabelKind] = {bool: "bool", int: "int64", float: "float64"
 
 
 def to_python(values: Iterable[Any]) -> list[Any]:
-    """Return a list of `values` in which numpy scalars are converted to Python objects."""
+    """Return a list of `values` with numpy scalars converted to Python objects."""
     return [value.item() if isinstance(value, np.generic) else value for value in values]
 
 
@@ -320,7 +320,7 @@ def build_labels(classes: Sequence[Any]) -> Labels:
 
 
 def to_category_array(values: Sequence[Any], column: str) -> Array:
-    """Convert categories for the operator `encode`: strings to objects, other values to float64."""
+    """Convert categories for the operator `encode`: strings to objects, numbers to float64."""
     categories = to_python(values)
     if categories and all(isinstance(v, str) for v in categories):
         return np.array(categories, object)
@@ -335,7 +335,7 @@ def to_category_array(values: Sequence[Any], column: str) -> Array:
 
 
 def look_up_rows(builder: Builder, table: Array, codes: Value) -> Value:
-    """Return the rows of `table`, (categories, k), that `codes`, (n, 1), select: (n, k)."""
+    """Return the row of `table`, (categories, k), for each code in `codes`, (n, 1)."""
     if table.shape[1] == 1:
         return builder.op("take", table[:, 0].copy(), codes)
     return builder.op("reshape", builder.op("take", table, codes), shape=(table.shape[1],))
@@ -350,7 +350,7 @@ def encode_columns(
 ) -> Value:
     """Return the columns `indices` of the frame, in this order, as one (n, width) value.
 
-    A column whose index `i` is a key of `categorical` becomes `encode(frame, i, categorical[i])`.
+    If `categorical` has a column index `i`, the column becomes `encode(frame, i, categorical[i])`.
     """
     blocks: list[Value] = []
     for is_categorical, run_indices in groupby(indices, categorical.__contains__):
@@ -366,28 +366,28 @@ def encode_categories(
 ) -> Value:
     """Return column `i` as (n, 1) codes 0, 1, ... in the order of `categories`.
 
-    Missing and unknown values become NaN. If `refuse` is given, an unknown value raises an error
-    while scoring instead, in which `refuse` is the name of the model.
+    Missing and unknown values become NaN. If `refuse`, the name of a model, is given, an unknown
+    value raises an error while scoring.
     """
-    b = frame.builder
-    x = frame.strings(i) if categories.dtype == object else frame.numbers(i, "float64")
+    op = frame.builder.op
+    x = frame.read_strings(i) if categories.dtype == object else frame.read_numbers(i, "float64")
     missing_code = -1 if refuse is None else len(categories)
-    codes = b.op("encode", x, categories=categories, missing=missing_code)
+    codes = op("encode", x, categories=categories, missing=missing_code)
     if refuse is not None:
-        codes = b.op("require_known", codes, feature=frame.names[i], step=refuse)
-    is_missing = b.op("eq", codes, b.constant(np.array([missing_code], np.int64)))
-    nan = b.constant(np.array([np.nan], dtype))
-    return b.op("where", is_missing, nan, b.op("cast", codes, dtype=dtype))
+        codes = op("require_known", codes, feature=frame.names[i], step=refuse)
+    is_missing = op("eq", codes, frame.builder.constant(np.array([missing_code], np.int64)))
+    nan = frame.builder.constant(np.array([np.nan], dtype))
+    return op("where", is_missing, nan, op("cast", codes, dtype=dtype))
 
 
 @dataclass(frozen=True, slots=True)
 class MissingValueRules:
-    """The source library's values for omitted cells and keys, and its rule for names with blanks.
+    """The rules of the source library for omitted cells, missing keys and names with blanks.
 
     `cell` is the value of a cell that a sparse matrix does not store: 0, NaN for XGBoost, or None
-    if the value is unknown or ambiguous. If a DictVectorizer reads the rows, it reads a missing key
-    as the number 0, and `separator` is its separator; otherwise `separator` is None. `blanks` is
-    true if LightGBM reads the rows, because it reads a column `my col` as the feature `my_col`.
+    if the value is ambiguous. `separator` is the separator of a DictVectorizer, which reads a
+    missing key as 0, or None. `blanks` is true if LightGBM reads a column `my col` as the feature
+    `my_col`.
     """
 
     cell: float | None = None

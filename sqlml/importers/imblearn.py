@@ -1,7 +1,6 @@
 """Import models of imbalanced-learn, whose samplers only change the rows of training.
 
-Its ensembles are subclasses of scikit-learn's: they are fitted on samples of the rows, but predict
-in the same way.
+The ensembles are fitted on samples of the rows, but predict like their scikit-learn base classes.
 """
 
 from __future__ import annotations
@@ -11,15 +10,15 @@ from typing import Any
 
 from sqlml.importers.frame import Frame, Outputs, Recurse, Schema
 from sqlml.importers.model_checks import convert_class
-from sqlml.importers.sklearn.meta.compose import composite_schema
+from sqlml.importers.sklearn.meta.compose import read_composite_schema
 
 
-def import_pipeline(model: Any, frame: Frame, recurse: Recurse) -> Frame | Outputs:
+def import_sampling_pipeline(model: Any, frame: Frame, recurse: Recurse) -> Frame | Outputs:
     return recurse(_remove_samplers(model), frame)
 
 
-def pipeline_schema(model: Any) -> Schema:
-    return composite_schema(_remove_samplers(model))
+def read_sampling_schema(model: Any) -> Schema:
+    return read_composite_schema(_remove_samplers(model))
 
 
 def _remove_samplers(model: Any) -> Any:
@@ -41,7 +40,9 @@ COMPOSITES: Mapping[str, Callable[[Any, Frame, Recurse], Frame | Outputs]] = {
     "imblearn.ensemble._easy_ensemble.EasyEnsembleClassifier": import_ensemble,
     "imblearn.ensemble._forest.BalancedRandomForestClassifier": import_ensemble,
     "imblearn.ensemble._weight_boosting.RUSBoostClassifier": import_ensemble,
-    "imblearn.pipeline.Pipeline": import_pipeline,
+    "imblearn.pipeline.Pipeline": import_sampling_pipeline,
 }
 
-SCHEMAS: Mapping[str, Callable[[Any], Schema]] = {"imblearn.pipeline.Pipeline": pipeline_schema}
+SCHEMAS: Mapping[str, Callable[[Any], Schema]] = {
+    "imblearn.pipeline.Pipeline": read_sampling_schema
+}

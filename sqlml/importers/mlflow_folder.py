@@ -1,7 +1,7 @@
-"""Folders that MLflow saved: the path and format of the model, and the columns of its signature.
+"""Folders that MLflow saved: the path and format of the model, and the columns of the signature.
 
-The file `MLmodel` lists the flavours of the model. sqlml reads the file that the model's own
-library wrote, such as XGBoost's, and never MLflow's Python function around it.
+The file `MLmodel` lists the flavours of the model. sqlml reads the file of the model's library, and
+never MLflow's Python function.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ FLAVOURS: Mapping[str, tuple[str, str]] = {
     "onnx": ("data", "ONNX"),
     "spark": ("model_data", "SPARK"),
 }
-"""Maps each supported flavour, in order of preference, to the key of its path and to its FORMAT."""
+"""Maps each flavour, in order of preference, to the key of the path and to the FORMAT."""
 
 
 def _find_format(flavour: str, config: Mapping[str, Any]) -> str:
-    """Return the FORMAT of a flavour, which may depend on the suffix of the path in `config`."""
+    """Return the FORMAT of a flavour; for some flavours, the suffix of the path decides."""
     _, format = FLAVOURS[flavour]
     path = config.get("data", config.get("pickled_model"))
     if flavour not in ("xgboost", "lightgbm", "sklearn") or not isinstance(path, str):
@@ -59,12 +59,12 @@ SQL_TYPES: Mapping[str, str] = {
     "string": "VARCHAR",
     "datetime": "TIMESTAMP",
 }
-"""Maps a column type of MLflow's signatures to its SQL type."""
+"""Maps the column types of MLflow's signatures to SQL types."""
 
 
 @dataclass(frozen=True, slots=True)
 class SavedModel:
-    """A model that MLflow saved; `columns` maps its columns to SQL types, or is None if unknown."""
+    """A model that MLflow saved; `columns` maps the columns to SQL types, or is None."""
 
     path: str
     format: str
@@ -72,7 +72,7 @@ class SavedModel:
 
 
 def read_mlmodel(document: bytes, folder: str) -> SavedModel:
-    """Parse the content of an MLmodel file; messages name `folder`, which contains the file."""
+    """Parse the content of an MLmodel file in `folder`, which messages name."""
     content = _parse_yaml(document, folder)
     flavours = content.get("flavors")
     if not isinstance(flavours, Mapping):
@@ -123,10 +123,7 @@ def _parse_yaml(document: bytes, folder: str) -> Mapping[str, Any]:
 
 
 def _read_columns(signature: Any) -> Mapping[str, str] | None:
-    """Map the columns of an MLflow signature to SQL types.
-
-    Return None if there are no columns, a column has no name, or its type is not supported.
-    """
+    """Map the columns of a signature to SQL types, or return None if this is impossible."""
     try:
         inputs = json.loads(signature["inputs"])
         columns = {str(column["name"]): SQL_TYPES[column["type"]] for column in inputs}

@@ -13,13 +13,13 @@ from sqlml.ir.ops import NEVER_STORED, OUTPUTS
 from sqlml.ir.program import Program
 
 
-def explain_unfitted(model: Any) -> UnsupportedModelError:
+def make_unfitted_error(model: Any) -> UnsupportedModelError:
     return UnsupportedModelError(f"{type(model).__name__} is not fitted; call its fit() first")
 
 
-def explain_missing_columns(model: Any) -> UnsupportedModelError:
+def make_missing_columns_error(model: Any) -> UnsupportedModelError:
     if not has_fitted_attributes(model):
-        return explain_unfitted(model)
+        return make_unfitted_error(model)
     return UnsupportedModelError(
         f"{type(model).__name__} does not know its columns: it is only partly fitted, or comes "
         "from another version of its library; fit it again"
@@ -68,10 +68,10 @@ REQUEST_MEMBERS = re.compile(r"set_\w+_request|__metadata_request__\w+")
 
 
 def to_known_class(model: Any, is_known: Callable[[str], bool]) -> Any:
-    """Convert a model to the nearest of its base classes for which `is_known` is true.
+    """Convert a model to its nearest base class for which `is_known` is true.
 
-    Return `model` unchanged if `is_known` is false for all of them, or if a subclass overrides a
-    member that may change predictions.
+    Return `model` unchanged if there is no such class, or if a subclass overrides a member that may
+    change predictions.
     """
     classes = type(model).__mro__
     paths = [f"{c.__module__}.{c.__qualname__}" for c in classes]

@@ -25,8 +25,8 @@ class ModelFile:
     """A model that was read from a file or folder.
 
     `registry.import_model` accepts `model`. For a folder, `content` is empty, and `sha256` is the
-    digest of the names and digests of its files. `columns` maps the columns of MLflow's signature
-    to SQL types.
+    digest of all file names and digests. `columns` maps the columns of MLflow's signature to SQL
+    types.
     """
 
     model: Any
@@ -40,10 +40,10 @@ class ModelFile:
 def read_file(
     path: str, host: Files, *, format: str = "AUTO", sha256: Any = None, allow_pickle: bool = False
 ) -> ModelFile:
-    """Read a model file, or a folder that Spark or MLflow saved, if the engine's settings allow it.
+    """Read a model file, or a folder that Spark or MLflow saved, if the engine allows it.
 
-    `path` may be a URI that MLflow resolves (`models:/name/1`). If the user pins a digest, `sha256`
-    is this digest. With `allow_pickle`, the user trusts the file to run code.
+    `path` may be a URI that MLflow resolves, such as `models:/name/1`. `sha256` is the digest that
+    the user expects, or None. If `allow_pickle` is true, the file may run code.
     """
     if MLFLOW_URI.fullmatch(path):
         path = _resolve_uri(host, path)
@@ -70,7 +70,7 @@ def read_file(
 
 
 def import_file(file: ModelFile, inputs: Inputs | None = None) -> Imported:
-    """Import the model of `file`; if it has no column names, use those of MLflow's signature."""
+    """Import the model of `file`; MLflow's signature names the columns if the model does not."""
     imported = import_model(file.model, inputs)
     if imported.is_named or file.columns is None:
         return imported
@@ -85,15 +85,15 @@ def _resolve_uri(host: Files, uri: str) -> str:
         raise MissingDependencyError(
             f"{uri!r} is resolved by MLflow: pip install mlflow, or name the folder of the model"
         ) from error
-    _require_store(uri)
+    _require_mlflow_store(uri)
     try:
         return str(download_artifacts(artifact_uri=uri))
     except Exception as error:  # MLflow's stores may raise any exception.
         raise ArtifactError(f"MLflow does not find {uri!r}: {error}") from error
 
 
-def _require_store(uri: str) -> None:
-    """Raise ArtifactError if MLflow's local store is missing; otherwise MLflow would create it."""
+def _require_mlflow_store(uri: str) -> None:
+    """Raise ArtifactError if MLflow's local store is missing, because MLflow would create it."""
     import mlflow
 
     uses_registry = uri.startswith("models:") and not uri.startswith("models:/m-")
@@ -136,10 +136,7 @@ def _check_digest(path: str, sha256: Any, digest: str) -> None:
 
 
 def _read_spark_folder(host: Files, path: str) -> dict[str, bytes] | None:
-    """Read a local folder in which Spark saved a model, as a map of part files to contents.
-
-    Return None if `path` is not a local folder that contains a folder named metadata.
-    """
+    """Map the part files in a Spark folder to contents; return None for any other path."""
     folder = find_local_path(path)
     if folder is None or not os.path.isdir(os.path.join(folder, "metadata")):
         return None

@@ -1,4 +1,4 @@
-"""The tables that map a class path to its importer, and `import_model`, which uses them."""
+"""`import_model`, and the tables that map a class path to an importer."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ from sqlml.importers.torch import wrapped_modules
 from sqlml.importers.xgboost import importer as xgboost
 from sqlml.importers.xgboost.document import XGBoostModel
 from sqlml.ir.builder import Builder
+from sqlml.ir.damaged_file import READING_ERRORS
 from sqlml.ir.ops import verify
 from sqlml.ir.program import Program
 from sqlml.ir.torch_archive import ExportedModule
@@ -91,14 +92,13 @@ CLASS_KEYS: Mapping[type, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """A Program that computes what a trained object predicts, and facts about the object.
+    """A Program that computes the predictions of a trained object, and facts about the object.
 
-    The inputs of `program` are the features that predictions depend on; `features` has every column
-    of the training table, in order. `source` is the object's class path, or the key of its class in
-    `CLASS_KEYS`. `library` names the libraries of the object and of its parts, with versions.
-    `is_named` is true if the object was fitted with names, or the user gave names.
-    `has_default_names` is true if the features have the default names of the object's library.
-    `gaps` says how the library reads values that the input omits.
+    The Program reads the features that predictions depend on; `features` has all training columns
+    in order. `source` is the class path of the object, or its key in `CLASS_KEYS`. `library` names
+    the libraries of the object and its parts, with versions. `is_named` is true if the fitted
+    object or the user gave the names, and `has_default_names` if the library did. `gaps` says how
+    the library reads omitted values.
     """
 
     program: Program
@@ -118,11 +118,8 @@ def import_model(model: Any, inputs: Inputs | None = None) -> Imported:
     """Import `model`, which is an object of a known class, a Program or a StoredModel.
 
     `inputs` are the names of the training columns, in order. They are required only if the object
-    was fitted without names and its library has no default names.
-
-    Raises:
-        UnsupportedModelError: the object is not fitted or not supported.
-        ConfigError: `inputs` do not fit the model.
+    was fitted without names and the library has no default names. Raise UnsupportedModelError if
+    the object is not fitted or not supported, and ConfigError if `inputs` do not fit the model.
     """
     if isinstance(model, Program):
         model = StoredModel(model, model.features, find_class_key(model), library_version(model))
@@ -131,7 +128,7 @@ def import_model(model: Any, inputs: Inputs | None = None) -> Imported:
     model = _to_known_class(model)
     class_key = _find_importer_key(model)
     if not (_is_known(class_key) or find_registered(model)):
-        raise _explain_unknown(model)
+        raise _make_unknown_class_error(model)
     schema = _find_schema(model, class_key)
     if inputs is not None and class_key in torch.FAMILIES:
         schema = Schema(None, ANY_COUNT)  # The first layer only suggests a count.
@@ -140,14 +137,14 @@ def import_model(model: Any, inputs: Inputs | None = None) -> Imported:
         declared_types = inputs = schema.expand_arrays(inputs)
     names = _choose_names(schema, inputs)
     builder = Builder()
-    keys: set[str] = set()
-    outputs = _make_converter(keys)(model, Frame.raw(builder, names, declared_types))
+    class_keys: set[str] = set()
+    outputs = _make_converter(class_keys)(model, Frame.raw(builder, names, declared_types))
     try:
         if isinstance(outputs, Frame):
             outputs = Outputs({"transform": outputs.to_value()})
         program = verify(builder.build(outputs.values, outputs.label_sets))
     except ProgramError as error:
-        raise _explain_program_error(model, error) from error
+        raise _make_program_error(model, error) from error
     kind_by_input = {f.name: f.kind for f in program.features}
     features = tuple(Feature(n, kind_by_input.get(n, "any")) for n in names)
     if isinstance(inputs, Mapping):
@@ -155,57 +152,45 @@ def import_model(model: Any, inputs: Inputs | None = None) -> Imported:
         features = tuple(replace(f, is_boolean=_is_boolean(f, inputs)) for f in features)
     is_named = schema.names is not None or inputs is not None
     has_default_names = not is_named and schema.default_names is not None
-    library, gaps = (_describe_libraries(model, keys), _describe_gaps(model, class_key, keys))
+    library = _describe_libraries(model, class_keys)
+    gaps = _describe_gaps(model, class_key, class_keys)
     return Imported(program, features, class_key, library, is_named, gaps, has_default_names)
 
 
 def import_onto(model: Any, frame: Frame) -> Frame | Outputs:
-    """Import a model that reads the columns of `frame`; add its operators to `frame.builder`."""
+    """Import a model that reads the columns of `frame`; add the operators to `frame.builder`."""
     return _make_converter(set())(model, frame)
 
 
-def _describe_gaps(model: Any, class_key: str, keys: Set[str]) -> MissingValueRules:
-    """Describe how the model reads values that the input omits.
-
-    `class_key` is the class key of the model, and `keys` has the class keys of the model and all
-    its parts. If only a part is an XGBoost model, cells that a sparse matrix omits are ambiguous.
-    """
+def _describe_gaps(model: Any, class_key: str, class_keys: Set[str]) -> MissingValueRules:
+    """Describe how a model reads omitted values; `class_keys` has the keys of all parts."""
     empty_cell: float | None = 0.0
-    if not keys.isdisjoint(xgboost.IMPORTERS):
+    # If only a part is an XGBoost model, the cells that a sparse matrix omits are ambiguous.
+    if not class_keys.isdisjoint(xgboost.IMPORTERS):
         empty_cell = float("nan") if class_key in xgboost.IMPORTERS else None
-    return MissingValueRules(
-        empty_cell, find_dict_separator(model), not keys.isdisjoint(lightgbm.IMPORTERS)
-    )
+    reads_blanks = not class_keys.isdisjoint(lightgbm.IMPORTERS)
+    return MissingValueRules(empty_cell, find_dict_separator(model), reads_blanks)
 
 
 def _import_stored(model: StoredModel, inputs: Inputs | None) -> Imported:
-    program, columns = model.program, tuple(f.name for f in model.features)
-    model_checks.check_model(program)
+    columns = tuple(feature.name for feature in model.features)
+    model_checks.check_model(model.program)
     if _choose_names(Schema(columns, len(columns)), inputs) != columns:
         raise ConfigError(f"a stored model keeps the names of its columns: {', '.join(columns)}")
     if isinstance(inputs, Mapping):
         _check_kinds(model.features, inputs)
-    return Imported(program, model.features, model.source, model.library, True)
+    return Imported(model.program, model.features, model.source, model.library, True)
 
 
-_ERRORS_OF_DAMAGED_MODELS = (
-    AttributeError,
-    TypeError,
-    ValueError,
-    LookupError,
-    ArithmeticError,
-    AssertionError,
-    RecursionError,
-    MemoryError,
-)
+_DAMAGE_ERRORS: tuple[type[Exception], ...] = (*READING_ERRORS, AssertionError, MemoryError)
 """Errors that importers raise for an object with missing attributes or unexpected values."""
 
 
-def _explain_program_error(model: Any, error: ProgramError) -> UnsupportedModelError:
+def _make_program_error(model: Any, error: ProgramError) -> UnsupportedModelError:
     return UnsupportedModelError(f"{type(model).__name__} cannot be imported: {error}")
 
 
-def _explain_damage(model: Any, error: BaseException) -> UnsupportedModelError:
+def _make_damaged_model_error(model: Any, error: BaseException) -> UnsupportedModelError:
     library = _find_package(model)
     return UnsupportedModelError(
         f"this {type(model).__name__} is not in the state in which its library's fit leaves it "
@@ -228,14 +213,14 @@ def _find_schema(model: Any, class_key: str) -> Schema:
         step = _find_unsupported_step(model)
         if step is None:
             raise
-        raise _explain_unknown(step) from None
-    except _ERRORS_OF_DAMAGED_MODELS as error:
-        raise _explain_damage(model, error) from error
+        raise _make_unknown_class_error(step) from None
+    except _DAMAGE_ERRORS as error:
+        raise _make_damaged_model_error(model, error) from error
 
 
 def _find_unsupported_step(model: Any) -> Any:
-    names_and_steps = [*getattr(model, "steps", []), *getattr(model, "transformer_list", [])]
-    steps = [pair[1] for pair in names_and_steps if isinstance(pair, tuple) and len(pair) > 1]
+    pairs = [*getattr(model, "steps", []), *getattr(model, "transformer_list", [])]
+    steps = [pair[1] for pair in pairs if isinstance(pair, tuple) and len(pair) > 1]
     for step in [*steps, getattr(model, "best_estimator_", None)]:
         if step is None or isinstance(step, str):
             continue
@@ -257,13 +242,13 @@ def _is_known(class_key: str) -> bool:
 
 
 def find_class_key(model: Any) -> str:
-    """Return the key of a model's class: its value in `CLASS_KEYS`, or its dotted path."""
+    """Return the key of a model's class: the value in `CLASS_KEYS`, or the dotted path."""
     cls = type(model)
     return CLASS_KEYS.get(cls, f"{cls.__module__}.{cls.__qualname__}")
 
 
 def _find_importer_key(model: Any) -> str:
-    """Return the path of a model's base class in `torch.FAMILIES`, otherwise its class key."""
+    """Return the path of a base class in `torch.FAMILIES`, otherwise the class key."""
     bases = (f"{c.__module__}.{c.__qualname__}" for c in type(model).__mro__)
     return next((path for path in bases if path in torch.FAMILIES), find_class_key(model))
 
@@ -273,11 +258,11 @@ def _find_package(model: Any) -> str:
 
 
 _PYPI_NAMES = {"imblearn": "imbalanced-learn", "sklearn": "scikit-learn", "xgboost": "xgboost-cpu"}
-"""Maps a package to its distribution on PyPI, if the two names differ."""
+"""Maps a package to the distribution on PyPI if the names differ."""
 
 
 def library_version(model: Any) -> str:
-    """Return the library of a model's class and its version, for example "sklearn 1.9.1"."""
+    """Return the library of a model and the version, for example "sklearn 1.9.1"."""
     written_by = getattr(model, "written_by", None)
     if isinstance(written_by, str):  # A model file states which library wrote it.
         return written_by
@@ -291,24 +276,22 @@ def _find_installed_version(package: str) -> str:
     return package
 
 
-def _describe_libraries(model: Any, keys: Set[str]) -> str:
-    """Return the libraries of a model and of its parts, whose class keys are in `keys`."""
-    packages = {key.partition(".")[0] for key in keys if key in IMPORTERS and " " not in key}
+def _describe_libraries(model: Any, class_keys: Set[str]) -> str:
+    packages = {key.partition(".")[0] for key in class_keys if key in IMPORTERS and " " not in key}
     other_packages = sorted(packages - {_find_package(model)})
     return ", ".join([library_version(model), *map(_find_installed_version, other_packages)])
 
 
 def read_sklearn_schema(model: Any) -> Schema:
-    schema = Schema.from_model(model)
-    if schema is not None:
+    if (schema := Schema.from_model(model)) is not None:
         return schema
     if find_registered(model):
         return Schema(None, ANY_COUNT)
-    raise model_checks.explain_missing_columns(model)
+    raise model_checks.make_missing_columns_error(model)
 
 
 def _make_converter(imported_keys: set[str]) -> Recurse:
-    """Make a function that imports an object; it adds all class keys to `imported_keys`."""
+    """Make a function that imports an object and adds all class keys to `imported_keys`."""
 
     def convert(model: Any, frame: Frame) -> Frame | Outputs:
         model = _to_known_class(model)
@@ -323,15 +306,15 @@ def _make_converter(imported_keys: set[str]) -> Recurse:
             if class_key in IMPORTERS:
                 return IMPORTERS[class_key](model, frame)
         except ProgramError as error:
-            raise _explain_program_error(model, error) from error
-        except _ERRORS_OF_DAMAGED_MODELS as error:
-            raise _explain_damage(model, error) from error
-        raise _explain_unknown(model)
+            raise _make_program_error(model, error) from error
+        except _DAMAGE_ERRORS as error:
+            raise _make_damaged_model_error(model, error) from error
+        raise _make_unknown_class_error(model)
 
     return convert
 
 
-def _explain_unknown(model: Any) -> UnsupportedModelError:
+def _make_unknown_class_error(model: Any) -> UnsupportedModelError:
     class_key = find_class_key(model)
     if model is None:
         return UnsupportedModelError("None is not a model; pass the fitted object itself")
@@ -354,7 +337,7 @@ def _explain_unknown(model: Any) -> UnsupportedModelError:
         )
     if class_key.startswith(PYTHON):
         if any(c.__name__ == "Estimator" for c in type(model).__mro__):
-            return model_checks.explain_unfitted(model)
+            return model_checks.make_unfitted_error(model)
         return make_unsupported_error(class_key, str(getattr(model, "uid", "")))
     reason = PYFUNC_ADVICE if class_key == PYFUNC else sklearn.UNSUPPORTED.get(class_key)
     if reason is not None:

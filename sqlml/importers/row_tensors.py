@@ -1,8 +1,8 @@
 """Tensors whose first axis is the rows, for graphs of ONNX and torch.
 
-The IR stores a tensor of any rank as (n, k): `inner` is the shape without the rows, and k is its
-product. A layout operator applies a numpy function to a grid of column indices, followed by one
-`select`.
+The IR stores a tensor of any rank as (n, k). `inner` is the shape without the rows, and k is the
+product of `inner`. A layout operator becomes one `select`: a numpy function is applied to a grid of
+column indices.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class RowTensor:
 
 
 def map_columns(inner: tuple[int, ...], transform: Callable[[Array], Array]) -> Array:
-    """Apply the numpy function `transform` to a grid of column indices, shape (1, *inner).
+    """Apply the numpy function `transform` to a grid of column indices, (1, *inner).
 
-    Return the transformed grid without its first axis. Raise Unsupported if `transform` does
-    not keep that axis, and ValueError if the result has more than `MAX_ROW_VALUES` columns.
+    Return the transformed grid without the first axis. Raise Unsupported if `transform` does not
+    keep that axis, and ValueError if the result has more than `MAX_ROW_VALUES` columns.
     """
     grid = np.asarray(transform(np.arange(math.prod(inner)).reshape(1, *inner)))
     if grid.ndim < 1 or grid.shape[0] != 1:
@@ -64,9 +64,8 @@ def map_columns(inner: tuple[int, ...], transform: Callable[[Array], Array]) -> 
 def pick_columns(builder: Builder, x: RowTensor, indices: Array) -> RowTensor:
     flat = indices.ravel().astype(np.int64)
     is_identity = np.array_equal(flat, np.arange(math.prod(x.inner)))
-    return RowTensor(
-        x.value if is_identity else builder.op("select", x.value, indices=flat), indices.shape
-    )
+    value = x.value if is_identity else builder.op("select", x.value, indices=flat)
+    return RowTensor(value, indices.shape)
 
 
 def apply_to_columns(
@@ -76,7 +75,7 @@ def apply_to_columns(
 
 
 def fill_shape(shape: Sequence[int], width: int) -> tuple[int, ...]:
-    """Replace -1 in `shape` with the length for which the product of all lengths is `width`."""
+    """Replace -1 in `shape` with the length for which the shape has `width` elements."""
     stated_width = math.prod(length for length in shape if length != -1)
     missing_length = width // stated_width if stated_width > 0 else 0
     inner = tuple(missing_length if length == -1 else length for length in shape)
@@ -86,12 +85,11 @@ def fill_shape(shape: Sequence[int], width: int) -> tuple[int, ...]:
 
 
 def concatenate_tensors(builder: Builder, tensors: Sequence[RowTensor], axis: int) -> RowTensor:
-    """Concatenate tensors of the same rank and dtype along `axis`, which is not 0 (the rows)."""
+    """Concatenate tensors of the same rank and dtype along `axis`, which is not the rows."""
     starts = np.cumsum([0, *(math.prod(x.inner) for x in tensors)]).tolist()
     grids = [x.grid + start for x, start in zip(tensors, starts, strict=False)]
-    value = (
-        builder.op("concat", *[x.value for x in tensors]) if len(tensors) > 1 else tensors[0].value
-    )
+    values = [x.value for x in tensors]
+    value = builder.op("concat", *values) if len(values) > 1 else values[0]
     return pick_columns(builder, RowTensor(value, (starts[-1],)), np.concatenate(grids, axis - 1))
 
 
@@ -118,10 +116,9 @@ def broadcast_operands(
 
 def _broadcast(builder: Builder, x: RowTensor | Array, inner: tuple[int, ...]) -> Value:
     if isinstance(x, RowTensor):
-        is_single = math.prod(x.inner) == 1
-        return (
-            x.value if is_single else pick_columns(builder, x, np.broadcast_to(x.grid, inner)).value
-        )
+        if math.prod(x.inner) == 1:
+            return x.value
+        return pick_columns(builder, x, np.broadcast_to(x.grid, inner)).value
     try:
         dtype_of(x)
     except TypeError:
@@ -139,10 +136,10 @@ def reduce_axes(
     *,
     keep: bool,
 ) -> RowTensor:
-    """Reduce the tensor `x` over `axes`, which do not include the rows (axis 0).
+    """Reduce a tensor over `axes`, which do not include the rows.
 
-    `reduce(value, axis)` reduces the last axis of a value of shape (n, reduced) or (n, kept,
-    reduced). If `keep` is true, each reduced axis stays in the result with length 1.
+    `reduce(value, axis)` reduces the last axis of a value, (n, reduced) or (n, kept, reduced). If
+    `keep` is true, each reduced axis stays in the result with length 1.
     """
     kept_axes = [axis for axis in range(1, x.rank) if axis not in axes]
     lengths = tuple(x.shape[axis] for axis in kept_axes)
@@ -164,7 +161,7 @@ def reduce_axes(
 def apply_linear(
     builder: Builder, x: RowTensor, weights: Array, bias: Array | None = None
 ) -> RowTensor:
-    """Return x @ weights + bias for x (n, k), weights (k, w) and bias (w,), in one float dtype."""
+    """Return x @ weights + bias, all in one float dtype."""
     if x.dtype not in ("float32", "float64") or weights.dtype.name != x.dtype:
         raise Unsupported(f"it multiplies {x.dtype} and {weights.dtype}")
     if x.rank != 2 or weights.ndim != 2:

@@ -1,11 +1,10 @@
 """Read the object in a file of skops.io.dump without running code from the file.
 
-A skops file is a zip archive of arrays and a JSON tree of types and attributes. skops builds the
-object only if every type in it is trusted; by default these are scikit-learn's estimators, numpy
-and plain containers. `HARMLESS` adds types that skops leaves to its caller: parts of estimators,
-and functions that an estimator was fitted with. Forged parts can make scikit-learn's predict read
-beyond its arrays. The import does not call predict: it copies the arrays and checks every number.
-Verification does predict with the object, in a child process (`verifying/source.py`).
+A skops file is a zip archive of arrays and a JSON tree of types and attributes. skops builds an
+object only if all types are trusted: by default scikit-learn's estimators, numpy and plain
+containers. `HARMLESS` adds parts of estimators and their functions. A forged part can make
+scikit-learn's predict read beyond the arrays. Therefore the import copies and checks the arrays,
+and verification predicts in a child process (`verifying/source.py`).
 """
 
 from __future__ import annotations
@@ -48,11 +47,11 @@ HARMLESS = frozenset(expand_paths(_HARMLESS_PATHS))
 
 FREE_BYTES = 64 << 20
 MAX_RATIO = 200
-"""An archive may unpack to at most FREE_BYTES plus MAX_RATIO times its size."""
+"""An archive may unpack to at most FREE_BYTES plus MAX_RATIO times the archive size."""
 
 
 def read_skops(content: bytes, is_trusted: bool = False) -> Any:
-    """Read the object in a skops file; if `is_trusted`, it may have types that can run code."""
+    """Read the object in a skops file; if `is_trusted` is true, the file may run code."""
     check_archive(content)
     try:
         from skops.io import get_untrusted_types
@@ -83,11 +82,7 @@ def read_skops(content: bytes, is_trusted: bool = False) -> Any:
 
 
 def _load_checked(content: bytes, trusted: Sequence[str]) -> Any:
-    """Load an object as `skops.io.loads` does, but check each decision tree before building it.
-
-    skops checks only types, and scikit-learn's Tree may read past the end of its array of class
-    counts, so a forged file could crash the process.
-    """
+    """Load an object like `skops.io.loads`, but reject forged trees, which could crash."""
     from skops.io._audit import audit_tree, get_tree
     from skops.io._utils import read_schema
 
@@ -103,7 +98,6 @@ def _load_checked(content: bytes, trusted: Sequence[str]) -> Any:
 
 
 def _walk_nodes(root: Any) -> Iterator[Any]:
-    """Yield each node of a skops tree once, even if the nodes form cycles."""
     seen: set[int] = set()
     pending = [root]
     while pending:
@@ -120,10 +114,7 @@ def _walk_nodes(root: Any) -> Iterator[Any]:
 
 
 def _check_tree(arguments: Any, state: Any) -> None:
-    """Check the types and shapes from which scikit-learn's Tree is built.
-
-    `arguments` is (n_features, n_classes, n_outputs), and `state` the input of Tree.__setstate__.
-    """
+    """Check the arguments and the state from which scikit-learn builds a Tree."""
     if isinstance(arguments, tuple) and len(arguments) == 3 and isinstance(state, dict):
         num_features, class_counts, num_outputs = arguments
         nodes, values = state.get("nodes"), state.get("values")

@@ -20,9 +20,9 @@ MAX_STORED_FEATURES = 1 << 20
 class StoredModel:
     """A model from a file that sqlml wrote.
 
-    `program`, `features`, `source` and `library` have the meanings that `registry.Imported` gives
-    them. `small_models` maps "cascade" or "top_k" to a Program and a JSON string of facts about it.
-    Neither the facts nor `options` have been checked.
+    `program`, `features`, `source` and `library` are those of `registry.Imported`. `small_models`
+    maps "cascade" or "top_k" to a Program and a JSON string of facts. The facts and `options` are
+    unchecked.
     """
 
     program: Program
@@ -53,10 +53,10 @@ def build_description(
     options: Mapping[str, Any],
     small_models: Mapping[str, tuple[Program, str]] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    stored_models = {
-        purpose: {"program": base64.b64encode(store.dumps(small_program)).decode(), "facts": facts}
-        for purpose, (small_program, facts) in small_models.items()
-    }
+    stored_models = {}
+    for purpose, (small_program, facts) in small_models.items():
+        encoded = base64.b64encode(store.dumps(small_program)).decode()
+        stored_models[purpose] = {"program": encoded, "facts": facts}
     return {
         "features": [[f.name, f.stored_kind] for f in features],
         "source": source,

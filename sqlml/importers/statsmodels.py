@@ -1,8 +1,7 @@
 """Import the results of statsmodels' linear models: OLS, WLS, GLS, GLM, Logit, Poisson, ...
 
-`label` is the mean that their `predict` returns, and `score` the linear predictor before the link.
-The constant column of `add_constant` or a formula becomes the intercept. `expressions/formula.py`
-computes the columns of formulas.
+`label` is the predicted mean, and `score` is the linear predictor before the link. The constant
+column becomes the intercept. `expressions/formula.py` computes the columns of formulas.
 """
 
 from __future__ import annotations
@@ -21,10 +20,8 @@ _REGRESSION = "statsmodels.regression.linear_model"
 CONSTANT_COLUMNS = frozenset({"const", "Intercept"})
 
 
-def _exponentiate_twice(builder: Builder, x: Value, sign: float) -> Value:
-    return builder.op(
-        "exp", builder.op("neg", builder.op("exp", x if sign > 0 else builder.op("neg", x)))
-    )
+def _exponentiate_twice(builder: Builder, x: Value) -> Value:
+    return builder.op("exp", builder.op("neg", builder.op("exp", x)))
 
 
 LINKS: Mapping[str, Callable[[Builder, Value], Value]] = {
@@ -36,10 +33,8 @@ LINKS: Mapping[str, Callable[[Builder, Value], Value]] = {
     "InverseSquared": lambda builder, x: builder.op("div", np.ones(1), builder.op("sqrt", x)),
     "Sqrt": lambda builder, x: builder.op("square", x),
     "LogC": lambda builder, x: builder.op("sub", np.ones(1), builder.op("exp", x)),
-    "CLogLog": lambda builder, x: builder.op(
-        "sub", np.ones(1), _exponentiate_twice(builder, x, 1.0)
-    ),
-    "LogLog": lambda builder, x: _exponentiate_twice(builder, x, -1.0),
+    "CLogLog": lambda builder, x: builder.op("sub", np.ones(1), _exponentiate_twice(builder, x)),
+    "LogLog": lambda builder, x: _exponentiate_twice(builder, builder.op("neg", x)),
 }
 """Maps the class name of a GLM's link to a function that computes the inverse of the link."""
 
@@ -71,7 +66,7 @@ def _has_formula(model: Any) -> bool:
 
 
 def find_design(model: Any) -> FormulaDesign | None:
-    """Return the design of a model's formula, or None if the model has none that patsy parsed."""
+    """Return the design of a model's formula, or None if patsy did not parse a formula."""
     data = model.data
     design_info = getattr(data, "model_spec", None) or getattr(data, "design_info", None)
     class_path = f"{type(design_info).__module__}.{type(design_info).__qualname__}"
@@ -83,7 +78,7 @@ def find_design(model: Any) -> FormulaDesign | None:
 
 
 def read_schema(results: Any) -> Schema:
-    """Return the columns that the formula or the design matrix of a fitted model reads."""
+    """Return the columns that the formula or the design matrix reads."""
     design = find_design(results.model)
     if design is not None:
         names = design.list_columns()
@@ -136,9 +131,8 @@ def _compute_linear_predictor(builder: Builder, results: Any, frame: Frame) -> V
         values = [frame.matrix()] if slopes else []
     if not values:
         raise UnsupportedModelError("this model has only a constant and reads no columns")
-    return builder.linear(
-        builder.concat(values), np.array(slopes).reshape(-1, 1), np.array([constant])
-    )
+    slope_column = np.array(slopes).reshape(-1, 1)
+    return builder.linear(builder.concat(values), slope_column, np.array([constant]))
 
 
 _MODEL_KINDS: Mapping[str, str] = index_by_class(

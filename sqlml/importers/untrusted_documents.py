@@ -1,6 +1,6 @@
 """Readers of JSON and UBJSON files that may be hostile.
 
-They limit nesting, numbers and lengths before memory is allocated. A hook may replace each object
+Nesting, numbers and lengths are limited before memory is allocated. A hook may replace each object
 as soon as it is read, so that large lists become arrays at once.
 """
 
@@ -29,7 +29,7 @@ Hook = Callable[[dict[str, Any]], Any]
 
 
 def check_count(number: Any, limit: int, library: str, counted: str) -> int:
-    """Convert `number`, a count in a model file, to int; over `limit`, raise ArtifactError.
+    """Convert a count in a model file to int; raise ArtifactError if it is over `limit`.
 
     >>> check_count("3", MAX_OUTPUTS, "XGBoost", "classes")
     3
@@ -43,23 +43,18 @@ def check_count(number: Any, limit: int, library: str, counted: str) -> int:
 
 
 def read_json(content: bytes, hook: Hook | None = None, *, strict: bool = False) -> Any:
-    r"""Parse a JSON document in UTF-8, using little memory beyond the result.
+    """Parse a JSON document in UTF-8, using little memory beyond the result.
 
-    A single character outside ASCII would make Python store the whole text with two or four bytes
-    per character. Therefore such characters become JSON escapes while the text is decoded.
-
-    `hook` is called with each object, and its result replaces the object. If `strict` is true, NaN
-    and Infinity, which are not JSON, are errors. A damaged document raises ValueError, and a
-    document that is nested too deeply raises RecursionError.
+    `hook` is called with each object, and the result replaces the object. If `strict` is true, NaN
+    and Infinity are errors. A damaged document raises ValueError, and a document that is nested too
+    deeply raises RecursionError.
 
     >>> read_json('{"name": "größe"}'.encode())
     {'name': 'größe'}
     """
-    return json.loads(
-        content.decode() if content.isascii() else _escape_non_ascii(content),
-        object_hook=hook,
-        parse_constant=_reject_constant if strict else None,
-    )
+    text = content.decode() if content.isascii() else _escape_non_ascii(content)
+    parse_constant = _reject_constant if strict else None
+    return json.loads(text, object_hook=hook, parse_constant=parse_constant)
 
 
 def _reject_constant(name: str) -> Any:
@@ -71,6 +66,7 @@ _CHUNK_BYTES = 1 << 16
 
 
 def _escape_non_ascii(content: bytes) -> str:
+    """Escape non-ASCII characters, for which Python would widen every character of the text."""
     buffer = StringIO()  # The buffer uses one byte per character if all characters are ASCII.
     position = 0
     for match in chain(_NON_ASCII.finditer(content), [None]):
@@ -92,7 +88,7 @@ def read_ubjson(content: bytes | bytearray, hook: Hook | None = None) -> Any:
     """Parse a UBJSON document; typed arrays become numpy arrays in the machine's byte order.
 
     The format is draft 12 of https://ubjson.org, without the parts that XGBoost does not write.
-    `hook` is called with each object, and its result replaces the object.
+    `hook` is called with each object, and the result replaces the object.
 
     >>> read_ubjson(b"{U" + b"\\x01" + b"a" + b"[$U#U\\x02" + b"\\x05\\x06" + b"}")
     {'a': array([5, 6], dtype=uint8)}
@@ -100,12 +96,12 @@ def read_ubjson(content: bytes | bytearray, hook: Hook | None = None) -> Any:
     reader = _UbjsonReader(content, hook)
     value = reader.read_value(reader.take(1), 0)
     if reader.position != len(content):
-        raise reader.error("bytes after its end")
+        raise reader.make_error("bytes after its end")
     return value
 
 
 _TYPE_CODES = {b"i": "b", b"U": "B", b"I": "h", b"l": "i", b"L": "q", b"d": "f", b"D": "d"}
-"""Maps the marker of each number type to its type code in `struct` and numpy."""
+"""Maps the marker of each number type to the type code of `struct` and numpy."""
 _SCALARS = {marker: struct.Struct(f">{code}") for marker, code in _TYPE_CODES.items()}
 _ARRAYS = {marker: np.dtype(f">{code}") for marker, code in _TYPE_CODES.items()}
 _LENGTH_MARKERS = frozenset((b"i", b"U", b"I", b"l", b"L"))
@@ -113,20 +109,22 @@ _LITERALS = {b"Z": None, b"T": True, b"F": False}
 
 
 class _UbjsonReader:
-    """Reads a UBJSON document; each method except `peek` and `error` advances `position`."""
+    """Reads a UBJSON document; `position` is the offset of the next unread byte."""
 
     def __init__(self, content: bytes | bytearray, hook: Hook | None) -> None:
         self.content = content
         self.hook = hook
         self.position = 0
 
-    def error(self, reason: str) -> ArtifactError:
+    def make_error(self, reason: str) -> ArtifactError:
         return ArtifactError(f"the UBJSON document is damaged at byte {self.position}: {reason}")
 
     def take(self, size: int) -> bytes:
         end = self.position + size
         if size < 0 or end > len(self.content):
-            raise self.error(f"{size} bytes expected, {len(self.content) - self.position} left")
+            raise self.make_error(
+                f"{size} bytes expected, {len(self.content) - self.position} left"
+            )
         chunk = bytes(self.content[self.position : end])
         self.position = end
         return chunk
@@ -137,10 +135,10 @@ class _UbjsonReader:
     def read_length(self) -> int:
         marker = self.take(1)
         if marker not in _LENGTH_MARKERS:
-            raise self.error(f"a length cannot be {marker!r}")
+            raise self.make_error(f"a length cannot be {marker!r}")
         size = self.read_scalar(marker)
         if not isinstance(size, int) or not 0 <= size <= len(self.content) - self.position:
-            raise self.error(f"length {size} reaches beyond the end")
+            raise self.make_error(f"length {size} reaches beyond the end")
         return size
 
     def read_scalar(self, marker: bytes) -> int | float:
@@ -152,11 +150,11 @@ class _UbjsonReader:
         try:
             return self.take(self.read_length()).decode()
         except UnicodeDecodeError:
-            raise self.error("a string is not UTF-8") from None
+            raise self.make_error("a string is not UTF-8") from None
 
     def read_value(self, marker: bytes, depth: int) -> Any:
         if depth > MAX_DEPTH:
-            raise self.error(f"nested deeper than {MAX_DEPTH}")
+            raise self.make_error(f"nested deeper than {MAX_DEPTH}")
         if marker in _SCALARS:
             return self.read_scalar(marker)
         if marker in _LITERALS:
@@ -170,7 +168,7 @@ class _UbjsonReader:
         if marker == b"{":
             members = self.read_object(depth)
             return members if self.hook is None else self.hook(members)
-        raise self.error(f"unknown marker {marker!r}")
+        raise self.make_error(f"unknown marker {marker!r}")
 
     def read_array(self, depth: int) -> list[Any] | Array:
         if self.peek() == b"$":
@@ -187,13 +185,13 @@ class _UbjsonReader:
     def read_typed_array(self, marker: bytes) -> Array:
         dtype = _ARRAYS.get(marker)
         if dtype is None or self.take(1) != b"#":
-            raise self.error(f"XGBoost does not write arrays of {marker!r}")
+            raise self.make_error(f"XGBoost does not write arrays of {marker!r}")
         chunk = self.take(self.read_length() * dtype.itemsize)
         return np.frombuffer(chunk, dtype).astype(dtype.newbyteorder("="))
 
     def read_object(self, depth: int) -> dict[str, Any]:
         if self.peek() == b"$":
-            raise self.error("XGBoost does not write objects of one type")
+            raise self.make_error("XGBoost does not write objects of one type")
         members: dict[str, Any] = {}
         if self.peek() == b"#":
             self.take(1)

@@ -23,7 +23,7 @@ from sqlml.importers.boosters import REGRESSION, Link, Objective, apply_link
 from sqlml.importers.catboost.document import CatBoostModel, compact, read_document
 from sqlml.importers.catboost.features import Split, StatisticTable
 from sqlml.importers.frame import Frame, Leaf, Outputs, Schema, build_labels, encode_columns
-from sqlml.importers.model_checks import explain_unfitted
+from sqlml.importers.model_checks import make_unfitted_error
 from sqlml.importers.untrusted_documents import read_json
 from sqlml.ir.builder import Value
 from sqlml.ir.hashes import city_hash32
@@ -109,7 +109,7 @@ def import_saved_model(model: CatBoostModel, frame: Frame) -> Outputs:
 
 def _check_fitted(model: Any) -> None:
     if not model.is_fitted():
-        raise explain_unfitted(model)
+        raise make_unfitted_error(model)
 
 
 def _read_model(model: Any) -> CatBoostModel:
@@ -251,11 +251,11 @@ def _encode_column(frame: Frame, i: int, categories: tuple[str, ...], is_integer
     b, num_categories = frame.builder, len(categories)
     if is_integer:
         numbers = np.array([float(name) for name in categories])
-        codes = b.op("encode", frame.numbers(i), categories=numbers, missing=num_categories)
+        codes = b.op("encode", frame.read_numbers(i), categories=numbers, missing=num_categories)
     else:
         strings = np.empty(num_categories, object)
         strings[:] = categories
-        codes = b.op("encode", frame.strings(i), categories=strings, missing=num_categories)
+        codes = b.op("encode", frame.read_strings(i), categories=strings, missing=num_categories)
     is_null = b.op("eq", codes, b.constant(np.array([num_categories], np.int64)))
     nan = b.constant(np.array([np.nan], np.float32))
     values = b.op("where", is_null, nan, b.op("cast", codes, dtype="float32"))
@@ -267,9 +267,9 @@ def _hash_column(frame: Frame, i: int, is_integer: bool) -> Value:
     b, name = frame.builder, frame.names[i]
     check_attrs = {"features": (name,), "allow_nan": False, "step": STEP}
     if not is_integer:
-        return b.op("require_finite", b.op("hash_categories", frame.strings(i)), **check_attrs)
+        return b.op("require_finite", b.op("hash_categories", frame.read_strings(i)), **check_attrs)
     limit = np.array([MAX_EXACT_INTEGER - 1.0])
-    numbers = b.op("require_finite", frame.numbers(i), low=-limit, high=limit, **check_attrs)
+    numbers = b.op("require_finite", frame.read_numbers(i), low=-limit, high=limit, **check_attrs)
     message = (
         f"column {name!r} has a number that is not whole, which {STEP} does not accept; cast it to "
         "BIGINT, if that is what the model was trained on"

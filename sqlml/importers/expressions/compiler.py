@@ -1,4 +1,4 @@
-"""`ExpressionCompiler`: compiles sqlglot trees over a frame's columns to operators of a Program."""
+"""`ExpressionCompiler`, which compiles sqlglot trees to operators of a Program."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from sqlml.types import DATETIME, fold
 
 
 class ExpressionCompiler:
-    """Compiles sqlglot trees that read the columns of `frame`, and may call any of `functions`."""
+    """Compiles sqlglot trees that read the columns of `frame` and call `functions`."""
 
     def __init__(self, frame: Frame, functions: Mapping[str, NumberFunction]) -> None:
         self._frame = frame
@@ -43,7 +43,7 @@ class ExpressionCompiler:
         self._column_indices = {fold(name): i for i, name in enumerate(frame.names)}
 
     def decide_column_types(self, tree: exp.Expr) -> None:
-        """Mark the columns that `tree` uses as strings or dates; call this before compiling."""
+        """Mark the columns that `tree` uses as strings or dates; call this before `compile`."""
         for node in tree.walk():
             operands, has_dates = _list_same_type_operands(node)
             has_dates = has_dates or any(map(is_date_literal, operands))
@@ -52,9 +52,9 @@ class ExpressionCompiler:
                 is_column = type(operand) is exp.Column
                 index = self._column_indices.get(fold(operand.name)) if is_column else None
                 if index is not None and has_dates:
-                    self._frame.moments(index)
+                    self._frame.read_moments(index)
                 elif index is not None and has_strings:
-                    self._frame.strings(index)
+                    self._frame.read_strings(index)
 
     def compile(self, tree: exp.Expr) -> Operand:
         rule = _RULES.get(type(tree))
@@ -76,7 +76,7 @@ class ExpressionCompiler:
             case Column(index) if self._builder.input_kind(self._frame.names[index]) == DATETIME:
                 return Number(self._read_dates(index).microseconds)
             case Column(index):
-                return Number(self._frame.numbers(index))
+                return Number(self._frame.read_numbers(index))
             case Date(microseconds):
                 return self.logic.make_number(microseconds)
             case Condition():
@@ -167,31 +167,33 @@ class ExpressionCompiler:
         return is_in
 
     def _match_strings(self, operand: Operand, *others: Operand) -> Condition:
-        """Build `operand IN (others)` for a string column; with NULL in `others`, never false."""
+        """Build `operand IN (others)` for strings; with a NULL in `others`, no row is false."""
         literals = list(dict.fromkeys(other.value for other in others if isinstance(other, Text)))
         if not isinstance(operand, Column):
             raise UnsupportedModelError(
                 f"only a column can be compared with a string such as "
                 f"{literals[0] if literals else 'x'!r}"
             )
-        b = self._builder
+        op = self._builder.op
         categories = np.array(literals, object)
-        strings = self._frame.strings(operand.index)
-        codes = b.op("encode", strings, categories=categories, missing=len(literals))
-        zero, null_code = (b.constant(np.array([code], np.int64)) for code in (0, len(literals)))
-        is_unmatched = b.op("lt", codes, zero)
-        is_matched = b.op("and", b.op("ge", codes, zero), b.op("lt", codes, null_code))
+        strings = self._frame.read_strings(operand.index)
+        codes = op("encode", strings, categories=categories, missing=len(literals))
+        zero = self._builder.constant(np.array([0], np.int64))
+        null_code = self._builder.constant(np.array([len(literals)], np.int64))
+        is_unmatched = op("lt", codes, zero)
+        is_matched = op("and", op("ge", codes, zero), op("lt", codes, null_code))
         if len(literals) < len(set(others)):  # `others` contains a NULL.
-            is_unmatched = b.op("and", is_unmatched, b.constant(np.array([False])))
+            is_unmatched = op("and", is_unmatched, self._builder.constant(np.array([False])))
         return Condition(is_matched, is_unmatched)
 
     def compile_is(self, tree: exp.Is) -> Condition:
-        operand, right_side, logic = self.compile(tree.this), tree.expression, self.logic
+        operand, right_side = self.compile(tree.this), tree.expression
+        logic = self.logic
         if isinstance(right_side, exp.Null):
             if isinstance(operand, Condition):
                 return logic.negate(logic.build_is_not_null(operand))
             if isinstance(operand, Column) and self._is_string_column(operand.index):
-                return Condition(self._builder.op("isnan", self._frame.strings(operand.index)))
+                return Condition(self._builder.op("isnan", self._frame.read_strings(operand.index)))
             return logic.build_is_null(self.to_number(operand))
         if isinstance(right_side, exp.Boolean):
             condition = self._to_truth(operand)
@@ -203,7 +205,7 @@ class ExpressionCompiler:
         return self._frame.makes_strings(index) or self._builder.input_dtype(name) == "string"
 
     def _read_dates(self, index: int) -> Moment:
-        return Moment(self._builder, self._frame.moments(index))
+        return Moment(self._builder, self._frame.read_moments(index))
 
     def _compile_date(self, tree: exp.Expr) -> Moment:
         match self.compile(tree):
@@ -228,7 +230,7 @@ class ExpressionCompiler:
         return self._compute_date_part(_require_string(name), date)
 
     def compile_date_diff(self, unit: exp.Expr, start_date: exp.Expr, end_date: exp.Expr) -> Number:
-        """Count how many units, such as months, begin after `start_date` and up to `end_date`."""
+        """Count the units, such as months, that begin after `start_date` and up to `end_date`."""
         name = _require_string(unit).lower()
         count_units = UNITS.get(name)
         if count_units is None:
@@ -310,7 +312,7 @@ class ExpressionCompiler:
 
 
 def _list_same_type_operands(node: exp.Expr) -> tuple[list[Any], bool]:
-    """Return the operands of `node` that need the same type, and whether that type is a date."""
+    """Return the operands of `node` that share a type, and whether the type is a date."""
     match node:
         case exp.In():
             return [node.this, *node.expressions], False
@@ -363,7 +365,7 @@ _COMPARISONS: Mapping[type[exp.Expr], tuple[str, str]] = {
     exp.GT: ("gt", "le"),
     exp.GTE: ("ge", "lt"),
 }
-"""Maps each comparison to its operator and to the operator of the opposite comparison."""
+"""Maps each comparison to an operator and to the opposite operator."""
 
 _RULES: Mapping[type[exp.Expr], Rule] = {
     exp.Add: _make_arithmetic_rule("add"),
@@ -412,4 +414,4 @@ _SPECIAL_FUNCTIONS: Mapping[str, tuple[int, int, Callable[..., Operand]]] = {
     "isnan": (1, 1, lambda c, tree: c.logic.build_is_null(c.compile_number(tree))),
     "nullif": (2, 2, ExpressionCompiler.compile_nullif),
 }
-"""Maps a function to its lowest and highest argument count, and to the method that compiles it."""
+"""Maps a function name to the minimum and maximum argument count, and to a method."""

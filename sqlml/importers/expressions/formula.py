@@ -1,7 +1,7 @@
-"""Patsy formulas: their expressions, such as `np.log(z)`, and the design columns that they define.
+"""Patsy formulas: the expressions, such as `np.log(z)`, and the columns of the design matrix.
 
-The text of an expression is parsed, never run. Names other than columns must refer to numbers, to
-numpy, or to one of the numpy functions that `functions.py` lists.
+An expression is parsed, never run. Names other than columns must refer to numbers, to numpy, or to
+one of the numpy functions in `functions.py`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import builtins
 import itertools
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ _ARITIES: Mapping[str, int] = {
     "isnan": 1,
     "where": 3,
 }
-"""Maps the name of each supported numpy function to its number of arguments."""
+"""Maps the name of each supported numpy function to the argument count."""
 
 _BINARY_FUNCTIONS: Mapping[type[ast.operator], str] = {
     ast.Add: "add",
@@ -42,7 +43,7 @@ _BINARY_FUNCTIONS: Mapping[type[ast.operator], str] = {
     ast.BitAnd: "and",
     ast.BitOr: "or",
 }
-"""Maps Python's operators to the names of the numpy functions that compute them."""
+"""Maps Python's operators to the names of numpy functions."""
 
 _LOGICAL_OPERATORS: Mapping[str, type[exp.Expr]] = {"and": exp.And, "or": exp.Or}
 _COMPARISONS: Mapping[type[ast.cmpop], type[exp.Expr]] = {
@@ -76,11 +77,11 @@ Translation = exp.Expr | float
 
 @dataclass(frozen=True, slots=True)
 class FormulaExpression:
-    """A factor of a formula: a Python expression that `compute` translates to a SQL tree.
+    """A factor of a formula: a Python expression, which is translated to a SQL tree.
 
-    In numpy, a comparison with NaN is false, not NULL, so each comparison becomes `... IS TRUE`.
-    `columns` maps each column of the training frame to true if it is boolean, `names` is the
-    namespace of the formula, and `transforms` has the fitted state of `center` and `standardize`.
+    `columns` maps each training column to true if the column is boolean. `names` is the namespace
+    of the formula. `transforms` has the fitted state of `center` and `standardize`. A comparison
+    becomes `... IS TRUE`, because in numpy a comparison with NaN is false, not NULL.
     """
 
     name: str
@@ -96,29 +97,28 @@ class FormulaExpression:
         code = state.get("eval_code")
         name = str(factor.name())
         if not isinstance(code, str):
-            raise _explain_unsupported(name)
+            raise _make_expression_error(name)
         try:
             body = ast.parse(code.strip(), mode="eval").body
         except (SyntaxError, ValueError, RecursionError):
-            raise _explain_unsupported(name) from None
+            raise _make_expression_error(name) from None
         namespace = getattr(state.get("eval_env"), "namespace", {})
         expression = cls(name, body, columns, namespace, state.get("transforms", {}))
-        while (function := expression._find_patsy_function(expression.body)) in ("C", "I"):
+        while (function_name := expression._find_patsy_function(expression.body)) in ("C", "I"):
             call = expression.body
             assert isinstance(call, ast.Call)
-            if not call.args or (function == "I" and (len(call.args) > 1 or call.keywords)):
-                raise _explain_unsupported(name)
+            if not call.args or (function_name == "I" and (len(call.args) > 1 or call.keywords)):
+                raise _make_expression_error(name)
             expression = replace(expression, body=call.args[0])
         return expression
 
     def list_columns(self) -> list[str]:
-        """Return the columns that the expression reads, in the order of their first use."""
+        """Return the columns that the expression reads, in the order of first use."""
         columns: dict[str, None] = {}
         pending = [self.body]
         while pending:
             node = pending.pop()
-            column = self.find_column(node)
-            if column is not None:
+            if (column := self.find_column(node)) is not None:
                 columns[column] = None
                 continue
             children = [c for c in ast.iter_child_nodes(node) if isinstance(c, ast.expr)]
@@ -126,10 +126,7 @@ class FormulaExpression:
         return list(columns)
 
     def find_column(self, node: ast.expr | None = None) -> str | None:
-        """Return the column that `node` (by default the body) names, as itself or as Q('name').
-
-        If `node` is any other expression, return None.
-        """
+        """Return the column that `node` or the body names, directly or as Q('name'), or None."""
         node = self.body if node is None else node
         match node:
             case ast.Name(id=name) if name in self.columns:
@@ -141,12 +138,11 @@ class FormulaExpression:
     def compute(self, frame: Frame) -> Value:
         tree = self._translate(self.body)
         if not isinstance(tree, exp.Expr):
-            raise _explain_unsupported(self.name)
+            raise _make_expression_error(self.name)
         return ExpressionCompiler(frame, NUMPY_FUNCTIONS).compile_number(tree).value
 
     def _translate(self, node: ast.expr) -> Translation:
-        column = self.find_column(node)
-        if column is not None:
+        if (column := self.find_column(node)) is not None:
             return exp.column(column, quoted=True)
         match node:
             case ast.Constant(value=int() | float() as number):
@@ -156,12 +152,14 @@ class FormulaExpression:
             case ast.UnaryOp():
                 return self._translate_unary(node)
             case ast.BinOp() if type(node.op) in _BINARY_FUNCTIONS:
-                return self._apply(_BINARY_FUNCTIONS[type(node.op)], [node.left, node.right])
+                return self._apply_function(
+                    _BINARY_FUNCTIONS[type(node.op)], [node.left, node.right]
+                )
             case ast.Compare(ops=[comparison]) if type(comparison) in _COMPARISONS:
                 return self._translate_comparison(node)
             case ast.Call():
                 return self._translate_call(node)
-        raise self._explain_unsupported(node)
+        raise self._make_node_error(node)
 
     def _resolve_number(self, name: str) -> float:
         value = self._resolve_name(name)
@@ -172,7 +170,7 @@ class FormulaExpression:
             raise UnsupportedModelError(
                 f"the formula's {self.name!r} reads {name!r}, which is not a column of the frame"
             )
-        raise self._explain_unsupported(ast.Name(name))
+        raise self._make_node_error(ast.Name(name))
 
     def _resolve_name(self, name: str) -> Any:
         try:
@@ -192,7 +190,7 @@ class FormulaExpression:
                 return exp.Neg(this=operand)
             case ast.Invert() if _is_condition(operand):
                 return exp.Not(this=operand)
-        raise self._explain_unsupported(node)
+        raise self._make_node_error(node)
 
     def _translate_comparison(self, node: ast.Compare) -> Translation:
         (comparison,), left, (right,) = node.ops, node.left, node.comparators
@@ -203,20 +201,20 @@ class FormulaExpression:
             case _:
                 operands = [self._translate(left), self._translate(right)]
         if not any(isinstance(operand, exp.Expr) for operand in operands):
-            raise _explain_unsupported(self.name)
+            raise _make_expression_error(self.name)
         left_tree, right_tree = map(_to_tree, operands)
         tree = _COMPARISONS[type(comparison)](this=left_tree, expression=right_tree)
         is_true = exp.Is(this=tree, expression=exp.true())
         return exp.Not(this=is_true) if isinstance(comparison, ast.NotEq) else is_true
 
-    def _apply(self, function_name: str, operands: Sequence[ast.expr]) -> Translation:
+    def _apply_function(self, function_name: str, operands: Sequence[ast.expr]) -> Translation:
         values = [self._translate(node) for node in operands]
         constants = [float(value) for value in values if not isinstance(value, exp.Expr)]
         if len(constants) == len(values):
             try:
                 return _CONSTANT_FUNCTIONS[function_name](*constants)
             except (KeyError, ArithmeticError, ValueError):
-                raise _explain_unsupported(self.name) from None
+                raise _make_expression_error(self.name) from None
         if function_name in _LOGICAL_OPERATORS:
             if not all(map(_is_condition, values)):
                 raise UnsupportedModelError(
@@ -229,7 +227,7 @@ class FormulaExpression:
                 f"the formula's {self.name!r} computes with two truth values; write 1.0 * (...)"
             )
         if function_name == "power" and not isinstance(values[1], exp.Expr):
-            return _compute_power(values[0], values[1])
+            return _build_power(values[0], values[1])
         return _make_call(function_name, *values)
 
     def _is_boolean(self, value: Translation) -> bool:
@@ -240,21 +238,20 @@ class FormulaExpression:
     def _translate_call(self, node: ast.Call) -> Translation:
         if self._find_patsy_function(node) == "I" and len(node.args) == 1:
             return self._translate(node.args[0])
-        transform = self._find_transform(node)
-        if transform is not None:
+        if (transform := self._find_transform(node)) is not None:
             return self._apply_transform(transform, node)
         function_name = self._find_function_name(node.func)
         if function_name is None or node.keywords or len(node.args) != _ARITIES[function_name]:
-            raise self._explain_unsupported(node)
+            raise self._make_node_error(node)
         if function_name in NUMPY_FUNCTIONS:
-            return self._apply(function_name, node.args)
+            return self._apply_function(function_name, node.args)
         first_operand, *branches = [self._translate(argument) for argument in node.args]
         if function_name == "where" and _is_condition(first_operand):
             then, other = map(_to_tree, branches)
             return exp.If(this=first_operand, true=then, false=other)
         if function_name == "isnan" and isinstance(first_operand, exp.Expr):
             return exp.Is(this=first_operand, expression=exp.Null())
-        raise self._explain_unsupported(node)
+        raise self._make_node_error(node)
 
     def _find_patsy_function(self, node: ast.expr) -> str | None:
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
@@ -275,14 +272,15 @@ class FormulaExpression:
 
     def _apply_transform(self, transform: Any, node: ast.Call) -> exp.Expr:
         class_path = f"{type(transform).__module__}.{type(transform).__qualname__}"
-        operand, options = self._translate(node.args[0]), self._read_options(node)
+        operand = self._translate(node.args[0])
+        options = self._read_options(node)
         if not isinstance(operand, exp.Expr) or len(node.args) > 1:
-            raise self._explain_unsupported(node)
+            raise self._make_node_error(node)
         if class_path == "patsy.state.Center" and not options:
             return _make_call("subtract", operand, _to_float(transform._sum / transform._count))
-        is_known = options.keys() <= _STANDARDIZE_DEFAULTS.keys()
-        if class_path != "patsy.state.Standardize" or not is_known:
-            raise self._explain_unsupported(node)
+        is_standardize = class_path == "patsy.state.Standardize"
+        if not is_standardize or not options.keys() <= _STANDARDIZE_DEFAULTS.keys():
+            raise self._make_node_error(node)
         options = {**_STANDARDIZE_DEFAULTS, **options}
         if options["center"]:
             operand = _make_call("subtract", operand, _to_float(transform.current_mean))
@@ -295,12 +293,12 @@ class FormulaExpression:
         options = {}
         for keyword in node.keywords:
             if not keyword.arg or not isinstance(keyword.value, ast.Constant):
-                raise self._explain_unsupported(node)
+                raise self._make_node_error(node)
             options[keyword.arg] = keyword.value.value
         return options
 
     def _find_function_name(self, node: ast.expr) -> str | None:
-        """Return the numpy name of the function in `node`, or None if it is not supported."""
+        """Return the numpy name of the function in `node`, or None if unsupported."""
         match node:
             case ast.Attribute(value=ast.Name(id=module), attr=name):
                 return name if self._resolve_name(module) is np and name in _ARITIES else None
@@ -311,13 +309,13 @@ class FormulaExpression:
                 return next((n for n in _ARITIES if getattr(np, n) is function), None)
         return None
 
-    def _explain_unsupported(self, node: ast.expr) -> UnsupportedModelError:
+    def _make_node_error(self, node: ast.expr) -> UnsupportedModelError:
         text = ast.unparse(node)
         detail = "" if text == self.name else f", which contains {text!r},"
-        return _explain_unsupported(self.name, detail)
+        return _make_expression_error(self.name, detail)
 
 
-def _explain_unsupported(name: str, detail: str = "") -> UnsupportedModelError:
+def _make_expression_error(name: str, detail: str = "") -> UnsupportedModelError:
     return UnsupportedModelError(
         f"the formula's {name!r}{detail} is not supported; compute that column in the frame and in "
         "the query, and name it in the formula"
@@ -342,8 +340,8 @@ def _to_float(number: Any) -> float:
     return float(np.asarray(number, np.float64).reshape(()))
 
 
-def _compute_power(base: Translation, exponent: float) -> exp.Expr:
-    """Build `base ** exponent` with numpy's special cases, which round differently than a power."""
+def _build_power(base: Translation, exponent: float) -> exp.Expr:
+    """Build `base ** exponent`; like numpy, compute some exponents without a power."""
     if exponent == 2:
         return _make_call("square", base)
     if exponent == -1:
@@ -359,33 +357,33 @@ MAX_CONTRASTS = 1 << 24
 class FormulaDesign:
     """The columns that a formula computes, read from patsy's DesignInfo.
 
-    A formula is a sum of terms. Each term is a product of factors, which are numbers or categories;
-    a contrast matrix maps a category to numbers. `columns` maps each column of the training frame
-    to true if it is boolean.
+    A formula is a sum of terms, and a term is a product of factors. A factor is a number or a
+    category; a contrast matrix maps a category to numbers. `columns` maps each training column to
+    true if the column is boolean.
     """
 
     def __init__(self, design_info: Any, columns: Mapping[str, bool]) -> None:
         self._design_info = design_info
-        self._factors = {
-            factor: FormulaExpression.from_factor(factor, factor_info.state, columns)
-            for factor, factor_info in design_info.factor_infos.items()
-        }
+        parse = FormulaExpression.from_factor
+        infos = design_info.factor_infos.items()
+        self._factors = {factor: parse(factor, info.state, columns) for factor, info in infos}
         self._codes_by_factor: dict[Any, Value] = {}
         self._computed_factors: dict[Any, Value] = {}
 
     def list_columns(self) -> tuple[str, ...]:
-        """Return the columns that the formula reads from the table, in the order of its terms."""
+        """Return the table columns that the formula reads, in the order of the terms."""
         factors = (factor for term in self._design_info.terms for factor in term.factors)
         columns = (name for factor in factors for name in self._factors[factor].list_columns())
         return tuple(dict.fromkeys(columns))
 
     def compute_terms(self, frame: Frame, weights: Array) -> tuple[list[Value], list[float], float]:
-        """Compute the terms of the linear predictor; `weights` has one per design matrix column.
+        """Compute the terms of the linear predictor; `weights` has one weight per design column.
 
-        Return the values of the terms, (n, k) each, with NaN where an input is missing; one weight
-        per column of these values; and the sum of the constant terms.
+        Return the values of the terms, the weight of each column of these values, and the sum of
+        the constant terms. A value is NaN where an input is missing.
         """
-        values, value_weights, constant, start = list[Value](), list[float](), 0.0, 0
+        values, value_weights = list[Value](), list[float]()
+        constant, start = 0.0, 0
         for subterm in itertools.chain.from_iterable(self._design_info.term_codings.values()):
             subterm_weights = weights[start : start + subterm.num_columns]
             start += subterm.num_columns
@@ -403,8 +401,7 @@ class FormulaDesign:
         return values, value_weights, constant
 
     def _multiply_factors(self, frame: Frame, subterm: Any) -> Value:
-        """Return the product of each combination of factor columns; the first varies fastest."""
-        b = frame.builder
+        """Return the product of each combination of factor columns, the first factor fastest."""
         factor_values = []
         for factor in subterm.factors:
             if factor in subterm.contrast_matrices:
@@ -414,13 +411,12 @@ class FormulaDesign:
                 factor_values.append(self._compute_numeric_factor(frame, factor))
         column_ranges = [range(value.type.width) for value in reversed(factor_values)]
         index_tuples = np.array(list(itertools.product(*column_ranges)), np.int64)[:, ::-1]
-        product: Value | None = None
-        for i, value in enumerate(factor_values):
-            if value.type.width > 1 or len(index_tuples) > 1:
-                value = b.op("select", value, indices=index_tuples[:, i])
-            product = value if product is None else b.op("mul", product, value)
-        assert product is not None
-        return product
+        op = frame.builder.op
+        values: Iterable[Value] = factor_values
+        if len(index_tuples) > 1:
+            pairs = zip(factor_values, index_tuples.T, strict=True)
+            values = (op("select", value, indices=indices) for value, indices in pairs)
+        return reduce(lambda left, right: op("mul", left, right), values)
 
     def _compute_numeric_factor(self, frame: Frame, factor: Any) -> Value:
         if self._design_info.factor_infos[factor].num_columns != 1:
@@ -433,7 +429,7 @@ class FormulaDesign:
         return self._computed_factors[factor]
 
     def _look_up_contrasts(self, frame: Frame, factor: Any, matrix: Array) -> Value:
-        """Return the row of `matrix`, (categories, k), for `factor`'s category; NaN for NULL."""
+        """Return the row of `matrix` for the category of `factor`; the row for NULL is NaN."""
         if matrix.size > MAX_CONTRASTS:
             raise UnsupportedModelError(
                 f"the formula's {factor.name()!r} has {len(matrix):,} categories and is "
@@ -444,10 +440,10 @@ class FormulaDesign:
         return look_up_rows(frame.builder, table, self._encode_categories(frame, factor))
 
     def _encode_categories(self, frame: Frame, factor: Any) -> Value:
-        """Return the category index of `factor` in each row, (n, 1); NULL comes after the last."""
+        """Return the category index of `factor`; the index of NULL comes after all others."""
         if factor in self._codes_by_factor:
             return self._codes_by_factor[factor]
-        b, expression = frame.builder, self._factors[factor]
+        expression = self._factors[factor]
         levels = list(self._design_info.factor_infos[factor].categories)
         categories = to_category_array(levels, factor.name())
         column = expression.find_column()
@@ -457,10 +453,11 @@ class FormulaDesign:
                     f"the formula's {factor.name()!r} produces strings; compute that column in the "
                     "frame and in the query, and name it in the formula"
                 )
-            values = frame.strings(frame.names.index(column))
+            values = frame.read_strings(frame.names.index(column))
         else:
             values = expression.compute(frame)
-        codes = b.op("encode", values, categories=categories, missing=categories.size)
+        codes = frame.builder.op("encode", values, categories=categories, missing=categories.size)
         name = expression.name if column is None else column
-        self._codes_by_factor[factor] = b.op("require_known", codes, feature=name, step=STEP)
-        return self._codes_by_factor[factor]
+        codes = frame.builder.op("require_known", codes, feature=name, step=STEP)
+        self._codes_by_factor[factor] = codes
+        return codes

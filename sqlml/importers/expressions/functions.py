@@ -1,8 +1,8 @@
 """The operands, the three-valued logic and the functions of expressions.
 
-A NULL number is NaN, because Programs have no other missing value. An SQL condition is true, false
-or NULL, so it is a pair of masks: of the rows where it is true, and of those where it is false. In
-all other rows it is NULL.
+A NULL number is NaN, because Programs have no other missing value. A condition is a pair of masks:
+one of the rows where the condition is true, and one of the rows where it is false. In all other
+rows, the condition is NULL.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A condition as two bool masks, (n, 1) or (1,), of the rows where it is true and false.
+    """A condition as two bool masks, of the rows where the condition is true and false.
 
-    If the condition is never NULL, `false` is None, and rows outside of `true` are false.
+    If the condition is never NULL, `false` is None, and all rows outside of `true` are false.
     """
 
     true: Value
@@ -41,7 +41,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """The index of a column in the frame; an expression decides if it reads numbers or strings."""
+    """The index of a column in the frame; the first use decides whether the column has numbers."""
 
     index: int
 
@@ -70,7 +70,7 @@ Operand = Number | Condition | Column | Date | Text | Null
 
 
 class ConditionBuilder:
-    """Builds conditions of SQL's three-valued logic from the operators of `builder`."""
+    """Builds SQL conditions, which are true, false or NULL."""
 
     def __init__(self, builder: Builder) -> None:
         self.builder = builder
@@ -83,7 +83,7 @@ class ConditionBuilder:
         return Condition(true, true if value is None else None)
 
     def compare(self, operator: str, opposite: str, left: Number, right: Number) -> Condition:
-        """Build `left operator right`: false if `left opposite right`, NULL if neither is true."""
+        """Build `left operator right`, which is false where `left opposite right` is true."""
 
         def build_mask(name: str) -> Value:
             condition = self.builder.op(name, left.value, right.value)
@@ -97,7 +97,6 @@ class ConditionBuilder:
         return Condition(build_mask(operator), build_mask(opposite))
 
     def build_is_null(self, number: Number) -> Condition:
-        """Build the condition `number IS NULL`, which is always true or false."""
         return Condition(self.builder.op("isnan", number.value))
 
     def negate(self, condition: Condition) -> Condition:
@@ -111,11 +110,9 @@ class ConditionBuilder:
         return self._combine("or", "and", left, right)
 
     def build_is_true(self, condition: Condition) -> Condition:
-        """Build the condition `condition IS TRUE`, which is always true or false."""
         return Condition(condition.true)
 
     def build_is_not_null(self, condition: Condition) -> Condition:
-        """Build the condition `condition IS NOT NULL`."""
         return Condition(self.builder.op("or", condition.true, self._build_false_mask(condition)))
 
     def to_number(self, condition: Condition) -> Number:
@@ -144,56 +141,51 @@ class ConditionBuilder:
 
 @dataclass(frozen=True, slots=True)
 class NumberFunction:
-    """A function of `min_arity` to `max_arity` numbers, whose operators `build` emits."""
+    """A function of `min_arity` to `max_arity` numbers; `build` emits the operators."""
 
     build: Callable[[Builder, Sequence[Value]], Value]
     min_arity: int = 1
     max_arity: int = 1
 
 
-def _make_function(name: str, arity: int = 1) -> NumberFunction:
+def _make_operator_function(name: str, arity: int = 1) -> NumberFunction:
     return NumberFunction(lambda builder, operands: builder.op(name, *operands), arity, arity)
 
 
 def compute_remainder(builder: Builder, operands: Sequence[Value]) -> Value:
-    """Return dividend % divisor with the dividend's sign, or NaN if the divisor is 0."""
-    magnitude = builder.op("mod", builder.op("abs", operands[0]), builder.op("abs", operands[1]))
-    return builder.op(
-        "where", builder.op("lt", operands[0], 0.0), builder.op("neg", magnitude), magnitude
-    )
+    """Return the remainder with the sign of the dividend, or NaN if the divisor is 0."""
+    op = builder.op
+    magnitude = op("mod", op("abs", operands[0]), op("abs", operands[1]))
+    return op("where", op("lt", operands[0], 0.0), op("neg", magnitude), magnitude)
 
 
 def _build_round(builder: Builder, operands: Sequence[Value]) -> Value:
-    """Round the first operand, halves away from zero; the second is the number of decimals."""
+    """Round the first operand, with halves away from zero, to the decimals in the second one."""
+    op = builder.op
     if len(operands) == 1:
         return _round_to_integer(builder, operands[0])
-    scale = builder.op("pow", builder.constant(np.array([10.0])), operands[1])
-    rounded = builder.op(
-        "div", _round_to_integer(builder, builder.op("mul", operands[0], scale)), scale
-    )
-    overflows = builder.op("ge", builder.op("abs", rounded), np.inf)
-    return builder.op(
-        "where", builder.op("or", overflows, builder.op("isnan", rounded)), operands[0], rounded
-    )
+    scale = op("pow", builder.constant(np.array([10.0])), operands[1])
+    rounded = op("div", _round_to_integer(builder, op("mul", operands[0], scale)), scale)
+    overflows = op("ge", op("abs", rounded), np.inf)
+    return op("where", op("or", overflows, op("isnan", rounded)), operands[0], rounded)
 
 
 def _round_to_integer(builder: Builder, x: Value) -> Value:
-    truncated = builder.op("trunc", x)
-    rounds_away = builder.op("ge", builder.op("abs", builder.op("sub", x, truncated)), 0.5)
-    return builder.op(
-        "where", rounds_away, builder.op("add", truncated, builder.op("sign", x)), truncated
-    )
+    op = builder.op
+    truncated = op("trunc", x)
+    rounds_away = op("ge", op("abs", op("sub", x, truncated)), 0.5)
+    return op("where", rounds_away, op("add", truncated, op("sign", x)), truncated)
 
 
-def _make_extreme(operator: str) -> NumberFunction:
-    """Make the function GREATEST (`operator` is "maximum") or LEAST; both ignore NULL arguments."""
+def _make_extreme_function(operator: str) -> NumberFunction:
+    """Make GREATEST (`operator` is "maximum") or LEAST; both ignore NULL arguments."""
 
     def build(builder: Builder, operands: Sequence[Value]) -> Value:
+        op = builder.op
+
         def choose(extreme: Value, value: Value) -> Value:
-            candidate = builder.op(
-                "where", builder.op("isnan", value), extreme, builder.op(operator, extreme, value)
-            )
-            return builder.op("where", builder.op("isnan", extreme), value, candidate)
+            candidate = op("where", op("isnan", value), extreme, op(operator, extreme, value))
+            return op("where", op("isnan", extreme), value, candidate)
 
         return reduce(choose, operands)
 
@@ -201,32 +193,29 @@ def _make_extreme(operator: str) -> NumberFunction:
 
 
 def _build_logarithm(builder: Builder, operands: Sequence[Value]) -> Value:
-    logarithm = builder.op("log10", operands[-1])
-    return (
-        logarithm
-        if len(operands) == 1
-        else builder.op("div", logarithm, builder.op("log10", operands[0]))
-    )
+    op = builder.op
+    logarithm = op("log10", operands[-1])
+    return logarithm if len(operands) == 1 else op("div", logarithm, op("log10", operands[0]))
 
 
 _SAME_IN_SQL = "abs cbrt ceil cos cosh exp floor log10 log2 sign sin sinh sqrt tan tanh trunc"
 _INVERTIBLE = ("cos", "cosh", "sin", "sinh", "tan", "tanh")
 
 SQL_FUNCTIONS: Mapping[str, NumberFunction] = {
-    **{name: _make_function(name) for name in _SAME_IN_SQL.split()},
-    **{f"a{name}": _make_function(f"arc{name}") for name in _INVERTIBLE},
-    "ceiling": _make_function("ceil"),
+    **{name: _make_operator_function(name) for name in _SAME_IN_SQL.split()},
+    **{f"a{name}": _make_operator_function(f"arc{name}") for name in _INVERTIBLE},
+    "ceiling": _make_operator_function("ceil"),
     "cot": NumberFunction(lambda builder, x: builder.op("div", 1.0, builder.op("tan", x[0]))),
     "degrees": NumberFunction(lambda builder, x: builder.op("mul", x[0], 180 / math.pi)),
-    "fmod": _make_function("mod", 2),  # Unlike %, it has the sign of the divisor.
-    "greatest": _make_extreme("maximum"),
-    "least": _make_extreme("minimum"),
-    "ln": _make_function("log"),
+    "fmod": _make_operator_function("mod", 2),  # Unlike %, it has the sign of the divisor.
+    "greatest": _make_extreme_function("maximum"),
+    "least": _make_extreme_function("minimum"),
+    "ln": _make_operator_function("log"),
     "log": NumberFunction(_build_logarithm, 1, 2),
     "mod": NumberFunction(compute_remainder, 2, 2),
     "pi": NumberFunction(lambda builder, x: builder.constant(np.array([math.pi])), 0, 0),
-    "pow": _make_function("pow", 2),
-    "power": _make_function("pow", 2),
+    "pow": _make_operator_function("pow", 2),
+    "power": _make_operator_function("pow", 2),
     "radians": NumberFunction(lambda builder, x: builder.op("mul", x[0], math.pi / 180)),
     "round": NumberFunction(_build_round, 1, 2),
 }
@@ -239,20 +228,20 @@ SAME_IN_NUMPY = (
 """NumPy's functions of one number for which the IR has an operator of the same name."""
 
 NUMPY_FUNCTIONS: Mapping[str, NumberFunction] = {
-    **{name: _make_function(name) for name in SAME_IN_NUMPY},
-    "absolute": _make_function("abs"),
-    "add": _make_function("add", 2),
-    "divide": _make_function("div", 2),
-    "maximum": _make_function("maximum", 2),
-    "minimum": _make_function("minimum", 2),
-    "mod": _make_function("mod", 2),
-    "multiply": _make_function("mul", 2),
-    "negative": _make_function("neg"),
-    "power": _make_function("pow", 2),
-    "subtract": _make_function("sub", 2),
-    "true_divide": _make_function("div", 2),
+    **{name: _make_operator_function(name) for name in SAME_IN_NUMPY},
+    "absolute": _make_operator_function("abs"),
+    "add": _make_operator_function("add", 2),
+    "divide": _make_operator_function("div", 2),
+    "maximum": _make_operator_function("maximum", 2),
+    "minimum": _make_operator_function("minimum", 2),
+    "mod": _make_operator_function("mod", 2),
+    "multiply": _make_operator_function("mul", 2),
+    "negative": _make_operator_function("neg"),
+    "power": _make_operator_function("pow", 2),
+    "subtract": _make_operator_function("sub", 2),
+    "true_divide": _make_operator_function("div", 2),
 }
-"""Maps the names of NumPy's functions, including those of operators such as +, to functions."""
+"""Maps the names of NumPy's functions, such as add for +, to functions."""
 
 DATE_TYPES = ("DATE", "TIMESTAMP")
 
@@ -280,8 +269,10 @@ def parse_date(date_string: str, type_name: str, tree: exp.Expr) -> Date:
 
 
 def _count_units(moment: Moment, unit_length: int) -> Value:
-    b, elapsed, unit = moment.builder, moment.microseconds, float(unit_length)
-    return b.op("div", b.op("sub", elapsed, b.op("mod", elapsed, unit)), unit)
+    op = moment.builder.op
+    elapsed = moment.microseconds
+    unit = float(unit_length)
+    return op("div", op("sub", elapsed, op("mod", elapsed, unit)), unit)
 
 
 UNITS: Mapping[str, Callable[[Moment], Value]] = {

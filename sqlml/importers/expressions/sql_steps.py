@@ -1,6 +1,6 @@
 """`register_step`: the SQL of the user's own transformer, or of a FunctionTransformer's function.
 
-A class may also provide its SQL with a method `to_sql(self, columns)`.
+A class may instead return SQL from a method `to_sql(self, columns)`.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from sqlml.types import DATETIME, Array, Kind
 Sql = str | Mapping[str, str]
 """An expression, or a map of new columns to expressions; `{column}` stands for each column."""
 SqlFunction = Callable[[Any, Sequence[str]], Sql]
-"""A function that returns a step's SQL, given the fitted step and its quoted column names."""
+"""A function that returns the SQL of a fitted step, given the step and quoted column names."""
 
 PLACEHOLDER = "{column}"
 
 _STEP_METHODS = ("to_sql", "fit", "transform")
-"""The methods of a step with SQL of its own; a pandas frame, for example, has no fit."""
+"""The methods of a step that provides SQL; a pandas frame, for example, has no fit."""
 
 _BRACES = re.compile(r"\{\w*\}")
 
 
 @dataclass(frozen=True, slots=True)
 class SqlStep:
-    """The SQL of a transformer; if `verify` is true, each import compares it with the object."""
+    """The SQL of a transformer; if `verify` is true, each import compares SQL and object."""
 
     sql: Sql | SqlFunction
     verify: bool
@@ -93,10 +93,10 @@ def register_step(step: Any, sql: Sql | SqlFunction, *, verify: bool = True) -> 
 
 
 def find_registered(step: Any) -> SqlStep | None:
-    """Return the SQL that is registered for `step` or its class, or that `step.to_sql` returns.
+    """Return the SQL registered for `step` or the class of `step`, or returned by `step.to_sql`.
 
-    Return None if no SQL is registered, or only for a base class, because a subclass may compute
-    something else.
+    Return None if there is no SQL. The SQL of a base class does not count, because a subclass may
+    compute something else.
     """
     try:
         registration = _STEPS.get(type(step)) or _STEPS.get(step)
@@ -109,7 +109,7 @@ def find_registered(step: Any) -> SqlStep | None:
 
 
 def import_sql_step(step: Any, frame: Frame, registration: SqlStep) -> Frame:
-    """Compile the SQL of a step to columns; `registration` decides if they are also verified."""
+    """Compile the SQL of a step to columns; verify them if `registration` says so."""
     expressions = _build_expressions(registration, step, frame.names)
     columns = compile_expressions(expressions, frame)
     if registration.verify:
@@ -133,7 +133,7 @@ def _build_expressions(registration: SqlStep, step: Any, names: Sequence[str]) -
     except ConfigError as error:
         raise UnsupportedModelError(f"the SQL of {step_name}: {error.message}") from None
     if isinstance(sql, Mapping):
-        return {_unquote(name): text for name, text in sql.items()}
+        return {_unquote_name(name): text for name, text in sql.items()}
     if PLACEHOLDER in sql:
         return {n: sql.replace(PLACEHOLDER, q) for n, q in zip(names, quoted_names, strict=True)}
     return {step_name.lower(): sql}
@@ -152,7 +152,7 @@ def _validate_sql(sql: Any) -> Sql:
     )
 
 
-def _unquote(name: str) -> str:
+def _unquote_name(name: str) -> str:
     if len(name) > 1 and name[0] == name[-1] == '"':
         return name[1:-1].replace('""', '"')
     return name
@@ -180,7 +180,7 @@ def parse_expression(sql: str) -> exp.Expr:
 def compile_expressions(expressions: Mapping[str, str], frame: Frame) -> list[Frame]:
     """Compile each SQL expression to a float64 column, in which NaN stands for NULL.
 
-    If an expression is only a column name, return that column unchanged.
+    An expression that is only a column name returns that column unchanged.
     """
     compiler = ExpressionCompiler(frame, SQL_FUNCTIONS)
     trees = {name: parse_expression(sql) for name, sql in expressions.items()}
@@ -204,12 +204,12 @@ def _compile_column(name: str, tree: exp.Expr, compiler: ExpressionCompiler, fra
             f"{format_tree(tree)} returns a string, a date or NULL; a step's SQL must return "
             "numbers"
         )
-    value = compiler.to_number(operand).value
-    if not value.type.rowwise:
+    numbers = compiler.to_number(operand).value
+    if not numbers.type.rowwise:
         raise UnsupportedModelError(
             f"{format_tree(tree)} reads none of the columns {format_columns(frame)}"
         )
-    return Frame.from_value(frame.builder, value, (name,))
+    return Frame.from_value(frame.builder, numbers, (name,))
 
 
 TEST_ROW_COUNT = 64
@@ -218,38 +218,33 @@ TOLERANCE = 1e-9
 
 
 def _compare_with_step(step: Any, expressions: Mapping[str, str], frame: Frame) -> None:
-    """Raise UnsupportedModelError if a step and its SQL return different columns for test rows."""
+    """Check that a step and its SQL return the same columns for test rows."""
     builder = Builder()
     outputs = compile_expressions(expressions, Frame.raw(builder, frame.names))
-    compared_outputs = {
-        name: i
-        for i, (name, output) in enumerate(zip(expressions, outputs, strict=True))
-        if not isinstance(output.blocks[0], RawColumn)
-    }
+    are_raw = [isinstance(output.blocks[0], RawColumn) for output in outputs]
+    compared_outputs = {name: i for i, name in enumerate(expressions) if not are_raw[i]}
     program = builder.build({str(i): outputs[i].matrix() for i in compared_outputs.values()})
     kind_by_name = {f.name: f.kind for f in program.features}
-    first_error: Exception | None = None
-    is_compared = False
+    errors: list[Exception] = []
     trees = map(parse_expression, expressions.values())
     literals = [literal for tree in trees for literal in tree.find_all(exp.Literal)]
     strings = list(dict.fromkeys(literal.this for literal in literals if literal.is_string))
-    for columns in _generate_tables(frame.names, kind_by_name, strings):
+    tables = _generate_tables(frame.names, kind_by_name, strings)
+    for columns in tables:
         expected = _call_step(step, columns)
         if isinstance(expected, Exception):
-            first_error = first_error or expected
+            errors.append(expected)
             continue
-        is_compared = True
         if expected.shape != (TEST_ROW_COUNT, len(outputs)):
             raise UnsupportedModelError(
                 f"its SQL returns {len(outputs)} columns, but its transform returned an array of "
                 f"shape {expected.shape} for {TEST_ROW_COUNT} rows"
             )
-        inputs = {n: _convert_dates(columns[n]) for n in program.inputs}
-        actual = reference.run(program, inputs)
+        actual = reference.run(program, {n: _convert_dates(columns[n]) for n in program.inputs})
         for name, i in compared_outputs.items():
             _compare_column(name, actual[str(i)][:, 0], expected[:, i], columns)
-    if not is_compared:
-        reason = f"{type(first_error).__name__}: {first_error}"
+    if len(errors) == len(tables):
+        reason = f"{type(errors[0]).__name__}: {errors[0]}"
         raise UnsupportedModelError(
             f"its SQL cannot be compared with its transform, which fails on generated rows "
             f"({reason:.200}); register it with verify=False to trust the SQL"
@@ -258,8 +253,8 @@ def _compare_with_step(step: Any, expressions: Mapping[str, str], frame: Frame) 
 
 def _generate_tables(
     names: tuple[str, ...], kind_by_name: Mapping[str, Kind], strings: list[str]
-) -> Iterator[dict[str, Array]]:
-    """Yield three test tables: one with NULL, one without NULL, and one of positive numbers."""
+) -> list[dict[str, Array]]:
+    """Return three test tables: with NULL, without NULL, and with positive numbers only."""
     rng = np.random.default_rng(0)
     tables: list[dict[str, Array]] = [{}, {}, {}]
     with_missing, without_missing, positive = tables
@@ -281,21 +276,18 @@ def _generate_tables(
             without_missing[name] = rng.choice(pool, TEST_ROW_COUNT)
             with_missing[name] = np.where(is_missing, np.nan, without_missing[name])
             positive[name] = np.abs(without_missing[name]) + 0.5
-    yield from tables
+    return tables
 
 
 def _convert_dates(column: Array) -> Array:
-    """Convert a datetime64[us] column to float64, with NaN for NaT; keep any other column."""
+    """Convert dates to float64 microseconds, with NaN for NaT; keep any other column."""
     if column.dtype.kind != "M":
         return column
     return np.where(np.isnat(column), np.nan, column.astype(np.int64).astype(np.float64))
 
 
 def _call_step(step: Any, columns: Mapping[str, Array]) -> Array | Exception:
-    """Call the step on a pandas frame and, if this fails, on a matrix.
-
-    Return the output as a matrix or, if both calls fail, the first error.
-    """
+    """Call the step on a pandas frame or a matrix; return the output or the first error."""
     transform = getattr(step, "transform", step)
     errors = []
     for rows in _make_step_inputs(columns):

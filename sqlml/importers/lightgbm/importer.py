@@ -26,7 +26,7 @@ from sqlml.importers.frame import (
 )
 from sqlml.importers.lightgbm.document import LightGBMModel, LinearLeaves, parse_ranges, read_lines
 from sqlml.importers.lightgbm.forest import PLAIN, TRUNCATED, ZERO, ZERO_MISSING, build_forest
-from sqlml.importers.model_checks import explain_unfitted
+from sqlml.importers.model_checks import make_unfitted_error
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Array, Labels
 
@@ -120,7 +120,7 @@ def import_saved_model(model: LightGBMModel, frame: Frame) -> Outputs:
 
 def _require_booster(model: Any) -> Any:
     if not hasattr(model, "booster_") and hasattr(model, "get_params"):
-        raise explain_unfitted(model)
+        raise make_unfitted_error(model)
     return getattr(model, "booster_", model)
 
 

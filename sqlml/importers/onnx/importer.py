@@ -158,7 +158,7 @@ def import_saved_model(model: OnnxModel, frame: Frame) -> Outputs:
         )
     try:
         inputs: dict[str, Item] = {
-            port.name: Texts(tuple(map(columns.strings, range(columns.width))), port.inner)
+            port.name: Texts(tuple(map(columns.read_strings, range(columns.width))), port.inner)
             if port.dtype == "string"
             else RowTensor(probe.read_numbers(columns, port), port.inner)
             for port, columns in probe.split_frame(model.inputs, frame)

@@ -118,7 +118,7 @@ def _read_operands(model: OnnxModel, frame: Frame) -> list[Value]:
     operands: list[Value] = []
     for port, columns in split_frame(model.inputs, frame):
         if port.dtype == "string":
-            operands += map(columns.strings, range(columns.width))
+            operands += map(columns.read_strings, range(columns.width))
             continue
         value = read_numbers(columns, port)
         if port.inner != (columns.width,):

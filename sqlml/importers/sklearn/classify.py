@@ -1,4 +1,4 @@
-"""Final steps of classifiers: from scores or probabilities to labels, with their tie rules."""
+"""Final steps of classifiers: from scores or probabilities to labels."""
 
 from __future__ import annotations
 
@@ -20,33 +20,34 @@ Tie = Literal["gt", "ge"]
 def label_by_threshold(
     builder: Builder, score: Value, tie: Tie = "gt", threshold: float = 0.0
 ) -> Value:
-    """Return class index 1 for scores above `threshold` (or equal, if `tie` is "ge"), else 0."""
+    """Return class index 1 for a score above `threshold` (or equal, if `tie` is "ge"), else 0."""
     return builder.op("cast", builder.op(tie, score, threshold), dtype="int64")
 
 
-def outlier_outputs(label: Value, score: Value, samples: Value) -> Outputs:
-    """Return the outputs of an outlier detector; `label` 0 is the class -1, which means outlier."""
+def build_outlier_outputs(label: Value, score: Value, samples: Value) -> Outputs:
+    """Return the outputs of an outlier detector; `label` is 0 for outliers (-1), otherwise 1."""
     return Outputs({"label": label, "score": score, "samples": samples}, Labels("int64", (-1, 1)))
 
 
 def label_by_score(builder: Builder, score: Value, tie: Tie = "gt") -> Value:
-    """Return class indices, (n, 1), from scores of the second class, (n, 1), or of all, (n, K)."""
+    """Return class indices; binary scores have one column, multiclass scores one per class."""
     is_binary = score.type.width == 1
-    return label_by_threshold(builder, score, tie) if is_binary else argmax_label(builder, score)
+    return label_by_threshold(builder, score, tie) if is_binary else label_by_argmax(builder, score)
 
 
-def argmax_label(builder: Builder, scores: Value) -> Value:
-    """Return the index, (n, 1), of the largest of (n, K) scores; the first of equal scores wins."""
+def label_by_argmax(builder: Builder, scores: Value) -> Value:
+    """Return the index of the largest score in each row; the first of equal scores wins."""
     return builder.op("argmax", scores, axis=1)
 
 
 def label_targets_by_argmax(builder: Builder, scores: Value, sizes: Sequence[int]) -> Value:
-    """Return each target's class index, (n, targets); target i has `sizes[i]` columns of scores."""
-    return builder.concat([argmax_label(builder, v) for v in split_targets(builder, scores, sizes)])
+    """Return the class index of each target; `sizes` has the targets' class counts."""
+    columns = split_targets(builder, scores, sizes)
+    return builder.concat([label_by_argmax(builder, column) for column in columns])
 
 
 def split_targets(builder: Builder, values: Value, sizes: Sequence[int]) -> list[Value]:
-    """Split the columns of `values` into one (n, size) value per target."""
+    """Split the columns of `values` into one value per target."""
     if len(sizes) == 1:
         return [values]
     pairs = zip(sizes, np.cumsum(sizes), strict=True)
@@ -54,34 +55,33 @@ def split_targets(builder: Builder, values: Value, sizes: Sequence[int]) -> list
 
 
 def add_complement(builder: Builder, positive: Value) -> Value:
-    """Return both classes' probabilities, (n, 2), given those of the second class, (n, 1)."""
+    """Return the probabilities of both classes, given those of the second class."""
     return builder.op("concat", builder.op("sub", 1.0, positive), positive)
 
 
 def to_proba(builder: Builder, score: Value) -> Value:
-    """Return probabilities: the sigmoid of (n, 1) scores, or the softmax of (n, K) scores."""
+    """Return the sigmoid of binary scores, or the softmax of multiclass scores."""
     if score.type.width == 1:
         return add_complement(builder, builder.op("sigmoid", score))
     return builder.op("softmax", score, sum_dtype="float64")
 
 
 def collapse_two_scores(builder: Builder, scores: Value) -> Value:
-    """Return the scores, (n, K), or for two classes the second score minus the first, (n, 1)."""
+    """Return the scores or, for two classes, the second score minus the first."""
     if scores.type.width != 2:
         return scores
-    first_score, second_score = (
-        builder.op("select", scores, indices=np.array([i])) for i in (0, 1)
-    )
-    return builder.op("sub", second_score, first_score)
+    first, second = (builder.op("select", scores, indices=np.array([i])) for i in (0, 1))
+    return builder.op("sub", second, first)
 
 
-def normalise(builder: Builder, proba: Value) -> Value:
-    """Divide one-vs-rest probabilities, (n, K), by their sum; a row of zeros becomes uniform."""
+def normalize_proba(builder: Builder, proba: Value) -> Value:
+    """Divide one-vs-rest probabilities by their sum; a row of zeros becomes uniform."""
+    op = builder.op
     n_classes = proba.type.width
-    total = builder.op("sum", proba, axis=1)
-    is_zero = builder.op("eq", total, 0.0)
-    proba = builder.op("where", is_zero, 1.0, proba)
-    return builder.op("div", proba, builder.op("where", is_zero, float(n_classes), total))
+    total = op("sum", proba, axis=1)
+    is_zero = op("eq", total, 0.0)
+    proba = op("where", is_zero, 1.0, proba)
+    return op("div", proba, op("where", is_zero, float(n_classes), total))
 
 
 def read_class_lists(model: Any) -> list[list[Any]]:
@@ -99,7 +99,7 @@ def read_classes(model: Any) -> list[Any]:
     return list(classes)
 
 
-def two_or_more_classes(model: Any) -> list[Any]:
+def require_multiple_classes(model: Any) -> list[Any]:
     classes = read_classes(model)
     if len(classes) < 2:
         raise UnsupportedModelError(
@@ -111,28 +111,29 @@ def two_or_more_classes(model: Any) -> list[Any]:
 def compute_ovr_scores(
     builder: Builder, predictions: Value, confidences: Value, n_classes: int
 ) -> Value:
-    """Return a score per class, (n, K), from the `predictions` and `confidences` of class pairs.
+    """Return a score per class, (n, K), from the predictions and confidences of class pairs.
 
-    The score is the class's number of votes plus s / (3 * (|s| + 1)), where s is the sum of its
-    confidences. The second term is in (-1/3, 1/3), so it only breaks ties between votes, as in
-    scikit-learn's `_ovr_decision_function`. Pairs are in the order (0, 1), (0, 2), ..., (1, 2). If
-    a pair votes for its first class, its prediction is 0 and its confidence is negative.
+    As in scikit-learn's `_ovr_decision_function`, the score is the number of votes plus s / (3 *
+    (|s| + 1)), where s is the sum of the confidences for the class. The second term only breaks
+    ties. Pairs are in the order (0, 1), (0, 2), ..., (1, 2). If a pair votes for the first class,
+    the prediction is 0 and the confidence is negative.
     """
+    op = builder.op
     votes = count_votes(builder, builder.cast(predictions, "float64"), n_classes)
     signed_confidences = builder.linear(confidences, _build_pair_signs(n_classes))
-    scale = builder.op("mul", builder.op("add", builder.op("abs", signed_confidences), 1.0), 3.0)
-    return builder.op("add", votes, builder.op("div", signed_confidences, scale))
+    scale = op("mul", op("add", op("abs", signed_confidences), 1.0), 3.0)
+    return op("add", votes, op("div", signed_confidences, scale))
 
 
 def count_votes(builder: Builder, predictions: Value, n_classes: int) -> Value:
-    """Count the votes for each class, (n, K); a pair predicts 0 to vote for its first class."""
+    """Count the votes for each class; a prediction of 0 votes for the first class of a pair."""
     signs = _build_pair_signs(n_classes)
     # A prediction p adds 1 - p to the first class and p to the second; the sums are exact integers.
     return builder.linear(predictions, signs, (signs < 0).sum(axis=0).astype(np.float64))
 
 
 def _build_pair_signs(n_classes: int) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-    """Return the sign of each class in each pair, (pairs, K): -1 if first, 1 if second, else 0."""
+    """Return a sign per pair and class: -1 for the first class, 1 for the second, else 0."""
     pairs = list(combinations(range(n_classes), 2))
     signs = np.zeros((len(pairs), n_classes))
     for row, (first, second) in enumerate(pairs):

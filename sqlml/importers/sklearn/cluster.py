@@ -1,7 +1,7 @@
 """Clustering: assignment of new rows to centres, and FeatureAgglomeration.
 
 Distances expand |x - c|^2 to |x|^2 - 2 x.c + |c|^2. scikit-learn's functions add these terms in
-different orders, and one omits |x|^2; this decides ties, so each importer follows its function.
+different orders, which decides ties. Each importer follows the function of the estimator.
 """
 
 from __future__ import annotations
@@ -23,33 +23,31 @@ def build_cluster_labels(count: int) -> Labels:
 
 
 def compute_distances(builder: Builder, x: Value, centres: Array) -> Value:
-    """Return the distances, (n, K), of rows to centres, (K, F), as `euclidean_distances` does."""
-    squared_distances = builder.op(
-        "add", builder.linear(x, -2.0 * centres.T), _sum_squares(builder, x)
-    )
-    squared_distances = builder.op("add", squared_distances, compute_squared_norms(centres))
-    return builder.op("sqrt", builder.op("maximum", squared_distances, 0.0))
+    """Return the distances of rows to centres, (n, K), like `euclidean_distances`."""
+    op = builder.op
+    squared_distances = op("add", builder.linear(x, -2.0 * centres.T), _sum_squares(builder, x))
+    squared_distances = op("add", squared_distances, compute_squared_norms(centres))
+    return op("sqrt", op("maximum", squared_distances, 0.0))
 
 
 def assign_nearest(builder: Builder, x: Value, centres: Array) -> Value:
-    """Return the index, (n, 1), of the nearest centre, as `pairwise_distances_argmin` does.
+    """Return the index of the nearest centre, (n, 1), like `pairwise_distances_argmin`.
 
-    As in scikit-learn, adding |x|^2 loses digits, so a row far away from all centres has ties.
+    Adding |x|^2 loses digits, so a row that is far away from all centres has ties.
     """
-    squared_distances = builder.op(
-        "add", _sum_squares(builder, x), builder.linear(x, -2.0 * centres.T)
-    )
-    squared_distances = builder.op("add", squared_distances, compute_squared_norms(centres))
-    return _argmin(builder, builder.op("maximum", squared_distances, 0.0))
+    op = builder.op
+    squared_distances = op("add", _sum_squares(builder, x), builder.linear(x, -2.0 * centres.T))
+    squared_distances = op("add", squared_distances, compute_squared_norms(centres))
+    return _find_argmin(builder, op("maximum", squared_distances, 0.0))
 
 
 def assign_like_k_means(builder: Builder, x: Value, centres: Array) -> Value:
-    """Return the index, (n, 1), of the nearest centre as KMeans does, without adding |x|^2."""
-    return _argmin(builder, compute_relative_distances(builder, x, centres))
+    """Return the index of the nearest centre, (n, 1), like KMeans, without adding |x|^2."""
+    return _find_argmin(builder, compute_relative_distances(builder, x, centres))
 
 
 def compute_relative_distances(builder: Builder, x: Value, centres: Array) -> Value:
-    """Return the squared distances to the centres c minus |x|^2: |c|^2 - 2 x.c, (n, K)."""
+    """Return |c|^2 - 2 x.c, the squared distance to each centre c minus |x|^2."""
     return builder.linear(x, -2.0 * centres.T, compute_squared_norms(centres))
 
 
@@ -61,7 +59,7 @@ def _sum_squares(builder: Builder, x: Value) -> Value:
     return builder.op("sum", builder.op("square", x), axis=1)
 
 
-def _argmin(builder: Builder, distances: Value) -> Value:
+def _find_argmin(builder: Builder, distances: Value) -> Value:
     return builder.op("argmax", builder.op("neg", distances), axis=1)
 
 
@@ -74,15 +72,16 @@ _REDUCTIONS: Mapping[Callable[..., Any], str] = {
 }
 
 
-def feature_agglomeration(model: Any, frame: Frame) -> Frame:
-    """Pool the columns of each cluster: return their mean, maximum, minimum or sum."""
+def import_feature_agglomeration(model: Any, frame: Frame) -> Frame:
+    """Return the mean, maximum, minimum or sum of the columns of each cluster."""
     check_estimator(model, "labels_")
-    x, b = check_array(frame, "FeatureAgglomeration"), frame.builder
+    x = check_array(frame, "FeatureAgglomeration")
+    builder = frame.builder
     labels = np.asarray(model.labels_).astype(np.int64)
     if model.pooling_func == np.mean:
         sizes = np.bincount(labels).astype(np.float64)
-        total = b.linear(x, labels[:, None] == np.arange(sizes.size))
-        return Frame.from_value(b, b.op("div", total, sizes))
+        total = builder.linear(x, labels[:, None] == np.arange(sizes.size))
+        return Frame.from_value(builder, builder.op("div", total, sizes))
     if model.pooling_func not in _REDUCTIONS:
         name = getattr(model.pooling_func, "__name__", repr(model.pooling_func))
         raise UnsupportedModelError(
@@ -90,20 +89,20 @@ def feature_agglomeration(model: Any, frame: Frame) -> Frame:
             "SQL; use pooling_func=np.mean, np.max, np.min or np.sum"
         )
     columns_of_clusters = [np.flatnonzero(labels == label) for label in np.unique(labels)]
-    groups = [b.op("select", x, indices=columns) for columns in columns_of_clusters]
-    pooled = [b.op(_REDUCTIONS[model.pooling_func], group, axis=1) for group in groups]
-    return Frame.from_value(b, b.concat(pooled))
+    groups = [builder.op("select", x, indices=columns) for columns in columns_of_clusters]
+    pooled = [builder.op(_REDUCTIONS[model.pooling_func], group, axis=1) for group in groups]
+    return Frame.from_value(builder, builder.concat(pooled))
 
 
-def k_means(model: Any, frame: Frame) -> Outputs:
-    """Return the nearest centre of KMeans or MiniBatchKMeans; `transform` has all distances."""
+def import_k_means(model: Any, frame: Frame) -> Outputs:
+    """Return the nearest centre of KMeans or MiniBatchKMeans; `transform` has the distances."""
     check_estimator(model, "cluster_centers_")
     x, centres = _read_centres(model, frame, "sparse")
     label = assign_like_k_means(frame.builder, x, centres)
     return _build_outputs(frame.builder, x, centres, label)
 
 
-def nearest_centre(model: Any, frame: Frame) -> Outputs:
+def import_nearest_centre(model: Any, frame: Frame) -> Outputs:
     """Return the nearest centre of MeanShift or AffinityPropagation."""
     check_estimator(model, "labels_")
     if getattr(model, "affinity", "") == "precomputed":
@@ -113,51 +112,54 @@ def nearest_centre(model: Any, frame: Frame) -> Outputs:
         )
     check_estimator(model, "cluster_centers_")
     x, centres = _read_centres(model, frame)
-    b = frame.builder
+    builder = frame.builder
     if not len(centres):  # Training did not converge, so every row gets the label -1.
-        zeros = b.linear(x, np.zeros((x.type.width, 1)))
-        return Outputs({"label": b.op("argmax", zeros, axis=1)}, Labels("int64", (-1,)))
-    return Outputs({"label": assign_nearest(b, x, centres)}, build_cluster_labels(len(centres)))
+        zeros = builder.linear(x, np.zeros((x.type.width, 1)))
+        return Outputs({"label": builder.op("argmax", zeros, axis=1)}, Labels("int64", (-1,)))
+    label = assign_nearest(builder, x, centres)
+    return Outputs({"label": label}, build_cluster_labels(len(centres)))
 
 
-def birch(model: Any, frame: Frame) -> Outputs:
-    """Return the label of the nearest subcluster; `transform` has the distances to all of them."""
+def import_birch(model: Any, frame: Frame) -> Outputs:
+    """Return the label of the nearest subcluster; `transform` has the distances."""
     check_estimator(model, "subcluster_centers_", "subcluster_labels_")
     x = check_array(frame, "Birch")
-    b, centres = frame.builder, np.asarray(model.subcluster_centers_, np.float64)
+    builder = frame.builder
+    centres = np.asarray(model.subcluster_centers_, np.float64)
     labels, indices = np.unique(np.asarray(model.subcluster_labels_), return_inverse=True)
-    label = assign_nearest(b, x, centres)
+    label = assign_nearest(builder, x, centres)
     if not np.array_equal(indices, np.arange(indices.size)):
-        label = b.op("take", indices.ravel().astype(np.int64), label)
-        label = b.op("reshape", label, shape=(1,))
-    values = {"label": label, "transform": compute_distances(b, x, centres)}
+        label = builder.op("take", indices.ravel().astype(np.int64), label)
+        label = builder.op("reshape", label, shape=(1,))
+    values = {"label": label, "transform": compute_distances(builder, x, centres)}
     return Outputs(values, Labels("int64", tuple(int(v) for v in labels)))
 
 
-def bisecting_k_means(model: Any, frame: Frame) -> Outputs:
+def import_bisecting_k_means(model: Any, frame: Frame) -> Outputs:
     """Descend the bisection tree; at each node, go to the child with the nearer centre.
 
-    All nodes are evaluated for each row, and the row reaches the leaf with the largest score.
+    All nodes are evaluated for each row. The leaf that the row reaches has the largest score.
     """
     check_estimator(model, "cluster_centers_", "_bisecting_tree")
     x, centres = _read_centres(model, frame, "sparse")
-    b = frame.builder
+    builder = frame.builder
+    op = builder.op
     centre_pairs, paths, offsets = _flatten_bisecting_tree(model, len(centres))
-    score = compute_relative_distances(b, x, centres)
+    score = compute_relative_distances(builder, x, centres)
     if len(centre_pairs):  # If both centres are equally near, the row goes left.
         centres_of_pairs = centre_pairs.reshape(-1, centre_pairs.shape[2])
-        distances = compute_relative_distances(b, x, centres_of_pairs)
+        distances = compute_relative_distances(builder, x, centres_of_pairs)
         columns = (np.arange(side, 2 * len(centre_pairs), 2) for side in (0, 1))
-        left, right = (b.op("select", distances, indices=indices) for indices in columns)
-        score = b.linear(b.cast(b.op("lt", right, left), "float64"), paths, offsets)
-    return _build_outputs(b, x, centres, b.op("argmax", score, axis=1))
+        left, right = (op("select", distances, indices=indices) for indices in columns)
+        score = builder.linear(builder.cast(op("lt", right, left), "float64"), paths, offsets)
+    return _build_outputs(builder, x, centres, op("argmax", score, axis=1))
 
 
 def _flatten_bisecting_tree(model: Any, num_clusters: int) -> tuple[Array, Array, Array]:
     """Return `centre_pairs` (M, 2, F), `paths` (M, K) and `offsets` (K,) of M nodes and K leaves.
 
-    A pair has the centres of a node's children. If decisions (n, M) are 1 for right and 0 for left,
-    decisions @ paths + offsets is 0 for the leaf that a row reaches and negative for other leaves.
+    A pair has the centres of a node's children. Decisions, (n, M), are 1 for right and 0 for left.
+    Then decisions @ paths + offsets is 0 for the leaf that a row reaches, otherwise negative.
     """
     mean = np.asarray(getattr(model, "_X_mean", 0.0))
     centre_pairs: list[Array] = []

@@ -14,10 +14,10 @@ from sqlml.ir.builder import Value
 from sqlml.types import Array
 
 
-def dummy_classifier(model: Any, frame: Frame) -> Outputs:
+def import_dummy_classifier(model: Any, frame: Frame) -> Outputs:
     check_estimator(model, "class_prior_", "classes_", "n_outputs_")
     if model.strategy == "uniform":
-        raise _explain_random_strategy(model)
+        raise _make_random_strategy_error(model)
     classes = classify.read_class_lists(model)
     probabilities = [_compute_probabilities(model, i, known) for i, known in enumerate(classes)]
     # The label is the most probable class, even with the strategy "constant".
@@ -28,7 +28,7 @@ def dummy_classifier(model: Any, frame: Frame) -> Outputs:
     return Outputs({"label": label, "proba": proba}, labels)
 
 
-def dummy_regressor(model: Any, frame: Frame) -> Outputs:
+def import_dummy_regressor(model: Any, frame: Frame) -> Outputs:
     check_estimator(model, "constant_", "n_outputs_")
     return Outputs({"label": repeat_rows(frame, np.ravel(np.asarray(model.constant_, np.float64)))})
 
@@ -52,7 +52,7 @@ def _compute_probabilities(model: Any, target: int, classes: Any) -> Array:
             return np.asarray(np.eye(prior.size)[int(prior.argmax())])
         case "constant":
             return np.asarray(np.asarray(classes) == np.ravel(model.constant)[target], np.float64)
-    raise _explain_random_strategy(model)
+    raise _make_random_strategy_error(model)
 
 
 def read_regression_constant(model: Any) -> Array:
@@ -62,7 +62,7 @@ def read_regression_constant(model: Any) -> Array:
     return np.ravel(np.asarray(model.constant_, np.float64))
 
 
-def _explain_random_strategy(model: Any) -> UnsupportedModelError:
+def _make_random_strategy_error(model: Any) -> UnsupportedModelError:
     return UnsupportedModelError(
         f"DummyClassifier(strategy={model.strategy!r}) predicts at random, so no two runs agree; "
         "use strategy='prior' or 'most_frequent'"
@@ -70,9 +70,9 @@ def _explain_random_strategy(model: Any) -> UnsupportedModelError:
 
 
 def repeat_rows(frame: Frame, values: Array) -> Value:
-    """Repeat `values`, (k,), in each row, (n, k); the frame's first column gives the row count."""
+    """Repeat `values`, (k,), in each row of the frame: (n, k)."""
     column = next((block for block in frame.blocks if not isinstance(block, RawColumn)), None)
-    row_source = frame.numbers(0) if column is None else column
+    row_source = frame.read_numbers(0) if column is None else column
     builder = frame.builder
     if row_source.type.dtype not in ("string", "float32", "float64"):
         row_source = builder.op("cast", row_source, dtype="float64")

@@ -1,4 +1,4 @@
-"""Checks of an estimator (fitted, known parameters) and of its input (finite numbers)."""
+"""Checks of an estimator (fitted, known parameters) and of the input (finite numbers)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, RawColumn, Rows
-from sqlml.importers.model_checks import explain_unfitted, has_fitted_attributes
+from sqlml.importers.model_checks import has_fitted_attributes, make_unfitted_error
 from sqlml.ir.builder import Value
 from sqlml.types import Array, DType
 
@@ -21,10 +21,10 @@ def check_array(
     dtype: DType = "float64",
     rows: Rows = "dense",
 ) -> Value:
-    """Return the frame as (n, width) finite numbers, as scikit-learn's `check_array` does.
+    """Return the frame as (n, width) finite numbers, like scikit-learn's `check_array`.
 
-    Infinity and, unless `allow_nan` is true, NaN raise an error while scoring, which names the
-    estimator `step`. The numbers are checked in `dtype`, so overflow in float32 is an error, too.
+    Infinity raises an error while scoring, which names the estimator `step`. NaN also raises an
+    error unless `allow_nan` is true. Numbers are checked in `dtype`, so float32 may overflow.
     `rows` is the argument of `Frame.matrix`.
     """
     if frame.has_sparse_rows:
@@ -41,32 +41,33 @@ def check_bounds(
     low: Array | None = None,
     high: Array | None = None,
 ) -> Value:
-    """Return `value` with a check: a number that is not finite or out of bounds is an error."""
+    """Return `value` with a check that rejects numbers that are not finite or out of bounds."""
     bounds = {key: bound for key, bound in (("low", low), ("high", high)) if bound is not None}
-    return frame.builder.op(
-        "require_finite", value, features=frame.names, allow_nan=allow_nan, step=step, **bounds
-    )
+    attrs = {"features": frame.names, "allow_nan": allow_nan, "step": step}
+    return frame.builder.op("require_finite", value, **attrs, **bounds)
 
 
 def _check_blocks(frame: Frame, step: str, allow_nan: bool, dtype: DType) -> Frame:
-    """Check each block of the frame separately; of sparse rows, check only the stored values."""
-    b, blocks, start = frame.builder, list[Value](), 0
+    """Check each block of the frame; in sparse rows, check only the stored values."""
+    builder = frame.builder
+    blocks = list[Value]()
+    start = 0
     for block in frame.blocks:
         width = 1 if isinstance(block, RawColumn) else block.type.width
-        block_frame = Frame(b, (block,), frame.names[start : start + width])
-        value = block_frame.matrix(dtype, "sparse")
-        if not value.type.sparse:
-            value = check_bounds(block_frame, value, step, allow_nan=allow_nan)
+        block_frame = Frame(builder, (block,), frame.names[start : start + width])
+        checked = block_frame.matrix(dtype, "sparse")
+        if not checked.type.sparse:
+            checked = check_bounds(block_frame, checked, step, allow_nan=allow_nan)
         elif not allow_nan:
             feature = "".join(block_frame.names[:1])
-            value = b.op("require_finite_stored", value, feature=feature, step=step)
-        blocks.append(value)
+            checked = builder.op("require_finite_stored", checked, feature=feature, step=step)
+        blocks.append(checked)
         start += width
-    return Frame(b, tuple(blocks), frame.names, frame.sparse)
+    return Frame(builder, tuple(blocks), frame.names, frame.sparse)
 
 
 def choose_dtype(frame: Frame) -> DType:
-    """Return the dtype in which scikit-learn computes: float32 for sparse float32 rows only."""
+    """Return the dtype in which scikit-learn computes: float32 for sparse float32 rows."""
     is_float32 = all(isinstance(b, Value) and b.type.dtype == "float32" for b in frame.blocks)
     return "float32" if is_float32 and frame.has_sparse_rows else "float64"
 
@@ -81,14 +82,15 @@ Other parameters come from another version of scikit-learn, and may change what 
 """
 
 
-def path_of(model: Any) -> str:
+def get_class_path(model: Any) -> str:
     return f"{type(model).__module__}.{type(model).__qualname__}"
 
 
 def check_estimator(model: Any, *attributes: str) -> None:
-    """Reject a model that lacks one of the fitted `attributes`, or has an unknown parameter."""
+    """Reject a model that lacks one of the fitted `attributes` or has an unknown parameter."""
     class_name = type(model).__name__
-    unknown = sorted(set(model.get_params(deep=False)) - set(PARAMETERS[path_of(model)].split()))
+    known = PARAMETERS[get_class_path(model)].split()
+    unknown = sorted(set(model.get_params(deep=False)).difference(known))
     if unknown:
         raise UnsupportedModelError(
             f"{class_name} has parameter {', '.join(map(repr, unknown))}, which sqlml does not "
@@ -97,7 +99,7 @@ def check_estimator(model: Any, *attributes: str) -> None:
         )
     missing = [attribute for attribute in attributes if not hasattr(model, attribute)]
     if missing and not has_fitted_attributes(model):
-        raise explain_unfitted(model)
+        raise make_unfitted_error(model)
     if missing:
         raise UnsupportedModelError(
             f"{class_name} lacks {', '.join(missing)}: it is only partly fitted, or comes from "
@@ -105,12 +107,12 @@ def check_estimator(model: Any, *attributes: str) -> None:
         )
 
 
-def explain_option(model: Any, option: str, advice: str = "") -> UnsupportedModelError:
+def make_option_error(model: Any, option: str, advice: str = "") -> UnsupportedModelError:
     call = f"{type(model).__name__}({option}={getattr(model, option)!r})"
     return UnsupportedModelError(f"{call} is not known to sqlml{advice and '; use '}{advice}")
 
 
-def explain_function(model: Any, use: str, advice: str) -> UnsupportedModelError:
+def make_callable_error(model: Any, use: str, advice: str) -> UnsupportedModelError:
     return UnsupportedModelError(
         f"{type(model).__name__} has a Python function as its {use}, which cannot run inside SQL; "
         f"use {advice}"

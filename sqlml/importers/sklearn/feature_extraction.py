@@ -1,7 +1,7 @@
 """Feature extraction: text vectorizers, MultiLabelBinarizer, FeatureHasher and DictVectorizer.
 
-As in `sklearn/feature_extraction/text.py`, tokens are counted. Then counts become 1 (`binary`) or
-log(tf) + 1, are multiplied by idf, and rows are normalized. Cells that are not stored stay 0.
+As in `sklearn/feature_extraction/text.py`, tokens are counted. Then the counts become 1 (`binary`)
+or log(tf) + 1, are multiplied by idf, and rows are normalized. Missing cells stay 0.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import ANY_COUNT, MAX_DENSE, Frame, RawColumn, Schema, Sparse, to_python
-from sqlml.importers.model_checks import explain_unfitted
+from sqlml.importers.model_checks import make_unfitted_error
 from sqlml.importers.sklearn.estimator_checks import (
     check_array,
     check_estimator,
     choose_dtype,
-    explain_option,
+    make_option_error,
 )
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.operators.sparse_rows import pack_items
@@ -30,43 +30,43 @@ TEXT_COLUMN, LABELS_COLUMN, ITEMS_COLUMN = "text", "labels", "items"
 """The default names of the input columns of vectorizers, MultiLabelBinarizer and FeatureHasher."""
 
 
-def count_vectorizer(model: Any, frame: Frame) -> Frame:
-    """Count how often a text contains each word of the vocabulary: sparse rows (n, words)."""
+def import_count_vectorizer(model: Any, frame: Frame) -> Frame:
+    """Return sparse rows with the count of each word of the vocabulary."""
     _check_vocabulary(model)
     return _make_sparse_frame(frame, _count_tokens(model, frame))
 
 
-def tfidf_vectorizer(model: Any, frame: Frame) -> Frame:
+def import_tfidf_vectorizer(model: Any, frame: Frame) -> Frame:
     _check_vocabulary(model, "_tfidf")
-    value = _count_tokens(model, frame)
-    value = _weight_counts(model._tfidf, frame.builder, value, frame.names[0])
-    return _make_sparse_frame(frame, value)
+    counts = _count_tokens(model, frame)
+    weighted = _weight_counts(model._tfidf, frame.builder, counts, frame.names[0])
+    return _make_sparse_frame(frame, weighted)
 
 
-def tfidf_transformer(model: Any, frame: Frame) -> Frame:
-    """Weight counts by log(tf) + 1 and idf, and normalize rows, as far as the options say so."""
+def import_tfidf_transformer(model: Any, frame: Frame) -> Frame:
+    """Weight counts by log(tf) + 1 and idf, and normalize rows, as the options say."""
     check_estimator(model)
     if model.use_idf and not hasattr(model, "idf_"):
-        raise explain_unfitted(model)
-    value = check_array(frame, "TfidfTransformer", dtype=choose_dtype(frame), rows="sparse")
-    if not value.type.sparse:
-        value = frame.builder.op("sparsify", value)
+        raise make_unfitted_error(model)
+    counts = check_array(frame, "TfidfTransformer", dtype=choose_dtype(frame), rows="sparse")
+    if not counts.type.sparse:
+        counts = frame.builder.op("sparsify", counts)
     name = frame.names[0] if frame.names else TEXT_COLUMN
-    weighted = _weight_counts(model, frame.builder, value, name)
+    weighted = _weight_counts(model, frame.builder, counts, name)
     return Frame.from_value(frame.builder, weighted, frame.names, True)
 
 
-def hashing_vectorizer(model: Any, frame: Frame) -> Frame:
-    """Add the sign of each token to the column that the token's hash selects, in sparse rows."""
+def import_hashing_vectorizer(model: Any, frame: Frame) -> Frame:
+    """Return sparse rows; the hash of a token selects a column, to which 1 or -1 is added."""
     check_estimator(model)
     attrs = _build_analyzer_attrs(model, frame) | _build_hash_attrs(model)
     attrs["dtype"] = _require_exact_dtype(model)
-    value = frame.builder.op("hash_tokens", _read_texts(model, frame), **attrs)
+    counts = frame.builder.op("hash_tokens", _read_texts(model, frame), **attrs)
     if model.binary:
-        value = frame.builder.op("map_stored", value, function="one")
+        counts = frame.builder.op("map_stored", counts, function="one")
     if model.norm is not None:
-        value = frame.builder.op("normalise_stored", value, norm=_require_norm(model))
-    return _make_sparse_frame(frame, value)
+        counts = frame.builder.op("normalise_stored", counts, norm=_require_norm(model))
+    return _make_sparse_frame(frame, counts)
 
 
 def read_text_schema(model: Any) -> Schema:
@@ -78,7 +78,7 @@ def _build_hash_attrs(model: Any) -> dict[str, Any]:
 
 
 def _require_exact_dtype(model: Any) -> DType:
-    """Return the dtype of the counts: float32 or, also for integers of 4 or 8 bytes, float64."""
+    """Return float32 or, also for integers of at least 4 bytes, float64."""
     dtype = np.dtype(model.dtype)
     if dtype == np.float32:
         return "float32"
@@ -89,10 +89,9 @@ def _require_exact_dtype(model: Any) -> DType:
     )
 
 
-def _make_sparse_frame(frame: Frame, value: Value) -> Frame:
+def _make_sparse_frame(frame: Frame, rows: Value) -> Frame:
     # All columns share one name, because hashes have no names, and there may be a million columns.
-    names = frame.names[:1] * value.type.width
-    return Frame.from_value(frame.builder, value, names, True)
+    return Frame.from_value(frame.builder, rows, frame.names[:1] * rows.type.width, True)
 
 
 def _check_vocabulary(model: Any, *attributes: str) -> None:
@@ -108,10 +107,10 @@ def _count_tokens(model: Any, frame: Frame) -> Value:
     dtype = _require_exact_dtype(model)
     words, ends = pack_words(_read_vocabulary(model))
     attrs = {**_build_analyzer_attrs(model, frame), "dtype": dtype, "words": words, "ends": ends}
-    value = frame.builder.op("count_tokens", _read_texts(model, frame), **attrs)
+    counts = frame.builder.op("count_tokens", _read_texts(model, frame), **attrs)
     if model.binary:
-        value = frame.builder.op("map_stored", value, function="one")
-    return value
+        counts = frame.builder.op("map_stored", counts, function="one")
+    return counts
 
 
 def _read_vocabulary(model: Any) -> list[str]:
@@ -140,7 +139,7 @@ def _read_texts(model: Any, frame: Frame) -> Value:
         raise UnsupportedModelError(
             f"{name}(input={model.input!r}) reads files; use input='content' on a column of texts"
         )
-    return frame.strings(0)
+    return frame.read_strings(0)
 
 
 def _build_analyzer_attrs(model: Any, frame: Frame) -> dict[str, Any]:
@@ -175,28 +174,27 @@ def _build_analyzer_attrs(model: Any, frame: Frame) -> dict[str, Any]:
 
 def _require_norm(model: Any) -> str:
     if model.norm not in ("l1", "l2"):
-        raise explain_option(model, "norm")
+        raise make_option_error(model, "norm")
     return str(model.norm)
 
 
-def _weight_counts(model: Any, builder: Builder, value: Value, feature: str) -> Value:
+def _weight_counts(model: Any, builder: Builder, counts: Value, feature: str) -> Value:
+    op = builder.op
     if model.sublinear_tf:
-        value = builder.op("map_stored", value, function="sublinear")
+        counts = op("map_stored", counts, function="sublinear")
     if hasattr(model, "idf_"):
         idf = np.asarray(model.idf_)
-        if idf.shape != (value.type.width,):
+        if idf.shape != (counts.type.width,):
             raise UnsupportedModelError(
-                f"{type(model).__name__} has {idf.size} weights for {value.type.width} words"
+                f"{type(model).__name__} has {idf.size} weights for {counts.type.width} words"
             )
         factors = idf if idf.dtype == np.float32 else idf.astype(np.float64)
-        value = builder.op("scale_stored", value, factors=factors)
+        counts = op("scale_stored", counts, factors=factors)
     if model.norm is not None:
         if model.sublinear_tf:  # For a negative count, the logarithm would be NaN.
-            value = builder.op(
-                "require_finite_stored", value, feature=feature, step="TfidfTransformer"
-            )
-        value = builder.op("normalise_stored", value, norm=_require_norm(model))
-    return value
+            counts = op("require_finite_stored", counts, feature=feature, step="TfidfTransformer")
+        counts = op("normalise_stored", counts, norm=_require_norm(model))
+    return counts
 
 
 _CONTAINER_BY_INPUT_TYPE: Mapping[str, DType] = {"dict": "map", "pair": "pairs", "string": "list"}
@@ -210,8 +208,8 @@ def read_hasher_schema(model: Any) -> Schema:
     return Schema((ITEMS_COLUMN,), ANY_COUNT if model.input_type == "string" else 1)
 
 
-def multi_label_binarizer(model: Any, frame: Frame) -> Frame:
-    """Return 0/1 columns that mark the classes in each row's list; ignore unknown labels."""
+def import_multi_label_binarizer(model: Any, frame: Frame) -> Frame:
+    """Return 0/1 columns that mark the classes in each row's list; unknown labels are ignored."""
     check_estimator(model, "classes_")
     classes = to_python(model.classes_)
     if not classes:
@@ -224,26 +222,25 @@ def multi_label_binarizer(model: Any, frame: Frame) -> Frame:
             )
     words, ends = pack_items(classes)
     attrs = {"dtype": "float64", "words": words, "ends": ends}
-    value = _apply_to_nested("has_items", frame, "list", "MultiLabelBinarizer", **attrs)
+    indicators = _apply_to_nested("has_items", frame, "list", "MultiLabelBinarizer", **attrs)
     if not model.sparse_output and len(classes) <= MAX_DENSE:
-        value = frame.builder.op("densify", value, fill=0.0)
+        indicators = frame.builder.op("densify", indicators, fill=0.0)
     names = tuple(str(label) for label in classes)
-    return Frame.from_value(frame.builder, value, names, bool(model.sparse_output))
+    return Frame.from_value(frame.builder, indicators, names, bool(model.sparse_output))
 
 
-def feature_hasher(model: Any, frame: Frame) -> Frame:
-    """Add each item's weight, or 1 for a string, to the column that its hash selects."""
+def import_feature_hasher(model: Any, frame: Frame) -> Frame:
+    """Add the weight of each item (1 for a string) to the column that the hash selects."""
     check_estimator(model)
     container = _CONTAINER_BY_INPUT_TYPE.get(model.input_type)
     if container is None:
-        raise explain_option(model, "input_type")
+        raise make_option_error(model, "input_type")
     is_list_column = frame.width == 1 and isinstance(frame.blocks[0], RawColumn)
     if container == "list" and not is_list_column:
-        value = _hash_strings(model, frame)
+        hashed = _hash_strings(model, frame)
     else:
-        value = _hash_items(model, frame, container)
-    names = ("hashed",) * value.type.width
-    return Frame.from_value(frame.builder, value, names, True)
+        hashed = _hash_items(model, frame, container)
+    return Frame.from_value(frame.builder, hashed, ("hashed",) * hashed.type.width, True)
 
 
 def _hash_items(model: Any, frame: Frame, container: DType) -> Value:
@@ -257,10 +254,10 @@ def _hash_items(model: Any, frame: Frame, container: DType) -> Value:
 
 
 def _hash_strings(model: Any, frame: Frame) -> Value:
-    """Hash the strings in all columns of a row, which scikit-learn reads as a matrix of strings."""
+    """Hash the strings in all columns of a row."""
     return frame.builder.op(
         "hash_tokens",
-        *[frame.strings(i) for i in range(frame.width)],
+        *[frame.read_strings(i) for i in range(frame.width)],
         analyzer="whole",
         lowercase=False,
         accents="",
@@ -275,21 +272,22 @@ def _hash_strings(model: Any, frame: Frame) -> Value:
     )
 
 
-def _apply_to_nested(op: str, frame: Frame, container: DType, step: str, **attrs: Any) -> Value:
+def _apply_to_nested(name: str, frame: Frame, container: DType, step: str, **attrs: Any) -> Value:
     if frame.width != 1:
         raise UnsupportedModelError(
             f"{step} reads one column of lists or maps, not {frame.width}; give it only its own "
             "column, as in ColumnTransformer([('i', step, 'items')])"
         )
-    column, feature = frame.nested(0, container), frame.names[0]
-    return frame.builder.op(op, column, kind=container, feature=feature, step=step, **attrs)
+    column = frame.read_nested(0, container)
+    attrs = {"kind": container, "feature": frame.names[0], "step": step, **attrs}
+    return frame.builder.op(name, column, **attrs)
 
 
-def dict_vectorizer(model: Any, frame: Frame) -> Frame:
+def import_dict_vectorizer(model: Any, frame: Frame) -> Frame:
     """Return a column per numeric key, and a 0/1 column per string that a key had in training.
 
-    The columns are in the order of the vocabulary. A NULL number becomes NaN, as None does in
-    scikit-learn. If a string is NULL or unknown, all columns of its key are 0.
+    The columns are in the order of the vocabulary. A NULL number becomes NaN. If a string is NULL
+    or unknown, all columns of the key are 0.
     """
     check_estimator(model, "feature_names_", "vocabulary_")
     fitted_dtype = np.dtype(model.dtype)
@@ -306,35 +304,34 @@ def dict_vectorizer(model: Any, frame: Frame) -> Frame:
         )
     blocks: list[Value] = []
     column_indices: list[int] = []
-    b = frame.builder
-    for i, (key, values) in enumerate(keys.items()):
-        i = index_by_name.get(key, i)
+    for position, (key, values) in enumerate(keys.items()):
+        i = index_by_name.get(key, position)
         if values is None:
-            blocks.append(frame.numbers(i, dtype))
+            blocks.append(frame.read_numbers(i, dtype))
             column_indices.append(int(model.vocabulary_[key]))
             continue
-        strings = np.array([value for value, _ in values], object)
-        codes = b.op("encode", frame.strings(i), categories=strings, missing=-1)
-        blocks.append(b.op("one_hot", codes, width=len(values), dtype=dtype))
-        column_indices += [position for _, position in values]
-    value = b.concat(blocks)
+        strings = np.array([string for string, _ in values], object)
+        codes = frame.builder.op("encode", frame.read_strings(i), categories=strings, missing=-1)
+        blocks.append(frame.builder.op("one_hot", codes, width=len(values), dtype=dtype))
+        column_indices += [column for _, column in values]
+    encoded = frame.builder.concat(blocks)
     order = np.argsort(np.array(column_indices, np.int64), kind="stable").astype(np.int64)
     if not np.array_equal(order, np.arange(order.size)):
-        value = b.op("select", value, indices=order)
+        encoded = frame.builder.op("select", encoded, indices=order)
     names = [str(n) for n in model.feature_names_]
     has_zeros = model.sparse and None in keys.values()
     sparse: Sparse = "with zeros" if has_zeros else bool(model.sparse)
-    return Frame.from_value(b, value, names, sparse)
+    return Frame.from_value(frame.builder, encoded, names, sparse)
 
 
-def dict_schema(model: Any) -> Schema:
+def read_dict_schema(model: Any) -> Schema:
     check_estimator(model, "feature_names_", "vocabulary_")
     keys = tuple(_read_keys(model))
     return Schema(keys, len(keys))
 
 
 def _read_keys(model: Any) -> dict[str, list[tuple[str, int]] | None]:
-    """Map each key to None if it holds numbers, otherwise to pairs of a string and its column.
+    """Map each numeric key to None, and other keys to pairs of a string and a column.
 
     A name in the vocabulary is a numeric key, or a key and a string joined by `separator`.
     """

@@ -1,4 +1,4 @@
-"""Feature selection: the columns that a fitted selector keeps, and RFE's predictor on them.
+"""Feature selection: the columns that a fitted selector keeps, and the predictor of RFE.
 
 Table columns that the selector drops are not read, although scikit-learn checks them.
 """
@@ -14,27 +14,27 @@ from sqlml.importers.frame import Frame, Outputs, RawColumn, Recurse
 from sqlml.importers.sklearn.estimator_checks import check_array, check_estimator
 
 _PIPELINE_ATTRIBUTES = ("steps", "transformers", "best_estimator_")
-"""Attributes that only composite estimators have, whose parts may read columns as strings."""
+"""Attributes of composite estimators; their parts may read columns as strings."""
 
 _FITTED_ATTRIBUTES = {"VarianceThreshold": "variances_", "SequentialFeatureSelector": "support_"}
 """Maps a class to an attribute that only a fitted object has, if this is not `scores_`."""
 
 
-def selector(model: Any, frame: Frame) -> Frame:
-    """Import a selector such as SelectKBest, and return the columns that it selects."""
+def import_fitted_selector(model: Any, frame: Frame) -> Frame:
+    """Import a selector, such as SelectKBest, and return the selected columns."""
     check_estimator(model, _FITTED_ATTRIBUTES.get(type(model).__name__, "scores_"))
     return _select_columns(model, frame)
 
 
-def model_based_selector(model: Any, frame: Frame) -> Frame:
-    """Import SelectFromModel; if its estimator is a pipeline, the columns may be strings."""
+def import_model_based_selector(model: Any, frame: Frame) -> Frame:
+    """Import SelectFromModel; the columns may be strings if the estimator is a pipeline."""
     check_estimator(model, "estimator_")
     is_pipeline = any(hasattr(model.estimator_, name) for name in _PIPELINE_ATTRIBUTES)
     return _select_columns(model, frame, allows_raw=is_pipeline)
 
 
-def recursive_selector(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Return the outputs of the estimator in RFE or RFECV; `transform` has the selected columns."""
+def import_recursive_selector(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
+    """Return the outputs of the inner estimator; `transform` has the selected columns."""
     check_estimator(model, "support_", "estimator_")
     selected = _select_columns(model, frame)
     outputs = recurse(model.estimator_, selected)
@@ -64,7 +64,7 @@ def _select_columns(model: Any, frame: Frame, *, allows_raw: bool = False) -> Fr
     is_read = np.repeat([not isinstance(block, RawColumn) for block in frame.blocks], widths)
     is_read[selected_indices] = True
     read_indices = np.flatnonzero(is_read).tolist()
-    value = check_array(frame.select(read_indices), step, rows="sparse")
+    numbers = check_array(frame.select(read_indices), step, rows="sparse")
     names = tuple(frame.names[i] for i in read_indices)
-    checked = Frame(frame.builder, (value,), names, frame.sparse)
+    checked = Frame(frame.builder, (numbers,), names, frame.sparse)
     return checked.select([read_indices.index(int(i)) for i in selected_indices])

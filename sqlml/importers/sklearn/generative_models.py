@@ -1,4 +1,4 @@
-"""Generative models: Gaussian mixtures, discriminant analysis, naive Bayes and EllipticEnvelope.
+"""Gaussian mixtures, discriminant analysis, naive Bayes and EllipticEnvelope.
 
 Each computes joint log-probabilities (n, K), with sums in the order of the source.
 """
@@ -26,49 +26,46 @@ MAX_VALUES = 2048
 def compute_by_group(
     builder: Builder, count: int, width: int, make: Callable[[slice], Value]
 ) -> Value:
-    """Concatenate `make(group)` for slices of `count` classes that need `width` values per row."""
+    """Concatenate the results of `make` for slices of classes, which bounds the memory per row."""
     group_size = max(1, MAX_VALUES // max(1, width))
     return builder.concat([make(slice(i, i + group_size)) for i in range(0, count, group_size)])
 
 
-def log_sum_exp(builder: Builder, x: Value) -> Value:
-    """Return log(sum(exp(x))) of each row, (n, 1), rounded as SciPy's logsumexp does.
+def compute_log_sum_exp(builder: Builder, x: Value) -> Value:
+    """Return log(sum(exp(x))) of each row, (n, 1), rounded like SciPy's logsumexp.
 
-    The largest terms are counted, and log1p adds the sum of the other terms without losing digits.
+    The largest terms are counted, and log1p adds the other terms without losing digits.
     """
-    maximum = builder.op("max", x, axis=1)
-    is_max = builder.op("eq", x, maximum)
-    shift = builder.op("where", builder.op("lt", builder.op("abs", maximum), np.inf), maximum, 0.0)
-    other_terms = builder.op("where", is_max, -np.inf, x)
-    small_sum = builder.op("sum", builder.op("exp", builder.op("sub", other_terms, shift)), axis=1)
-    max_count = builder.op("sum", builder.cast(is_max, "float64"), axis=1)
-    is_zero = builder.op("eq", small_sum, 0.0)
-    small_sum = builder.op("where", is_zero, small_sum, builder.op("div", small_sum, max_count))
-    return builder.op(
-        "add",
-        builder.op("add", builder.op("log1p", small_sum), builder.op("log", max_count)),
-        maximum,
-    )
+    op = builder.op
+    maximum = op("max", x, axis=1)
+    is_max = op("eq", x, maximum)
+    shift = op("where", op("lt", op("abs", maximum), np.inf), maximum, 0.0)
+    small_sum = op("sum", op("exp", op("sub", op("where", is_max, -np.inf, x), shift)), axis=1)
+    max_count = op("sum", builder.cast(is_max, "float64"), axis=1)
+    is_zero = op("eq", small_sum, 0.0)
+    small_sum = op("where", is_zero, small_sum, op("div", small_sum, max_count))
+    return op("add", op("add", op("log1p", small_sum), op("log", max_count)), maximum)
 
 
 def compute_softmax(builder: Builder, x: Value) -> Value:
-    """Return exp(x - log_sum_exp(x)), the probability of each class, (n, K)."""
-    return builder.op("exp", builder.op("sub", x, log_sum_exp(builder, x)))
+    """Return the probability of each class, exp(x - compute_log_sum_exp(x))."""
+    return builder.op("exp", builder.op("sub", x, compute_log_sum_exp(builder, x)))
 
 
 def compute_shifted_softmax(builder: Builder, x: Value) -> Value:
-    """Return exp(d - log(sum(exp(d)))) for d = x - max(x); `compute_softmax` rounds differently."""
-    difference = builder.op("sub", x, builder.op("max", x, axis=1))
-    log_total = builder.op("log", builder.op("sum", builder.op("exp", difference), axis=1))
-    return builder.op("exp", builder.op("sub", difference, log_total))
+    """Return the softmax of x - max(x), which rounds differently than `compute_softmax`."""
+    op = builder.op
+    difference = op("sub", x, op("max", x, axis=1))
+    log_total = op("log", op("sum", op("exp", difference), axis=1))
+    return op("exp", op("sub", difference, log_total))
 
 
 _MIXTURE_ATTRIBUTES = ("weights_", "means_", "precisions_cholesky_")
 _POSTERIOR_ATTRIBUTES = ("weight_concentration_", "degrees_of_freedom_", "mean_precision_")
 
 
-def gaussian_mixture(model: Any, frame: Frame) -> Outputs:
-    """Return the log-density of each component plus the logarithm of its weight."""
+def import_gaussian_mixture(model: Any, frame: Frame) -> Outputs:
+    """Return the most probable component; `samples` is the log-density of the mixture."""
     check_estimator(model, *_MIXTURE_ATTRIBUTES)
     log_gaussian = _compute_log_gaussian(model, frame)
     with np.errstate(divide="ignore"):
@@ -76,8 +73,8 @@ def gaussian_mixture(model: Any, frame: Frame) -> Outputs:
     return _build_mixture_outputs(frame, _add_row(frame.builder, log_gaussian, log_weights))
 
 
-def bayesian_gaussian_mixture(model: Any, frame: Frame) -> Outputs:
-    """Return the log-probability of each component, expected under the variational posterior."""
+def import_bayesian_gaussian_mixture(model: Any, frame: Frame) -> Outputs:
+    """Return the most probable component under the variational posterior."""
     check_estimator(model, *_MIXTURE_ATTRIBUTES, *_POSTERIOR_ATTRIBUTES)
     width = np.asarray(model.means_).shape[1]
     degrees_of_freedom = np.asarray(model.degrees_of_freedom_, np.float64)
@@ -94,7 +91,7 @@ def bayesian_gaussian_mixture(model: Any, frame: Frame) -> Outputs:
 def digamma(x: Array) -> Array:
     """Return the logarithmic derivative of the gamma function for x > 0.
 
-    The recurrence raises x to at least 10, where the asymptotic series holds (DLMF 5.5.2, 5.11.2).
+    A recurrence raises x to at least 10, where the asymptotic series holds (DLMF 5.5.2, 5.11.2).
 
     >>> bool(abs(digamma(np.array([1.0]))[0] + 0.5772156649015329) < 1e-15)
     True
@@ -123,54 +120,53 @@ def _compute_expected_log_weights(model: Any) -> Array:
 
 
 def _compute_log_gaussian(model: Any, frame: Frame) -> Value:
-    """Return the log-densities, (n, K), of K components; constants keep the model's dtype."""
-    b, x = frame.builder, check_array(frame, type(model).__name__)
+    """Return the log-density of each component; constants keep the dtype of the model."""
+    builder = frame.builder
+    op = builder.op
+    x = check_array(frame, type(model).__name__)
     means, precisions_chol = np.asarray(model.means_), np.asarray(model.precisions_cholesky_)
     n_components, width = means.shape
     if model.covariance_type == "full":
-        distance = _compute_mahalanobis(b, x, means, precisions_chol)
+        distance = _compute_mahalanobis(builder, x, means, precisions_chol)
         log_det = np.log(np.diagonal(precisions_chol, axis1=1, axis2=2)).sum(axis=1)
     elif model.covariance_type == "tied":
         tied_chol = np.broadcast_to(precisions_chol, (n_components, *precisions_chol.shape))
-        distance = _compute_mahalanobis(b, x, means, tied_chol)
+        distance = _compute_mahalanobis(builder, x, means, tied_chol)
         log_det = np.full(n_components, np.log(np.diagonal(precisions_chol)).sum())
     elif model.covariance_type == "diag":
         precisions = precisions_chol**2
-        cross_product = b.linear(x, (means * precisions).T)
-        distance = _subtract_twice(b, (means**2 * precisions).sum(axis=1), cross_product)
-        distance = b.op("add", distance, b.linear(b.op("square", x), precisions.T))
+        cross_product = builder.linear(x, (means * precisions).T)
+        distance = _subtract_twice(builder, (means**2 * precisions).sum(axis=1), cross_product)
+        distance = op("add", distance, builder.linear(op("square", x), precisions.T))
         log_det = np.log(precisions_chol).sum(axis=1)
     elif model.covariance_type == "spherical":
         precisions = precisions_chol**2
         scale = precisions.astype(np.float64)
-        cross_product = b.op("mul", b.linear(x, means.T), scale)
-        distance = _subtract_twice(b, (means**2).sum(axis=1) * precisions, cross_product)
-        squared_norm = b.op("sum", b.op("square", x), axis=1)
-        distance = b.op("add", distance, b.op("mul", squared_norm, scale))
+        cross_product = op("mul", builder.linear(x, means.T), scale)
+        distance = _subtract_twice(builder, (means**2).sum(axis=1) * precisions, cross_product)
+        distance = op("add", distance, op("mul", op("sum", op("square", x), axis=1), scale))
         log_det = width * np.log(precisions_chol)
     else:
         raise UnsupportedModelError(
             f"{type(model).__name__} has covariance_type {model.covariance_type!r}, which sqlml "
             "does not know; fit it with 'full', 'tied', 'diag' or 'spherical'"
         )
-    shifted_distance = _add_row(b, distance, np.full(1, width * math.log(2 * math.pi)))
-    return _add_row(b, b.op("mul", shifted_distance, -0.5), log_det)
+    shifted_distance = _add_row(builder, distance, np.full(1, width * math.log(2 * math.pi)))
+    return _add_row(builder, op("mul", shifted_distance, -0.5), log_det)
 
 
 def _compute_mahalanobis(builder: Builder, x: Value, means: Array, precisions_chol: Array) -> Value:
-    """Return |x P - mean P|^2, (n, K), for each mean and its matrix P in `precisions_chol`."""
+    """Return |x P - mean P|^2 for each mean and its matrix P in `precisions_chol`."""
+    op = builder.op
     n_components, width = means.shape
 
     def compute_distances(group: slice) -> Value:
         pairs = list(zip(means[group], precisions_chol[group], strict=True))
         weights = np.concatenate([chol for _, chol in pairs], axis=1)
-        projected = builder.linear(
-            x, weights, -np.concatenate([mean @ chol for mean, chol in pairs])
-        )
-        projected = builder.op(
-            "reshape", builder.op("square", projected), shape=(len(pairs), width)
-        )
-        return builder.op("reshape", builder.op("sum", projected, axis=2), shape=(len(pairs),))
+        offsets = np.concatenate([mean @ chol for mean, chol in pairs])
+        projected = builder.linear(x, weights, -offsets)
+        projected = op("reshape", op("square", projected), shape=(len(pairs), width))
+        return op("reshape", op("sum", projected, axis=2), shape=(len(pairs),))
 
     return compute_by_group(builder, n_components, width, compute_distances)
 
@@ -184,101 +180,103 @@ def _add_row(builder: Builder, x: Value, row: Array) -> Value:
 
 
 def _build_mixture_outputs(frame: Frame, joint: Value) -> Outputs:
-    b = frame.builder
-    total = log_sum_exp(b, joint)
-    label, proba = classify.argmax_label(b, joint), b.op("exp", b.op("sub", joint, total))
+    builder = frame.builder
+    total = compute_log_sum_exp(builder, joint)
+    label = classify.label_by_argmax(builder, joint)
+    proba = builder.op("exp", builder.op("sub", joint, total))
     values = {"label": label, "proba": proba, "samples": total}
     return Outputs(values, build_cluster_labels(joint.type.width))
 
 
-def linear_discriminant(model: Any, frame: Frame) -> Outputs:
-    """Return x @ coef_ + intercept_ as score, and its sigmoid (two classes) or softmax as proba."""
+def import_linear_discriminant(model: Any, frame: Frame) -> Outputs:
+    """Return x @ coef_.T + intercept_ as score; `proba` is a sigmoid or a softmax."""
     check_estimator(model, "coef_", "intercept_", "classes_")
-    b, x = frame.builder, check_array(frame, "LinearDiscriminantAnalysis")
-    score = b.linear(x, np.atleast_2d(model.coef_).T, model.intercept_)
-    values = {"label": classify.label_by_score(b, score), "score": score}
-    values["proba"] = classify.to_proba(b, score)
+    builder = frame.builder
+    x = check_array(frame, "LinearDiscriminantAnalysis")
+    score = builder.linear(x, np.atleast_2d(model.coef_).T, model.intercept_)
+    values = {"label": classify.label_by_score(builder, score), "score": score}
+    values["proba"] = classify.to_proba(builder, score)
     if model.solver != "lsqr":
         check_estimator(model, "scalings_", "_max_components")
         if model.solver == "svd":
             check_estimator(model, "xbar_")
-            x = b.op("sub", x, np.asarray(model.xbar_, np.float64))
+            x = builder.op("sub", x, np.asarray(model.xbar_, np.float64))
         scalings = np.asarray(model.scalings_)[:, : int(model._max_components)]
-        values["transform"] = b.linear(x, scalings)
+        values["transform"] = builder.linear(x, scalings)
     return Outputs(values, build_labels(classify.read_classes(model)))
 
 
-def quadratic_discriminant(model: Any, frame: Frame) -> Outputs:
-    """Return -(|(x - mean) R S^-1/2|^2 + log|S|) / 2 + log prior, where R rotates and S scales."""
+def import_quadratic_discriminant(model: Any, frame: Frame) -> Outputs:
+    """Return the Gaussian log-density of each class plus the log of the prior."""
     check_estimator(model, "means_", "scalings_", "rotations_", "priors_", "classes_")
-    b, x = frame.builder, check_array(frame, "QuadraticDiscriminantAnalysis")
+    builder = frame.builder
+    op = builder.op
+    x = check_array(frame, "QuadraticDiscriminantAnalysis")
     means = np.asarray(model.means_, np.float64)
     n_classes, width = means.shape
     scalings = [np.asarray(s) for s in model.scalings_]
     pairs = zip(model.rotations_, scalings, strict=True)
     rotations = [np.asarray(rotation) * scale ** (-0.5) for rotation, scale in pairs]
-    x = b.op("reshape", x, shape=(1, width))
+    x = op("reshape", x, shape=(1, width))
 
     def compute_norms(group: slice) -> Value:
-        centred = b.op("sub", x, means[group])
+        centred = op("sub", x, means[group])
         group_rotations = np.stack(rotations[group]).astype(np.float64)
-        norm = b.op("sum", b.op("square", b.op("batch_matmul", centred, group_rotations)), axis=2)
-        return b.op("reshape", norm, shape=(len(group_rotations),))
+        norm = op("sum", op("square", op("batch_matmul", centred, group_rotations)), axis=2)
+        return op("reshape", norm, shape=(len(group_rotations),))
 
-    norm = compute_by_group(b, n_classes, width, compute_norms)
+    norm = compute_by_group(builder, n_classes, width, compute_norms)
     log_det = np.array([np.log(s).sum() for s in scalings], np.float64)
-    log_likelihood = b.op("mul", b.op("add", norm, log_det), -0.5)
+    log_likelihood = op("mul", op("add", norm, log_det), -0.5)
     with np.errstate(divide="ignore"):  # A prior may be 0.
         log_prior = np.log(np.asarray(model.priors_, np.float64))
-    joint = b.op("add", log_likelihood, log_prior)
-    values = {
-        "label": classify.argmax_label(b, joint),
-        "score": classify.collapse_two_scores(b, joint),
-        "proba": compute_shifted_softmax(b, joint),
-    }
+    joint = op("add", log_likelihood, log_prior)
+    label = classify.label_by_argmax(builder, joint)
+    score = classify.collapse_two_scores(builder, joint)
+    values = {"label": label, "score": score, "proba": compute_shifted_softmax(builder, joint)}
     return Outputs(values, build_labels(classify.read_classes(model)))
 
 
-def gaussian_nb(model: Any, frame: Frame) -> Outputs:
-    """Return log prior - sum(log(2 pi var)) / 2 - sum((x - theta)^2 / var) / 2 for each class."""
+def import_gaussian_nb(model: Any, frame: Frame) -> Outputs:
+    """Return the log-density of independent normal features plus the log of the prior."""
     check_estimator(model, "theta_", "var_", "class_prior_", "classes_")
-    b = frame.builder
+    op = frame.builder.op
     theta, var = np.asarray(model.theta_), np.asarray(model.var_)
     n_classes, width = theta.shape
-    x = b.op("reshape", check_array(frame, "GaussianNB"), shape=(1, width))
+    x = op("reshape", check_array(frame, "GaussianNB"), shape=(1, width))
 
     def compute_distances(group: slice) -> Value:
         means, variances = theta[group].astype(np.float64), var[group].astype(np.float64)
-        scaled_squares = b.op("div", b.op("square", b.op("sub", x, means)), variances)
-        return b.op("reshape", b.op("sum", scaled_squares, axis=2), shape=(len(means),))
+        scaled_squares = op("div", op("square", op("sub", x, means)), variances)
+        return op("reshape", op("sum", scaled_squares, axis=2), shape=(len(means),))
 
-    distance = b.op("mul", 0.5, compute_by_group(b, n_classes, width, compute_distances))
+    distance = op("mul", 0.5, compute_by_group(frame.builder, n_classes, width, compute_distances))
     with np.errstate(all="ignore"):  # A class may have the prior 0.
         log_prior = np.log(np.asarray(model.class_prior_)).astype(np.float64)
         constant = -0.5 * np.log(2.0 * np.pi * var).sum(axis=1).astype(np.float64)
-    joint = b.op("add", log_prior, b.op("sub", constant, distance))
+    joint = op("add", log_prior, op("sub", constant, distance))
     return _build_classifier_outputs(model, frame, joint)
 
 
-def multinomial_nb(model: Any, frame: Frame) -> Outputs:
-    """Return X @ feature_log_prob_ + class_log_prior_ for the columns X, which may be negative."""
+def import_multinomial_nb(model: Any, frame: Frame) -> Outputs:
+    """Return x @ feature_log_prob_.T + class_log_prior_; x may be negative."""
     check_estimator(model, "feature_log_prob_", "class_log_prior_", "classes_")
     return _build_linear_outputs(model, frame, model.feature_log_prob_, model.class_log_prior_)
 
 
-def complement_nb(model: Any, frame: Frame) -> Outputs:
-    """Return X @ feature_log_prob_ for the columns X; only a single class also adds its prior."""
+def import_complement_nb(model: Any, frame: Frame) -> Outputs:
+    """Return x @ feature_log_prob_.T; only a single class also adds the prior."""
     check_estimator(model, "feature_log_prob_", "class_log_prior_", "classes_")
     prior = np.asarray(model.class_log_prior_, np.float64)
     bias = prior if len(model.classes_) == 1 else np.zeros(prior.shape)
     return _build_linear_outputs(model, frame, model.feature_log_prob_, bias)
 
 
-def bernoulli_nb(model: Any, frame: Frame) -> Outputs:
-    """Return x @ (log p - log(1 - p)) + log prior + sum(log(1 - p)), where x is `x > binarize`."""
+def import_bernoulli_nb(model: Any, frame: Frame) -> Outputs:
+    """Return the log-probability of the binarized features plus the log of the prior."""
     check_estimator(model, "feature_log_prob_", "class_log_prior_", "classes_")
     log_present = np.asarray(model.feature_log_prob_, np.float64)
-    with np.errstate(all="ignore"):  # Without smoothing, p may be 0 or 1.
+    with np.errstate(all="ignore"):  # Without smoothing, 0 and 1 are possible.
         log_absent = np.log(1 - np.exp(log_present))
         bias = np.asarray(model.class_log_prior_, np.float64) + log_absent.sum(axis=1)
         weights = log_present - log_absent
@@ -286,23 +284,23 @@ def bernoulli_nb(model: Any, frame: Frame) -> Outputs:
     return _build_linear_outputs(model, frame, weights, bias, threshold)
 
 
-def categorical_nb(model: Any, frame: Frame) -> Outputs:
-    """Add the log prior and the categories' log-probabilities; truncate the columns to integers."""
+def import_categorical_nb(model: Any, frame: Frame) -> Outputs:
+    """Return the log-probabilities of the truncated columns plus the log of the prior."""
     check_estimator(model, "feature_log_prob_", "class_log_prior_", "classes_")
-    b = frame.builder
-    x = b.op("trunc", check_array(frame, "CategoricalNB"))
+    op = frame.builder.op
+    x = op("trunc", check_array(frame, "CategoricalNB"))
     tables = [np.asarray(table, np.float64).T for table in model.feature_log_prob_]
     sizes = [len(table) for table in tables]
     codes = []
     for i, size in enumerate(sizes):
-        column = b.op("select", x, indices=np.array([i], np.int64))
-        code = b.op("encode", column, categories=np.arange(size, dtype=np.float64), missing=-1)
-        codes.append(b.op("require_known", code, feature=frame.names[i], step="CategoricalNB"))
-    row_indices = b.op("add", b.op("concat", *codes), np.cumsum([0, *sizes[:-1]]).astype(np.int64))
-    log_probabilities = b.op("take", np.concatenate(tables), row_indices)
-    joint = b.op("reshape", b.op("sum", log_probabilities, axis=1), shape=(tables[0].shape[1],))
+        column = op("select", x, indices=np.array([i], np.int64))
+        code = op("encode", column, categories=np.arange(size, dtype=np.float64), missing=-1)
+        codes.append(op("require_known", code, feature=frame.names[i], step="CategoricalNB"))
+    row_indices = op("add", op("concat", *codes), np.cumsum([0, *sizes[:-1]]).astype(np.int64))
+    log_probabilities = op("take", np.concatenate(tables), row_indices)
+    joint = op("reshape", op("sum", log_probabilities, axis=1), shape=(tables[0].shape[1],))
     log_prior = np.asarray(model.class_log_prior_, np.float64)
-    return _build_classifier_outputs(model, frame, b.op("add", joint, log_prior))
+    return _build_classifier_outputs(model, frame, op("add", joint, log_prior))
 
 
 def _build_linear_outputs(
@@ -310,28 +308,31 @@ def _build_linear_outputs(
 ) -> Outputs:
     # In sparse rows, comparing with a number other than 0 would change cells that are not stored.
     rows: Rows = "dense" if threshold else "sparse"
-    x, b = check_array(frame, type(model).__name__, rows=rows), frame.builder
+    x = check_array(frame, type(model).__name__, rows=rows)
     if threshold is not None and x.type.sparse:
-        x = b.op("map_stored", x, function="positive")
+        x = frame.builder.op("map_stored", x, function="positive")
     elif threshold is not None:
-        x = b.op("cast", b.op("gt", x, threshold), dtype="float64")
-    return _build_classifier_outputs(model, frame, b.linear(x, np.asarray(weights).T, bias))
+        x = frame.builder.op("cast", frame.builder.op("gt", x, threshold), dtype="float64")
+    joint = frame.builder.linear(x, np.asarray(weights).T, bias)
+    return _build_classifier_outputs(model, frame, joint)
 
 
 def _build_classifier_outputs(model: Any, frame: Frame, joint: Value) -> Outputs:
-    b = frame.builder
-    label, proba = classify.argmax_label(b, joint), compute_softmax(b, joint)
+    label = classify.label_by_argmax(frame.builder, joint)
+    proba = compute_softmax(frame.builder, joint)
     return Outputs({"label": label, "proba": proba}, build_labels(classify.read_classes(model)))
 
 
-def elliptic_envelope(model: Any, frame: Frame) -> Outputs:
+def import_elliptic_envelope(model: Any, frame: Frame) -> Outputs:
     """Return label 1 if the squared Mahalanobis distance is at most -offset_, otherwise -1."""
     check_estimator(model, "location_", "offset_", "covariance_")
-    b, x = frame.builder, check_array(frame, "EllipticEnvelope")
-    delta = b.op("sub", x, np.asarray(model.location_, np.float64))
-    projected = b.linear(delta, np.asarray(model.get_precision()).T)
-    squared_distance = b.op("sum", b.op("mul", delta, projected), axis=1)
-    squared_distance = b.op("square", b.op("sqrt", squared_distance))  # This rounds as SciPy does.
-    samples = b.op("neg", squared_distance)
-    score = b.op("sub", samples, float(model.offset_))
-    return classify.outlier_outputs(classify.label_by_threshold(b, score, "ge"), score, samples)
+    op = frame.builder.op
+    x = check_array(frame, "EllipticEnvelope")
+    delta = op("sub", x, np.asarray(model.location_, np.float64))
+    projected = frame.builder.linear(delta, np.asarray(model.get_precision()).T)
+    squared_distance = op("sum", op("mul", delta, projected), axis=1)
+    squared_distance = op("square", op("sqrt", squared_distance))  # This rounds as SciPy does.
+    samples = op("neg", squared_distance)
+    score = op("sub", samples, float(model.offset_))
+    label = classify.label_by_threshold(frame.builder, score, "ge")
+    return classify.build_outlier_outputs(label, score, samples)

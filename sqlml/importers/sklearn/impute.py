@@ -1,6 +1,6 @@
 """Imputers: MissingIndicator, SimpleImputer, KNNImputer and IterativeImputer (`sklearn/impute`).
 
-NULL in SQL stands for whichever of NaN, None and pandas' NA the imputer treats as missing.
+NULL in SQL stands for NaN, None or pandas' NA, whichever the imputer treats as missing.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from sqlml.importers.sklearn.estimator_checks import check_array, check_estimato
 from sqlml.ir.builder import Builder, Value
 
 
-def missing_indicator(model: Any, frame: Frame) -> Frame:
-    """Return a 0/1 column for each feature in `features_`: 1 where its value is missing.
+def import_missing_indicator(model: Any, frame: Frame) -> Frame:
+    """Return a 0/1 column for each feature in `features_`: 1 where the value is missing.
 
     With features="missing-only" and error_on_new, a missing value in another column is an error.
     """
     check_estimator(model, "features_")
-    b = frame.builder
+    builder = frame.builder
+    op = builder.op
     indicator_columns = [int(i) for i in model.features_]
     if not indicator_columns:
         raise UnsupportedModelError(
@@ -36,37 +37,37 @@ def missing_indicator(model: Any, frame: Frame) -> Frame:
     else:
         masks = [_build_numeric_mask(model, frame, indicator_columns)]
     for i in other_columns:
-        is_missing = b.op("neg", b.cast(_build_mask_of_one(model, frame, i), "int64"))
-        checked = b.op("require_known", is_missing, feature=frame.names[i], step="MissingIndicator")
-        masks[0] = b.op("or", masks[0], b.cast(checked, "bool"))
-    values = tuple(b.cast(mask, "float64") for mask in masks)
+        is_missing = op("neg", builder.cast(_build_mask_of_one(model, frame, i), "int64"))
+        checked = op("require_known", is_missing, feature=frame.names[i], step="MissingIndicator")
+        masks[0] = op("or", masks[0], builder.cast(checked, "bool"))
+    values = tuple(builder.cast(mask, "float64") for mask in masks)
     names = tuple(f"missingindicator_{frame.names[i]}" for i in indicator_columns)
-    return Frame(b, values, names, model.sparse is True)
+    return Frame(builder, values, names, model.sparse is True)
 
 
 def is_null(value: Any) -> bool:
-    """Return whether `value`, the option `missing_values` of an imputer, is NaN, None or pd.NA."""
+    """Return whether an imputer's option `missing_values` is NaN, None or pd.NA."""
     return value is None or type(value).__name__ == "NAType" or bool(value != value)
 
 
 def build_string_mask(frame: Frame, i: int, missing_value: Any) -> Value:
-    """Return a mask, (n, 1), of the rows where string column `i` is NULL or `missing_value`."""
+    """Return a mask of the rows where string column `i` is NULL or `missing_value`."""
     if is_null(missing_value):
-        return frame.builder.op("isnan", frame.strings(i))
+        return frame.builder.op("isnan", frame.read_strings(i))
     categories = np.array([str(missing_value)], object)
-    code = frame.builder.op("encode", frame.strings(i), categories=categories, missing=-1)
+    code = frame.builder.op("encode", frame.read_strings(i), categories=categories, missing=-1)
     return frame.builder.op("ge", code, 0)
 
 
 def build_number_mask(builder: Builder, x: Value, missing_value: Any) -> Value:
-    """Return a mask, (n, k), of the numbers that equal `missing_value`, which may be NULL."""
+    """Return a mask of the numbers that equal `missing_value`, which may be NULL."""
     if is_null(missing_value):
         return builder.op("isnan", x)
     return builder.op("eq", x, float(missing_value))
 
 
 def replace_missing_by_nan(model: Any, frame: Frame) -> Value:
-    """Return the frame as numbers, with NaN for values that the imputer treats as missing."""
+    """Return the frame as numbers, with NaN for missing values."""
     missing_value = model.missing_values
     x = check_array(frame, type(model).__name__, allow_nan=is_null(missing_value))
     if is_null(missing_value):
@@ -107,37 +108,40 @@ def _reads_strings(model: Any, frame: Frame, i: int) -> bool:
     return block.type.dtype == "string"
 
 
-def simple_imputer(model: Any, frame: Frame) -> Frame:
+def import_simple_imputer(model: Any, frame: Frame) -> Frame:
     """Fill missing values, drop columns that were empty in training, and append indicators."""
     check_estimator(model, "statistics_", "indicator_")
-    b = frame.builder
+    builder = frame.builder
     statistics = to_python(model.statistics_)
     is_string = [_is_string_column(model, frame, i, s) for i, s in enumerate(statistics)]
     columns = [i for i, s in enumerate(statistics) if model.keep_empty_features or not _is_nan(s)]
-    flag_columns = [] if model.indicator_ is None else [int(i) for i in model.indicator_.features_]
+    indicator_columns = (
+        [] if model.indicator_ is None else [int(i) for i in model.indicator_.features_]
+    )
     frames: list[Frame] = []
     for run in _split_into_runs(is_string, columns):
         run_frame = frame.select(run)
         if is_string[run[0]]:
-            value = _fill_strings(model, frame.strings(run[0]), statistics[run[0]], frame)
+            filled = _fill_strings(model, frame.read_strings(run[0]), statistics[run[0]], frame)
         else:
             fill = _round_to_training_dtype(model, [statistics[i] for i in run])
             missing = _require_missing_number(model)
-            value = b.op("impute", _read_numbers(model, run_frame), fill=fill, missing=missing)
-        frames.append(Frame.from_value(b, value, run_frame.names))
-    for run in _split_into_runs(is_string, flag_columns):
+            x = _read_numbers(model, run_frame)
+            filled = builder.op("impute", x, fill=fill, missing=missing)
+        frames.append(Frame.from_value(builder, filled, run_frame.names))
+    for run in _split_into_runs(is_string, indicator_columns):
         if is_string[run[0]]:
             is_missing = build_string_mask(frame, run[0], model.missing_values)
         else:
             x = _read_numbers(model, frame.select(run))
-            is_missing = build_number_mask(b, x, _require_missing_number(model))
+            is_missing = build_number_mask(builder, x, _require_missing_number(model))
         frames.append(build_indicator_frame(frame, run, is_missing))
     if not frames:
         raise UnsupportedModelError(
             "SimpleImputer drops every column, since all were NULL in training; leave the step "
             "out, or set keep_empty_features=True"
         )
-    return Frame.hstack(b, frames)
+    return Frame.hstack(builder, frames)
 
 
 def _split_into_runs(is_string: Sequence[bool], columns: Sequence[int]) -> list[list[int]]:
@@ -171,7 +175,7 @@ def _find_fitted_dtype(model: Any) -> np.dtype[Any]:
 
 
 def _round_to_training_dtype(model: Any, fills: list[Any]) -> np.ndarray[Any, Any]:
-    """Round `fills` to the fitted dtype, as `model.transform` does, and return them as float64."""
+    """Round `fills` to the fitted dtype, then convert them to float64."""
     dtype = _find_fitted_dtype(model)
     values = np.array(fills, np.float64)
     if dtype.kind in "fiu" and not (dtype.kind in "iu" and np.isnan(values).any()):
@@ -210,8 +214,8 @@ def _fill_strings(model: Any, column: Value, fill: Any, frame: Frame) -> Value:
     return frame.builder.op("fill", column, value=fill, **missing)
 
 
-def knn_imputer(model: Any, frame: Frame) -> Frame:
-    """Fill missing values with the means of the nearest training rows, which the model stores."""
+def import_knn_imputer(model: Any, frame: Frame) -> Frame:
+    """Fill missing values with the means of the nearest training rows."""
     check_estimator(model, "_fit_X", "_mask_fit_X", "_valid_mask", "indicator_")
     if model.metric != "nan_euclidean" or model.weights not in ("uniform", "distance"):
         raise UnsupportedModelError(
@@ -219,43 +223,44 @@ def knn_imputer(model: Any, frame: Frame) -> Frame:
             "function, which cannot run inside SQL; use 'nan_euclidean', and 'uniform' or "
             "'distance'"
         )
-    b, x = frame.builder, replace_missing_by_nan(model, frame)
+    op = frame.builder.op
+    x = replace_missing_by_nan(model, frame)
     fit_rows = np.where(model._mask_fit_X, np.nan, np.asarray(model._fit_X, np.float64))
     order = "C" if model._fit_X.flags.c_contiguous else "F"
-    k, weights = int(model.n_neighbors), model.weights
-    value = b.op("knn_impute", x, rows=fit_rows, neighbours=k, weights=weights, order=order)
+    k = int(model.n_neighbors)
+    filled = op("knn_impute", x, rows=fit_rows, neighbours=k, weights=model.weights, order=order)
     is_valid = np.asarray(model._valid_mask, bool)
     names = frame.names
     if not is_valid.all() and model.keep_empty_features:
-        value = b.op("where", is_valid, value, 0.0)
+        filled = op("where", is_valid, filled, 0.0)
     elif not is_valid.all():
         if not is_valid.any():
             raise UnsupportedModelError(
                 "KNNImputer drops every column, since all were NULL in training; leave the step "
                 "out, or set keep_empty_features=True"
             )
-        value = b.op("select", value, indices=np.flatnonzero(is_valid).astype(np.int64))
+        filled = op("select", filled, indices=np.flatnonzero(is_valid).astype(np.int64))
         names = tuple(np.array(names, object)[is_valid])
-    imputed = Frame.from_value(b, value, names)
-    return Frame.hstack(b, [imputed, *build_added_indicators(model, frame, x)])
+    imputed = Frame.from_value(frame.builder, filled, names)
+    return Frame.hstack(frame.builder, [imputed, *build_added_indicators(model, frame, x)])
 
 
-def iterative_imputer(model: Any, frame: Frame, recurse: Recurse) -> Frame:
+def import_iterative_imputer(model: Any, frame: Frame, recurse: Recurse) -> Frame:
     """Fill missing values initially, then with each regression of `imputation_sequence_` in turn.
 
-    A row in which all values are missing is filled in the same way. scikit-learn differs only if
-    all rows of a batch are of this kind: then they keep their initial fills.
+    scikit-learn differs only if all values of a batch are missing: it keeps the initial fills.
     """
-    check_estimator(
-        model, "imputation_sequence_", "initial_imputer_", "n_iter_", "_is_empty_feature"
-    )
+    attributes = ("imputation_sequence_", "initial_imputer_", "n_iter_", "_is_empty_feature")
+    check_estimator(model, *attributes)
     if model.sample_posterior:
         raise UnsupportedModelError(
             "IterativeImputer(sample_posterior=True) draws random numbers at each transform; set "
             "sample_posterior=False"
         )
-    b, x = frame.builder, replace_missing_by_nan(model, frame)
-    filled = simple_imputer(model.initial_imputer_, frame)
+    builder = frame.builder
+    op = builder.op
+    x = replace_missing_by_nan(model, frame)
+    filled = import_simple_imputer(model.initial_imputer_, frame)
     is_empty = np.asarray(model._is_empty_feature, bool)
     columns = np.arange(frame.width) if model.keep_empty_features else np.flatnonzero(~is_empty)
     if filled.width != columns.size:
@@ -263,25 +268,25 @@ def iterative_imputer(model: Any, frame: Frame, recurse: Recurse) -> Frame:
             "IterativeImputer does not drop the columns that its initial imputer drops; set "
             "keep_empty_features=True"
         )
-    values = [filled.numbers(i) for i in range(filled.width)]
+    values = [filled.read_numbers(i) for i in range(filled.width)]
     missing_masks = {
-        i: b.op("isnan", b.op("select", x, indices=np.full(1, column, np.int64)))
+        i: op("isnan", op("select", x, indices=np.full(1, column, np.int64)))
         for i, column in enumerate(columns)
         if not is_empty[column]
     }
     for triplet in model.imputation_sequence_ if model.n_iter_ else ():
-        feat_idx = int(triplet.feat_idx)
-        if feat_idx in missing_masks:
-            input_columns = [int(i) for i in triplet.neighbor_feat_idx]
-            names = tuple(filled.names[i] for i in input_columns)
-            inputs = Frame(b, tuple(values[i] for i in input_columns), names)
+        target = int(triplet.feat_idx)
+        if target in missing_masks:
+            input_indices = [int(i) for i in triplet.neighbor_feat_idx]
+            names = tuple(filled.names[i] for i in input_indices)
+            inputs = Frame(builder, tuple(values[i] for i in input_indices), names)
             estimate = _predict_feature(triplet.estimator, inputs, recurse)
-            for op, limits in (("maximum", model._min_value), ("minimum", model._max_value)):
-                if np.isfinite(float(limits[feat_idx])):
-                    estimate = b.op(op, estimate, float(limits[feat_idx]))
-            values[feat_idx] = b.op("where", missing_masks[feat_idx], estimate, values[feat_idx])
-    imputed = Frame(b, tuple(values), filled.names)
-    return Frame.hstack(b, [imputed, *build_added_indicators(model, frame, x)])
+            for clip, limits in (("maximum", model._min_value), ("minimum", model._max_value)):
+                if np.isfinite(float(limits[target])):
+                    estimate = op(clip, estimate, float(limits[target]))
+            values[target] = op("where", missing_masks[target], estimate, values[target])
+    imputed = Frame(builder, tuple(values), filled.names)
+    return Frame.hstack(builder, [imputed, *build_added_indicators(model, frame, x)])
 
 
 def _predict_feature(estimator: Any, frame: Frame, recurse: Recurse) -> Value:

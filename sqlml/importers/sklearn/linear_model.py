@@ -13,14 +13,14 @@ from sqlml.ir.builder import Value
 from sqlml.types import DType, Labels
 
 
-def linear_regressor(model: Any, frame: Frame) -> Outputs:
-    """Import a linear regressor, such as Ridge: it returns x @ coef_ + intercept_, (n, targets)."""
+def import_linear_regressor(model: Any, frame: Frame) -> Outputs:
+    """Import a linear regressor, such as Ridge: x @ coef_.T + intercept_."""
     check_estimator(model, "coef_", "intercept_")
     return Outputs({"label": _compute_scores(model, frame)})
 
 
-def log_link_regressor(model: Any, frame: Frame) -> Outputs:
-    """Import a Poisson, gamma or Tweedie regressor: it returns exp(x @ coef_ + intercept_)."""
+def import_log_link_regressor(model: Any, frame: Frame) -> Outputs:
+    """Import a Poisson, gamma or Tweedie regressor: exp(x @ coef_ + intercept_)."""
     check_estimator(model, "coef_", "intercept_")
     score = _compute_scores(model, frame)
     link = getattr(model, "link", "log")
@@ -28,12 +28,12 @@ def log_link_regressor(model: Any, frame: Frame) -> Outputs:
     return Outputs({"label": score if is_identity else frame.builder.op("exp", score)})
 
 
-def linear_classifier(model: Any, frame: Frame) -> Outputs:
+def import_linear_classifier(model: Any, frame: Frame) -> Outputs:
     check_estimator(model, "coef_", "intercept_")
     return _build_classifier_outputs(model, frame)
 
 
-def logistic_regression(model: Any, frame: Frame) -> Outputs:
+def import_logistic_regression(model: Any, frame: Frame) -> Outputs:
     """Return label, score and probabilities: a sigmoid for two classes, a softmax for more.
 
     Before scikit-learn 1.8, the option `multi_class` may be "ovr", which normalizes one sigmoid per
@@ -43,42 +43,44 @@ def logistic_regression(model: Any, frame: Frame) -> Outputs:
     multi_class = getattr(model, "multi_class", None)
     is_ovr = multi_class == "ovr" or (multi_class is not None and model.solver == "liblinear")
     outputs = _build_classifier_outputs(model, frame)
-    score, b = outputs.values["score"], frame.builder
+    score = outputs.values["score"]
+    builder = frame.builder
     if score.type.width == 1 and multi_class == "multinomial":
-        proba = classify.to_proba(b, b.op("concat", b.op("neg", score), score))
+        proba = classify.to_proba(builder, builder.op("concat", builder.op("neg", score), score))
     elif score.type.width > 1 and is_ovr:
-        proba = classify.normalise(b, b.op("sigmoid", score))
+        proba = classify.normalize_proba(builder, builder.op("sigmoid", score))
     else:
-        proba = classify.to_proba(b, score)
+        proba = classify.to_proba(builder, score)
     return Outputs({**outputs.values, "proba": proba}, outputs.labels)
 
 
-def sgd_one_class_svm(model: Any, frame: Frame) -> Outputs:
-    """Return label 1 where the score x @ coef_ - offset_ is at least 0, otherwise -1 (outlier)."""
+def import_sgd_one_class_svm(model: Any, frame: Frame) -> Outputs:
+    """Return label 1 if the score x @ coef_ - offset_ is at least 0, otherwise -1."""
     check_estimator(model, "coef_", "offset_")
-    b = frame.builder
+    builder = frame.builder
     offset = np.ravel(np.asarray(model.offset_, np.float64))
-    product = _multiply(model, frame, np.reshape(model.coef_, (-1, 1)).astype(float), np.zeros(1))
-    score = b.op("sub", product, offset)
-    label = classify.label_by_threshold(b, score, tie="ge")
-    return classify.outlier_outputs(label, score, b.op("add", score, offset))
+    weights = np.reshape(model.coef_, (-1, 1)).astype(float)
+    product = _multiply_weights(model, frame, weights, np.zeros(1))
+    score = builder.op("sub", product, offset)
+    label = classify.label_by_threshold(builder, score, tie="ge")
+    return classify.build_outlier_outputs(label, score, builder.op("add", score, offset))
 
 
-def sgd_classifier(model: Any, frame: Frame) -> Outputs:
-    """Return label and score, and probabilities for the losses log_loss and modified_huber."""
+def import_sgd_classifier(model: Any, frame: Frame) -> Outputs:
+    """Return label and score; some losses also have probabilities."""
     check_estimator(model, "coef_", "intercept_", "classes_")
     outputs = _build_classifier_outputs(model, frame)
-    score, b = outputs.values["score"], frame.builder
+    score = outputs.values["score"]
+    op = frame.builder.op
     if model.loss == "log_loss":
-        positive_proba = b.op("sigmoid", score)
+        positive_proba = op("sigmoid", score)
     elif model.loss == "modified_huber":
-        # Under the modified Huber loss, the probability is (clip(score, -1, 1) + 1) / 2.
-        clipped = b.op("minimum", b.op("maximum", score, -1.0), 1.0)
-        positive_proba = b.op("div", b.op("add", clipped, 1.0), 2.0)
+        clipped = op("minimum", op("maximum", score, -1.0), 1.0)
+        positive_proba = op("div", op("add", clipped, 1.0), 2.0)
     else:
         return outputs
-    to_proba = classify.add_complement if score.type.width == 1 else classify.normalise
-    proba = to_proba(b, positive_proba)
+    to_proba = classify.add_complement if score.type.width == 1 else classify.normalize_proba
+    proba = to_proba(frame.builder, positive_proba)
     return Outputs({**outputs.values, "proba": proba}, outputs.labels)
 
 
@@ -90,7 +92,7 @@ def _build_classifier_outputs(model: Any, frame: Frame) -> Outputs:
         label = classify.label_by_threshold(frame.builder, score)
         labels = (Labels("int64", (0, 1)),) * score.type.width
         return Outputs({"label": label, "score": score}, labels)
-    classes = classify.two_or_more_classes(model)
+    classes = classify.require_multiple_classes(model)
     score = _compute_scores(model, frame)
     label = classify.label_by_score(frame.builder, score)
     return Outputs({"label": label, "score": score}, build_labels(classes))
@@ -99,10 +101,10 @@ def _build_classifier_outputs(model: Any, frame: Frame) -> Outputs:
 def _compute_scores(model: Any, frame: Frame) -> Value:
     weights = np.atleast_2d(np.asarray(model.coef_, np.float64)).T
     intercept = np.ravel(np.asarray(model.intercept_, np.float64))
-    return _multiply(model, frame, weights, np.broadcast_to(intercept, weights.shape[1:]))
+    return _multiply_weights(model, frame, weights, np.broadcast_to(intercept, weights.shape[1:]))
 
 
-def _multiply(model: Any, frame: Frame, weights: Any, bias: Any) -> Value:
+def _multiply_weights(model: Any, frame: Frame, weights: Any, bias: Any) -> Value:
     is_float32 = np.asarray(model.coef_).dtype == np.float32 and choose_dtype(frame) == "float32"
     dtype: DType = "float32" if is_float32 else "float64"
     x = check_array(frame, type(model).__name__, dtype=dtype, rows="sparse")

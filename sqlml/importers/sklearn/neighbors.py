@@ -1,8 +1,7 @@
 """Nearest neighbours: sklearn.neighbors, and sklearn.semi_supervised's label propagation.
 
-LabelPropagation and LabelSpreading weight the labels of all training rows by a kernel (Zhu and
-Ghahramani, 2002), or the labels of the nearest rows equally. If all weights of a row are 0, its
-label is the first class, as in scikit-learn.
+LabelPropagation and LabelSpreading weight the labels of training rows by a kernel (Zhu and
+Ghahramani, 2002), or the labels of the nearest rows equally.
 """
 
 from __future__ import annotations
@@ -16,7 +15,11 @@ import numpy as np
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, build_labels
 from sqlml.importers.sklearn import classify
-from sqlml.importers.sklearn.estimator_checks import check_array, check_estimator, explain_function
+from sqlml.importers.sklearn.estimator_checks import (
+    check_array,
+    check_estimator,
+    make_callable_error,
+)
 from sqlml.importers.sklearn.generative_models import compute_shifted_softmax
 from sqlml.importers.sklearn.kernel_models import compute_kernel, to_dense
 from sqlml.ir.builder import Builder, Value
@@ -53,20 +56,20 @@ def build_metric_attrs(model: Any, metric: Any, params: Mapping[str, Any]) -> di
             + ", ".join(sorted(_METRICS))
         )
     attrs: dict[str, Any] = {"metric": _METRICS[metric]}
-    unused_params = {key: value for key, value in params.items() if value is not None}
+    remaining_params = {key: value for key, value in params.items() if value is not None}
     if attrs["metric"] == "minkowski":
-        attrs |= _build_minkowski_attrs(float(unused_params.pop("p", 2)))
-        if "w" in unused_params and attrs["metric"] in ("minkowski", "sqeuclidean"):
-            attrs["weights"] = np.asarray(unused_params.pop("w"), np.float64)
-    if metric == "seuclidean" and "V" in unused_params:
-        attrs["weights"] = 1.0 / np.asarray(unused_params.pop("V"), np.float64)
-    if metric == "mahalanobis" and unused_params.keys() & {"V", "VI"}:
-        covariance, inverse = unused_params.pop("V", None), unused_params.pop("VI", None)
+        attrs |= _build_minkowski_attrs(float(remaining_params.pop("p", 2)))
+        if "w" in remaining_params and attrs["metric"] in ("minkowski", "sqeuclidean"):
+            attrs["weights"] = np.asarray(remaining_params.pop("w"), np.float64)
+    if metric == "seuclidean" and "V" in remaining_params:
+        attrs["weights"] = 1.0 / np.asarray(remaining_params.pop("V"), np.float64)
+    if metric == "mahalanobis" and remaining_params.keys() & {"V", "VI"}:
+        covariance, inverse = (remaining_params.pop(key, None) for key in ("V", "VI"))
         matrix = np.linalg.inv(covariance) if inverse is None else inverse
         attrs["inverse"] = np.asarray(matrix, np.float64)
     elif metric == "mahalanobis":
-        raise _explain_missing_inverse(step)
-    if unused_params or (metric == "seuclidean" and "weights" not in attrs):
+        raise _make_missing_inverse_error(step)
+    if remaining_params or (metric == "seuclidean" and "weights" not in attrs):
         raise UnsupportedModelError(
             f"{step} has metric {metric!r} with metric_params {sorted(params)}, which sqlml does "
             "not support"
@@ -74,7 +77,7 @@ def build_metric_attrs(model: Any, metric: Any, params: Mapping[str, Any]) -> di
     return attrs
 
 
-def _explain_missing_inverse(step: str) -> UnsupportedModelError:
+def _make_missing_inverse_error(step: str) -> UnsupportedModelError:
     return UnsupportedModelError(
         f"{step} has metric 'mahalanobis' and raises on every row, because its search needs the "
         "inverse of the covariance; fit it with metric_params={'VI': numpy.linalg.inv(V)}"
@@ -90,9 +93,9 @@ def _build_minkowski_attrs(p: float) -> dict[str, Any]:
 
 
 def build_search_attrs(model: Any) -> dict[str, Any]:
-    """Return attributes with which the operator `nearest` searches as the fitted model does.
+    """Return the attributes with which the operator `nearest` searches like the model.
 
-    They decide which of several equally near points are found, and how distances are rounded.
+    They decide the order of equally near points and the rounding of distances.
     """
     metric = model.effective_metric_
     attrs = build_metric_attrs(model, metric, model.effective_metric_params_)
@@ -106,7 +109,7 @@ def build_search_attrs(model: Any) -> dict[str, Any]:
             )
         return attrs | _build_tree_attrs(model._tree, model._fit_method)
     if metric == "mahalanobis" and set(model.effective_metric_params_) != {"VI"}:
-        raise _explain_missing_inverse(type(model).__name__)  # SciPy accepts only the inverse.
+        raise _make_missing_inverse_error(type(model).__name__)  # SciPy accepts only the inverse.
     # scikit-learn searches integers and float32 differently than float64.
     is_float64 = np.dtype(getattr(model._fit_X, "dtype", np.float64)) == np.float64
     is_sparse = hasattr(model._fit_X, "toarray")
@@ -129,49 +132,48 @@ def find_nearest(model: Any, frame: Frame, k: int) -> tuple[Value, Value]:
             f"{type(model).__name__} needs {k} neighbours, but was fitted on {num_points} rows; "
             "it raises on every row, so fit it with a smaller n_neighbors"
         )
-    b = frame.builder
-    neighbours = b.op("nearest", check_array(frame, type(model).__name__), k=k, **attrs)
-    distance = b.op("select", neighbours, indices=np.arange(k))
-    index = b.op("select", neighbours, indices=np.arange(k, 2 * k))
-    return distance, b.op("cast", index, dtype="int64")
+    op = frame.builder.op
+    neighbours = op("nearest", check_array(frame, type(model).__name__), k=k, **attrs)
+    distance = op("select", neighbours, indices=np.arange(k))
+    index = op("select", neighbours, indices=np.arange(k, 2 * k))
+    return distance, op("cast", index, dtype="int64")
 
 
 def find_within_radius(model: Any, frame: Frame) -> tuple[Value, Value]:
-    """Return the distances to all m fitted points, and a mask of points in the radius: (n, m)."""
+    """Return the distances to all m points and a mask of points in the radius, both (n, m)."""
     attrs = build_search_attrs(model)
-    b = frame.builder
+    op = frame.builder.op
     keys = ("points", "metric", "p", "weights", "inverse", "expanded")
     distance_attrs = {key: attrs[key] for key in keys if key in attrs}
-    reduced_distance = b.op("pairwise", check_array(frame, type(model).__name__), **distance_attrs)
+    reduced_distance = op("pairwise", check_array(frame, type(model).__name__), **distance_attrs)
     radius = float(model.radius)
     if attrs["metric"] == "sqeuclidean" and "squared" not in attrs:
-        distance, radius = b.op("sqrt", reduced_distance), radius * radius
+        distance, radius = op("sqrt", reduced_distance), radius * radius
     elif attrs["metric"] == "mahalanobis":
-        distance = b.op("sqrt", reduced_distance)
+        distance = op("sqrt", reduced_distance)
         if attrs["ties"] == "partition":  # SciPy compares the distances themselves.
             reduced_distance = distance
         else:
             radius = radius * radius
     elif attrs["metric"] == "minkowski":
         p = attrs["p"]
-        distance, radius = b.op("pow", reduced_distance, 1.0 / p), radius**p
+        distance, radius = op("pow", reduced_distance, 1.0 / p), radius**p
     else:
         distance = reduced_distance
-    return distance, b.op("le", reduced_distance, radius)
+    return distance, op("le", reduced_distance, radius)
 
 
 def invert_distances(builder: Builder, distance: Value) -> Value:
     """Return 1 / distance; in a row with a distance of 0, return 1 for zeros and 0 otherwise."""
-    weights = builder.op("div", 1.0, distance)
-    is_touching = builder.op("cast", builder.op("eq", weights, np.inf), dtype="float64")
-    return builder.op(
-        "where", builder.op("gt", builder.op("max", is_touching, axis=1), 0.0), is_touching, weights
-    )
+    op = builder.op
+    weights = op("div", 1.0, distance)
+    is_infinite = op("cast", op("eq", weights, np.inf), dtype="float64")
+    return op("where", op("gt", op("max", is_infinite, axis=1), 0.0), is_infinite, weights)
 
 
 def read_weighting(model: Any) -> str:
     if callable(model.weights):
-        raise explain_function(model, "weights", "weights='uniform' or 'distance'")
+        raise make_callable_error(model, "weights", "weights='uniform' or 'distance'")
     return str(model.weights or "uniform")
 
 
@@ -191,96 +193,97 @@ def _build_tree_attrs(tree: Any, tree_type: str) -> dict[str, Any]:
 _SEARCH_STATE = ("_fit_X", "_fit_method", "effective_metric_", "effective_metric_params_")
 
 
-def k_neighbors_classifier(model: Any, frame: Frame) -> Outputs:
-    """Return the class with most (weighted) votes of the k nearest points; ties go to the first."""
+def import_k_neighbors_classifier(model: Any, frame: Frame) -> Outputs:
+    """Return the class with the most votes of the k nearest points; the first wins a tie."""
     check_estimator(model, *_SEARCH_STATE, "classes_", "_y")
     classes = classify.read_class_lists(model)
     distance, index = find_nearest(model, frame, int(model.n_neighbors))
-    b = frame.builder
-    votes = b.op("take", _build_one_hot_labels(model, classes), index)
+    builder = frame.builder
+    votes = builder.op("take", _build_one_hot_labels(model, classes), index)
     if read_weighting(model) == "distance":
-        votes = b.op("mul", votes, _append_axis(b, invert_distances(b, distance)))
-    return _build_vote_outputs(b, _sum_neighbours(b, votes), classes)
+        votes = builder.op("mul", votes, _append_axis(builder, invert_distances(builder, distance)))
+    return _build_vote_outputs(builder, _sum_neighbours(builder, votes), classes)
 
 
-def k_neighbors_regressor(model: Any, frame: Frame) -> Outputs:
-    """Return the mean target of the k nearest points, optionally weighted by inverse distances."""
+def import_k_neighbors_regressor(model: Any, frame: Frame) -> Outputs:
+    """Return the mean target of the k nearest points, optionally weighted by distance."""
     check_estimator(model, *_SEARCH_STATE, "_y")
     distance, index = find_nearest(model, frame, int(model.n_neighbors))
-    b = frame.builder
-    targets = b.op("take", _build_target_columns(model._y), index)
+    builder = frame.builder
+    op = builder.op
+    targets = op("take", _build_target_columns(model._y), index)
     if read_weighting(model) != "distance":
-        mean = b.op("div", _sum_neighbours(b, targets), float(model.n_neighbors))
+        mean = op("div", _sum_neighbours(builder, targets), float(model.n_neighbors))
         return Outputs({"label": mean})
-    weights = invert_distances(b, distance)
-    total = _sum_neighbours(b, b.op("mul", targets, _append_axis(b, weights)))
-    return Outputs({"label": b.op("div", total, b.op("sum", weights, axis=1))})
+    weights = invert_distances(builder, distance)
+    total = _sum_neighbours(builder, op("mul", targets, _append_axis(builder, weights)))
+    return Outputs({"label": op("div", total, op("sum", weights, axis=1))})
 
 
-def radius_neighbors_classifier(model: Any, frame: Frame) -> Outputs:
+def import_radius_neighbors_classifier(model: Any, frame: Frame) -> Outputs:
     """Return the class with the most votes of the points within the radius.
 
-    A row without such points gets the `outlier_label` or, if there is none, raises an error.
+    A row without such points gets the `outlier_label` or, without this label, raises an error.
     """
     check_estimator(model, *_SEARCH_STATE, "classes_", "_y", "outlier_label_")
     classes = classify.read_class_lists(model)
     outlier_votes = _build_outlier_votes(model, classes)
-    b = frame.builder
+    op = frame.builder.op
     weights, has_no_neighbour = _compute_radius_weights(model, frame)
-    votes = b.linear(weights, _build_one_hot_labels(model, classes))
+    votes = frame.builder.linear(weights, _build_one_hot_labels(model, classes))
     if outlier_votes is None:
-        votes = b.op("require", votes, b.op("not", has_no_neighbour), message=_NO_NEIGHBOURS)
+        votes = op("require", votes, op("not", has_no_neighbour), message=_NO_NEIGHBOURS)
     else:
-        votes = b.op("where", has_no_neighbour, outlier_votes, votes)
-    return _build_vote_outputs(b, votes, classes)
+        votes = op("where", has_no_neighbour, outlier_votes, votes)
+    return _build_vote_outputs(frame.builder, votes, classes)
 
 
-def radius_neighbors_regressor(model: Any, frame: Frame) -> Outputs:
-    """Return the mean target of the points within the radius, or NaN if no point is within it."""
+def import_radius_neighbors_regressor(model: Any, frame: Frame) -> Outputs:
+    """Return the mean target of the points within the radius, or NaN without such points."""
     check_estimator(model, *_SEARCH_STATE, "_y")
-    b = frame.builder
     weights, has_no_neighbour = _compute_radius_weights(model, frame)
-    total = b.linear(weights, _build_target_columns(model._y))
-    mean = b.op("div", total, b.op("sum", weights, axis=1))
+    total = frame.builder.linear(weights, _build_target_columns(model._y))
+    mean = frame.builder.op("div", total, frame.builder.op("sum", weights, axis=1))
     # scikit-learn casts NaN to the dtype of the targets, even to an integer dtype.
     with np.errstate(invalid="ignore"):
         empty_mean = np.full(1, np.nan).astype(np.asarray(model._y).dtype).astype(np.float64)
-    return Outputs({"label": b.op("where", has_no_neighbour, empty_mean, mean)})
+    return Outputs({"label": frame.builder.op("where", has_no_neighbour, empty_mean, mean)})
 
 
-def local_outlier_factor(model: Any, frame: Frame) -> Outputs:
-    """Score each row by its neighbours' mean density, divided by its own density and negated."""
+def import_local_outlier_factor(model: Any, frame: Frame) -> Outputs:
+    """Score rows by the negated ratio of the neighbours' mean density to the row's density."""
     check_estimator(model, *_SEARCH_STATE, "n_neighbors_", "_lrd", "_distances_fit_X_", "offset_")
     if not model.novelty:
         raise UnsupportedModelError(
             "LocalOutlierFactor with novelty=False scores only its training rows; fit it with "
             "novelty=True"
         )
-    k, b = int(model.n_neighbors_), frame.builder
+    k = int(model.n_neighbors_)
+    builder = frame.builder
+    op = builder.op
     distance, index = find_nearest(model, frame, k)
     k_distance = np.asarray(model._distances_fit_X_, np.float64)[:, k - 1]
-    mean_reachability = _average(b, b.op("maximum", distance, b.op("take", k_distance, index)), k)
+    reachability = op("maximum", distance, op("take", k_distance, index))
+    mean_reachability = _average_neighbours(builder, reachability, k)
     # Like scikit-learn, add 1e-10 so that the division never has a zero divisor.
-    density = b.op("div", 1.0, b.op("add", mean_reachability, 1e-10))
-    neighbour_densities = b.op("take", np.asarray(model._lrd, np.float64), index)
-    samples = b.op("neg", _average(b, b.op("div", neighbour_densities, density), k))
-    score = b.op("sub", samples, float(model.offset_))
-    return classify.outlier_outputs(classify.label_by_threshold(b, score, "ge"), score, samples)
+    density = op("div", 1.0, op("add", mean_reachability, 1e-10))
+    neighbour_densities = op("take", np.asarray(model._lrd, np.float64), index)
+    samples = op("neg", _average_neighbours(builder, op("div", neighbour_densities, density), k))
+    score = op("sub", samples, float(model.offset_))
+    label = classify.label_by_threshold(builder, score, "ge")
+    return classify.build_outlier_outputs(label, score, samples)
 
 
 def _compute_radius_weights(model: Any, frame: Frame) -> tuple[Value, Value]:
-    """Return the weights of the points, (n, m), and a mask of rows without neighbours, (n, 1).
-
-    A point outside the radius has weight 0, but if all are outside, all have weight 1.
-    """
-    b = frame.builder
+    """Return the weights of the points and a mask of the rows without neighbours."""
+    op = frame.builder.op
     distance, is_inside = find_within_radius(model, frame)
-    weights = b.op("cast", is_inside, dtype="float64")
-    has_no_neighbour = b.op("eq", b.op("max", weights, axis=1), 0.0)
+    weights = op("cast", is_inside, dtype="float64")
+    has_no_neighbour = op("eq", op("max", weights, axis=1), 0.0)
     if read_weighting(model) == "distance":
-        inverse_distance = invert_distances(b, b.op("where", is_inside, distance, np.inf))
-        weights = b.op("where", is_inside, inverse_distance, 0.0)
-    return b.op("where", has_no_neighbour, 1.0, weights), has_no_neighbour
+        inverse_distance = invert_distances(frame.builder, op("where", is_inside, distance, np.inf))
+        weights = op("where", is_inside, inverse_distance, 0.0)
+    return op("where", has_no_neighbour, 1.0, weights), has_no_neighbour
 
 
 _NO_NEIGHBOURS = (
@@ -291,7 +294,7 @@ _NO_NEIGHBOURS = (
 
 
 def _build_outlier_votes(model: Any, classes: list[list[Any]]) -> Array | None:
-    """Return a vote for the outlier class of each target, or None if outliers raise an error."""
+    """Return a vote for the outlier class of each target, or None if outliers are errors."""
     if model.outlier_label_ is None:
         return None
     votes = []
@@ -315,10 +318,8 @@ def _build_vote_outputs(builder: Builder, votes: Value, classes: list[list[Any]]
     sizes = [len(target_classes) for target_classes in classes]
     votes_by_target = classify.split_targets(builder, votes, sizes)
     proba = [builder.op("div", v, builder.op("sum", v, axis=1)) for v in votes_by_target]
-    values = {
-        "label": classify.label_targets_by_argmax(builder, votes, sizes),
-        "proba": builder.concat(proba),
-    }
+    label = classify.label_targets_by_argmax(builder, votes, sizes)
+    values = {"label": label, "proba": builder.concat(proba)}
     return Outputs(values, tuple(build_labels(target_classes) for target_classes in classes))
 
 
@@ -335,111 +336,107 @@ def _sum_neighbours(builder: Builder, values: Value) -> Value:
     return builder.op("reshape", builder.op("sum", values, axis=1), shape=(values.type.shape[2],))
 
 
-def _average(builder: Builder, x: Value, k: int) -> Value:
+def _average_neighbours(builder: Builder, x: Value, k: int) -> Value:
     return builder.op("div", builder.op("sum", x, axis=1), float(k))
 
 
 _CENTROID_METRICS = {"euclidean": "sqeuclidean", "manhattan": "manhattan"}
 
 
-def nearest_centroid(model: Any, frame: Frame) -> Outputs:
-    """Return the class with the nearest centroid or, if priors differ, the top discriminant."""
+def import_nearest_centroid(model: Any, frame: Frame) -> Outputs:
+    """Return the class with the nearest centroid or, for unequal priors, the top discriminant."""
     check_estimator(model, "centroids_", "classes_", "class_prior_", "within_class_std_dev_")
     classes = classify.read_classes(model)
-    b, metric = frame.builder, _CENTROID_METRICS[model.metric]
+    builder = frame.builder
+    metric = _CENTROID_METRICS[model.metric]
     x = check_array(frame, "NearestCentroid")
     priors = np.asarray(model.class_prior_, np.float64)
-    scores = _compute_discriminant(model, b, x, metric, priors)
+    scores = _build_discriminant(model, builder, x, metric, priors)
     if np.isclose(priors, 1 / len(classes)).all():
         centroids = np.asarray(model.centroids_, np.float64)
-        distance = b.op("pairwise", x, points=centroids, metric=metric)
-        label = classify.argmax_label(b, b.op("neg", distance))
+        distance = builder.op("pairwise", x, points=centroids, metric=metric)
+        label = classify.label_by_argmax(builder, builder.op("neg", distance))
     else:
-        label = classify.argmax_label(b, scores)
+        label = classify.label_by_argmax(builder, scores)
     values = {"label": label}
     if model.metric == "euclidean":
-        values["proba"] = compute_shifted_softmax(b, scores)
-        values["score"] = classify.collapse_two_scores(b, scores)
+        values["proba"] = compute_shifted_softmax(builder, scores)
+        values["score"] = classify.collapse_two_scores(builder, scores)
     return Outputs(values, build_labels(classes))
 
 
-def _compute_discriminant(
-    model: Any, builder: Builder, x: Value, metric: str, priors: Any
-) -> Value:
-    """Return 2 log(prior) - distance^2 per class, with columns in units of their deviations."""
+def _build_discriminant(model: Any, builder: Builder, x: Value, metric: str, priors: Any) -> Value:
+    op = builder.op
     deviation = np.asarray(model.within_class_std_dev_, np.float64)
     deviation = np.where(deviation == 0, 1.0, deviation)
     centroids = np.asarray(model.centroids_, np.float64) / deviation
-    distance = builder.op(
-        "pairwise", builder.op("div", x, deviation), points=centroids, metric=metric
-    )
+    distance = op("pairwise", op("div", x, deviation), points=centroids, metric=metric)
     if metric == "manhattan":
-        distance = builder.op("square", distance)
+        distance = op("square", distance)
     with np.errstate(divide="ignore"):
         shift = 2.0 * np.log(priors)
-    return builder.op("add", builder.op("neg", distance), shift)
+    return op("add", op("neg", distance), shift)
 
 
 MAX_RELATIVE_TOLERANCE = 1e-9
 """The largest `rtol` for which KernelDensity's approximate sum is treated as the exact sum."""
 
 
-def kernel_density(model: Any, frame: Frame) -> Outputs:
-    """Return the log-density: log(sum(weight * kernel(distance / bandwidth_))), normalized."""
+def import_kernel_density(model: Any, frame: Frame) -> Outputs:
+    """Return the log of the density, a weighted sum of kernels."""
     check_estimator(model, "tree_", "bandwidth_")
     if model.atol > 0 or model.rtol > MAX_RELATIVE_TOLERANCE:
         raise UnsupportedModelError(
             f"KernelDensity with atol={model.atol} and rtol={model.rtol} stops searching its tree "
             "before the sum is exact; fit it with atol=0 and rtol=0"
         )
-    b, tree, bandwidth = frame.builder, model.tree_, model.bandwidth_
+    op = frame.builder.op
+    tree = model.tree_
+    bandwidth = model.bandwidth_
     points = np.asarray(tree.data, np.float64)
     attrs = build_metric_attrs(model, model.metric, model.metric_params or {})
-    distance = b.op("pairwise", check_array(frame, "KernelDensity"), points=points, **attrs)
+    distance = op("pairwise", check_array(frame, "KernelDensity"), points=points, **attrs)
     if attrs["metric"] in ("sqeuclidean", "mahalanobis"):
-        distance = b.op("sqrt", distance)
+        distance = op("sqrt", distance)
     elif attrs["metric"] == "minkowski":
-        distance = b.op("pow", distance, 1.0 / attrs["p"])
-    log_kernel = _compute_log_kernel(b, model.kernel, distance, bandwidth)
+        distance = op("pow", distance, 1.0 / attrs["p"])
+    log_kernel = _compute_log_kernel(frame.builder, model.kernel, distance, bandwidth)
     sum_weight = float(len(points))
     if tree.sample_weight is not None:
-        weights, sum_weight = np.asarray(tree.sample_weight, np.float64), float(tree.sum_weight)
+        weights = np.asarray(tree.sample_weight, np.float64)
+        sum_weight = float(tree.sum_weight)
         with np.errstate(divide="ignore"):
-            log_kernel = b.op("add", log_kernel, np.log(weights))
-    max_log = b.op("max", log_kernel, axis=1)
-    max_log = b.op("where", b.op("eq", max_log, -np.inf), 0.0, max_log)
-    scaled_sum = b.op("sum", b.op("exp", b.op("sub", log_kernel, max_log)), axis=1)
-    log_density = b.op("add", b.op("log", scaled_sum), max_log)
+            log_kernel = op("add", log_kernel, np.log(weights))
+    max_log = op("max", log_kernel, axis=1)
+    max_log = op("where", op("eq", max_log, -np.inf), 0.0, max_log)
+    scaled_sum = op("sum", op("exp", op("sub", log_kernel, max_log)), axis=1)
+    log_density = op("add", op("log", scaled_sum), max_log)
     norm = _compute_log_norm(model.kernel, float(bandwidth), points.shape[1]) - math.log(sum_weight)
-    return Outputs({"samples": b.op("add", log_density, norm)})
+    return Outputs({"samples": op("add", log_density, norm)})
 
 
 def _compute_log_kernel(builder: Builder, kernel: str, distance: Value, width: float) -> Value:
-    """Return log(kernel(distance / width)); a bounded kernel gives -inf for distances >= width."""
+    """Return the log of the kernel; a bounded kernel is 0 from the distance `width`."""
+    op = builder.op
     match kernel:
         case "gaussian":
-            return builder.op(
-                "div", builder.op("mul", builder.op("mul", distance, distance), -0.5), width * width
-            )
+            return op("div", op("mul", op("mul", distance, distance), -0.5), width * width)
         case "exponential":
-            return builder.op("div", builder.op("neg", distance), width)
+            return op("div", op("neg", distance), width)
         case "tophat":
             log_kernel: Value | float = 0.0
         case "epanechnikov":
-            squared_ratio = builder.op("div", builder.op("mul", distance, distance), width * width)
-            log_kernel = builder.op("log", builder.op("sub", 1.0, squared_ratio))
+            squared_ratio = op("div", op("mul", distance, distance), width * width)
+            log_kernel = op("log", op("sub", 1.0, squared_ratio))
         case "linear":
-            log_kernel = builder.op(
-                "log", builder.op("sub", 1.0, builder.op("div", distance, width))
-            )
+            log_kernel = op("log", op("sub", 1.0, op("div", distance, width)))
         case _:
-            angle = builder.op("div", builder.op("mul", distance, 0.5 * math.pi), width)
-            log_kernel = builder.op("log", builder.op("cos", angle))
-    return builder.op("where", builder.op("lt", distance, width), log_kernel, -np.inf)
+            log_kernel = op("log", op("cos", op("div", op("mul", distance, 0.5 * math.pi), width)))
+    return op("where", op("lt", distance, width), log_kernel, -np.inf)
 
 
 def _compute_log_norm(kernel: str, bandwidth: float, dimension: int) -> float:
-    """Return the log of the factor with which the kernel integrates to 1 over all dimensions."""
+    """Return the log of the factor that makes the kernel integrate to 1."""
 
     def log_volume(n: int) -> float:
         return 0.5 * n * math.log(math.pi) - math.lgamma(0.5 * n + 1)
@@ -465,20 +462,20 @@ def _compute_log_norm(kernel: str, bandwidth: float, dimension: int) -> float:
     return -log_factor - dimension * math.log(bandwidth)
 
 
-def label_propagation(model: Any, frame: Frame) -> Outputs:
+def import_label_propagation(model: Any, frame: Frame) -> Outputs:
     check_estimator(model, "X_", "classes_", "label_distributions_")
     classes = classify.read_classes(model)
-    b = frame.builder
+    builder = frame.builder
     label_distributions = np.asarray(model.label_distributions_, np.float64)
     if model.kernel == "rbf":
         x = check_array(frame, type(model).__name__)
-        kernel = compute_kernel(b, x, to_dense(model.X_), "rbf", float(model.gamma))
-        votes = b.linear(kernel, label_distributions)
+        kernel = compute_kernel(builder, x, to_dense(model.X_), "rbf", float(model.gamma))
+        votes = builder.linear(kernel, label_distributions)
     elif model.kernel == "knn":
         _, index = find_nearest(model.nn_fit, frame, int(model.n_neighbors))
-        votes = _sum_neighbours(b, b.op("take", label_distributions, index))
+        votes = _sum_neighbours(builder, builder.op("take", label_distributions, index))
     else:
-        raise explain_function(model, "kernel", "kernel='rbf' or 'knn'")
-    proba = b.op("div", votes, b.op("sum", votes, axis=1))
-    values = {"label": classify.argmax_label(b, proba), "proba": proba}
+        raise make_callable_error(model, "kernel", "kernel='rbf' or 'knn'")
+    proba = builder.op("div", votes, builder.op("sum", votes, axis=1))
+    values = {"label": classify.label_by_argmax(builder, proba), "proba": proba}
     return Outputs(values, build_labels(classes))

@@ -1,4 +1,4 @@
-"""Multilayer perceptrons and BernoulliRBM: layers of matrix products and activations."""
+"""Multilayer perceptrons and BernoulliRBM."""
 
 from __future__ import annotations
 
@@ -24,47 +24,47 @@ ACTIVATIONS: Mapping[str, Callable[[Builder, Value], Value]] = {
 }
 
 
-def mlp_classifier(model: Any, frame: Frame) -> Outputs:
+def import_mlp_classifier(model: Any, frame: Frame) -> Outputs:
     """Return the class of the largest output; for two classes, compare one output with 0.5."""
     check_estimator(
         model, "coefs_", "intercepts_", "out_activation_", "classes_", "_label_binarizer"
     )
-    b = frame.builder
+    builder = frame.builder
     if model._label_binarizer.y_type_.startswith("multilabel"):
-        proba = _compute_output(model, frame)
-        label = classify.label_by_threshold(b, proba, threshold=0.5)
+        proba = _build_layers(model, frame)
+        label = classify.label_by_threshold(builder, proba, threshold=0.5)
         binary_labels = (Labels("int64", (0, 1)),) * proba.type.width
         return Outputs({"label": label, "proba": proba}, binary_labels)
-    labels = build_labels(classify.two_or_more_classes(model))
-    proba = _compute_output(model, frame)
+    labels = build_labels(classify.require_multiple_classes(model))
+    proba = _build_layers(model, frame)
     if proba.type.width > 1:
-        return Outputs({"label": classify.argmax_label(b, proba), "proba": proba}, labels)
-    label = classify.label_by_threshold(b, proba, threshold=0.5)
-    return Outputs({"label": label, "proba": classify.add_complement(b, proba)}, labels)
+        return Outputs({"label": classify.label_by_argmax(builder, proba), "proba": proba}, labels)
+    label = classify.label_by_threshold(builder, proba, threshold=0.5)
+    return Outputs({"label": label, "proba": classify.add_complement(builder, proba)}, labels)
 
 
-def mlp_regressor(model: Any, frame: Frame) -> Outputs:
+def import_mlp_regressor(model: Any, frame: Frame) -> Outputs:
     check_estimator(model, "coefs_", "intercepts_", "out_activation_")
-    return Outputs({"label": _compute_output(model, frame)})
+    return Outputs({"label": _build_layers(model, frame)})
 
 
-def bernoulli_rbm(model: Any, frame: Frame) -> Frame:
-    """Return the probability that each hidden unit is on, (n, n_components)."""
+def import_bernoulli_rbm(model: Any, frame: Frame) -> Frame:
+    """Return the probability that each hidden unit is on."""
     check_estimator(model, "components_", "intercept_hidden_")
     x = check_array(frame, "BernoulliRBM")
     hidden = frame.builder.linear(x, np.asarray(model.components_).T, model.intercept_hidden_)
     return Frame.from_value(frame.builder, frame.builder.op("sigmoid", hidden))
 
 
-def _compute_output(model: Any, frame: Frame) -> Value:
-    b = frame.builder
-    value = check_array(frame, type(model).__name__)
+def _build_layers(model: Any, frame: Frame) -> Value:
+    output = check_array(frame, type(model).__name__)
     last_layer = len(model.coefs_) - 1
     for i, (weights, bias) in enumerate(zip(model.coefs_, model.intercepts_, strict=True)):
-        name = model.out_activation_ if i == last_layer else model.activation
-        if name not in ACTIVATIONS:
+        activation = model.out_activation_ if i == last_layer else model.activation
+        if activation not in ACTIVATIONS:
             raise UnsupportedModelError(
-                f"activation {name!r} is not known to sqlml; use {', '.join(sorted(ACTIVATIONS))}"
+                f"activation {activation!r} is not known to sqlml; use "
+                + ", ".join(sorted(ACTIVATIONS))
             )
-        value = ACTIVATIONS[name](b, b.linear(value, weights, bias))
-    return value
+        output = ACTIVATIONS[activation](frame.builder, frame.builder.linear(output, weights, bias))
+    return output

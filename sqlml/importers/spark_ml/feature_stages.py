@@ -114,7 +114,7 @@ def import_string_indexer(stage: Stage, columns: Columns, needed: Collection[str
             )
         categories = np.empty(num_labels, object)
         categories[:] = column_labels
-        codes = b.op("encode", column.frame.strings(0), categories=categories, missing=-1)
+        codes = b.op("encode", column.frame.read_strings(0), categories=categories, missing=-1)
         if keep:
             is_unknown = b.op("lt", codes, b.constant(np.zeros(1, np.int64)))
             codes = b.op("where", is_unknown, b.constant(np.full(1, num_labels, np.int64)), codes)

@@ -13,7 +13,7 @@ import math
 import numpy as np
 
 from sqlml.importers.frame import Outputs
-from sqlml.importers.sklearn.classify import argmax_label
+from sqlml.importers.sklearn.classify import label_by_argmax
 from sqlml.importers.sklearn.cluster import build_cluster_labels
 from sqlml.importers.spark_ml.contents import TreeNodes
 from sqlml.importers.spark_ml.pipeline_stages import Columns, Stage
@@ -126,7 +126,7 @@ def import_k_means(stage: Stage, columns: Columns) -> Outputs:
         distances = _compute_cosine_distances(stage, b, x, centers)
     else:
         raise stage.unsupported(f"distanceMeasure={metric!r} is not known")
-    label = argmax_label(b, b.op("neg", distances))
+    label = label_by_argmax(b, b.op("neg", distances))
     return Outputs({"label": label}, build_cluster_labels(len(centers)))
 
 
@@ -230,7 +230,7 @@ def _build_outputs(stage: Stage, builder: Builder, score: Value, proba: Value) -
             criterion = builder.op(
                 "where", builder.op("isnan", criterion), minus_infinity, criterion
             )
-    label = argmax_label(builder, criterion)
+    label = label_by_argmax(builder, criterion)
     return Outputs({"label": label, "proba": proba, "score": score}, _make_labels(num_classes))
 
 

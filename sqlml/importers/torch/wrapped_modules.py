@@ -15,8 +15,8 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Leaf, Outputs, Schema, build_labels
-from sqlml.importers.model_checks import explain_unfitted
-from sqlml.importers.sklearn.classify import argmax_label, two_or_more_classes
+from sqlml.importers.model_checks import make_unfitted_error
+from sqlml.importers.sklearn.classify import label_by_argmax, require_multiple_classes
 from sqlml.importers.torch.importer import import_module, module_schema
 from sqlml.ir.builder import Builder, Value
 
@@ -47,8 +47,8 @@ def import_dnn_classifier(model: Any, frame: Frame) -> Outputs:
     """Import DNNClassifier, which predicts the most probable class; in a tie, the first one."""
     scores = import_module(_copy_module(model), frame).values["label"]
     proba = (build_sigmoid if scores.type.width == 1 else build_softmax)(frame.builder, scores)
-    label = argmax_label(frame.builder, proba)
-    return Outputs({"label": label, "proba": proba}, build_labels(two_or_more_classes(model)))
+    label = label_by_argmax(frame.builder, proba)
+    return Outputs({"label": label, "proba": proba}, build_labels(require_multiple_classes(model)))
 
 
 def import_dnn_regressor(model: Any, frame: Frame) -> Outputs:
@@ -63,7 +63,7 @@ def import_classifier(model: Any, frame: Frame) -> Outputs:
             f"{type(model).__name__} needs a module with an output per class, "
             "and this module has one output; use NeuralNetBinaryClassifier"
         )
-    label = argmax_label(frame.builder, proba)
+    label = label_by_argmax(frame.builder, proba)
     return Outputs({"label": label, "proba": proba}, build_labels(list(range(proba.type.width))))
 
 
@@ -96,7 +96,7 @@ def _apply_net(model: Any, frame: Frame) -> Value:
 
 def _copy_module(model: Any) -> Any:
     if not getattr(model, "initialized_", True) or not hasattr(model, "module_"):
-        raise explain_unfitted(model)
+        raise make_unfitted_error(model)
     return copy.deepcopy(model.module_).eval()
 
 

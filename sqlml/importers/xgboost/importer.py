@@ -19,7 +19,7 @@ from sqlml.errors import UnsupportedModelError
 from sqlml.importers import boosters
 from sqlml.importers.boosters import REGRESSION, Objective
 from sqlml.importers.frame import Frame, Leaf, Outputs, Schema, encode_categories, encode_columns
-from sqlml.importers.model_checks import explain_unfitted
+from sqlml.importers.model_checks import make_unfitted_error
 from sqlml.importers.untrusted_documents import read_ubjson
 from sqlml.importers.xgboost.document import StoredNames, XGBoostModel, read_document
 from sqlml.importers.xgboost.forest import compact
@@ -88,7 +88,7 @@ def _require_booster(model: Any) -> Any:
     if get_booster is None:
         return model
     if not model.__sklearn_is_fitted__():
-        raise explain_unfitted(model)
+        raise make_unfitted_error(model)
     return get_booster()
 
 

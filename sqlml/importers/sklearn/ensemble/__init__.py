@@ -1,6 +1,5 @@
 """Importers of sklearn.ensemble and sklearn.tree.
 
-`decision_trees.py` turns decision trees into one tree ensemble, alone or in a forest;
-`gradient_boosting.py` adds trees stage by stage; `combined_estimators.py` combines estimators of
-any kind: AdaBoost, bagging, voting and stacking.
+`decision_trees.py` has trees and forests, `gradient_boosting.py` boosted trees, and
+`combined_estimators.py` AdaBoost, bagging, voting and stacking of any estimators.
 """

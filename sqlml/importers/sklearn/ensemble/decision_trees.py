@@ -1,8 +1,8 @@
 """Decision trees as one tree ensemble: single trees, forests, leaf embeddings, isolation forests.
 
-A forest adds its trees' float64 values in order and divides by their number
-(`sklearn/ensemble/_forest.py`); ties go to the first class. Trees with several targets have the
-values of all targets in each leaf.
+A forest adds the float64 values of the trees in order and divides by the number of trees
+(`sklearn/ensemble/_forest.py`). Ties go to the first class. With several targets, a leaf has the
+values of all targets.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, build_labels
 from sqlml.importers.sklearn import classify
-from sqlml.importers.sklearn.estimator_checks import check_array, check_estimator, path_of
+from sqlml.importers.sklearn.estimator_checks import check_array, check_estimator, get_class_path
 from sqlml.importers.sklearn.meta.members import apply_constant
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.trees import RawTrees, build_ensemble
@@ -29,9 +29,9 @@ def join_trees(trees: Sequence[Any], sizes: Sequence[int] | None = None) -> RawT
     """Concatenate the nodes of all `trees` (sklearn.tree._tree.Tree).
 
     The values, (nodes, classes or 1) float64, are class fractions or means. `sizes` has the number
-    of classes of each target (1 for a regressor); with it, a node has the values of all targets
-    side by side. scikit-learn compares float32 inputs with float64 thresholds, so each threshold is
-    rounded down to a float32.
+    of classes of each target, or 1 for a regressor; with `sizes`, a node has the values of all
+    targets. scikit-learn compares float32 inputs with float64 thresholds, so thresholds are rounded
+    down.
     """
 
     def join(attribute: str) -> Array:
@@ -79,8 +79,9 @@ def round_down_to_float32(thresholds: Array) -> Array:
 
 
 def read_tree_input(owner: Any, frame: Frame, tree: Any) -> Value:
-    """Return the frame as float32; in dense rows, NaN is allowed if `tree` accepts it."""
-    step, allow_nan = type(owner).__name__, accepts_nan(tree) and not frame.sparse
+    """Return the frame as float32; NaN is allowed in dense rows if `tree` accepts NaN."""
+    step = type(owner).__name__
+    allow_nan = accepts_nan(tree) and not frame.sparse
     return check_array(frame, step, allow_nan=allow_nan, dtype="float32", rows="wide")
 
 
@@ -96,25 +97,27 @@ def accepts_nan(tree: Any) -> bool:
 def sum_trees(
     builder: Builder,
     x: Value,
-    raw: RawTrees,
-    target: Array | None = None,
+    raw_trees: RawTrees,
+    first_outputs: Array | None = None,
     base: Array | None = None,
 ) -> Value:
     """Add the leaf values of the trees, one tree after the other, to `base`: (n, outputs) float64.
 
-    `target` has, for each tree, the first output to which it adds, which is 0 by default.
+    `first_outputs` has the first output of each tree, by default 0.
     """
-    target = np.zeros(len(raw.roots), np.int32) if target is None else target
+    first_outputs = (
+        np.zeros(len(raw_trees.roots), np.int32) if first_outputs is None else first_outputs
+    )
     if base is None:
-        base = np.zeros(int(target.max()) + raw.value.shape[1])
-    ensemble = build_ensemble(raw, target=target, base=base, compare="le")
+        base = np.zeros(int(first_outputs.max()) + raw_trees.value.shape[1])
+    ensemble = build_ensemble(raw_trees, target=first_outputs, base=base, compare="le")
     return builder.op("tree_ensemble", x, **ensemble.attrs())
 
 
 def are_plain_trees(members: Sequence[Any]) -> bool:
-    """Return whether all members are decision trees of one target, and agree on accepting NaN."""
+    """Return whether all members are single-target decision trees that treat NaN alike."""
     return all(
-        path_of(member).startswith("sklearn.tree._classes.")
+        get_class_path(member).startswith("sklearn.tree._classes.")
         and getattr(member, "n_outputs_", 0) == 1
         and accepts_nan(member) == accepts_nan(members[0])
         for member in members
@@ -122,12 +125,9 @@ def are_plain_trees(members: Sequence[Any]) -> bool:
 
 
 def sum_members(owner: Any, frame: Frame, members: Sequence[tuple[Any, Sequence[int]]]) -> Value:
-    """Sum the leaf values of `members`, which are pairs of a tree and its column indices."""
+    """Sum the leaf values of `members`, which are pairs of a tree and column indices."""
     raw_trees = join_member_trees([tree for tree, _ in members])
-    columns = [
-        np.asarray(features, np.int64)[np.maximum(tree.tree_.feature, 0)]
-        for tree, features in members
-    ]
+    columns = [np.asarray(i, np.int64)[np.maximum(tree.tree_.feature, 0)] for tree, i in members]
     raw_trees = replace(raw_trees, feature=np.where(raw_trees.leaf, 0, np.concatenate(columns)))
     return sum_trees(frame.builder, read_tree_input(owner, frame, members[0][0]), raw_trees)
 
@@ -138,8 +138,8 @@ def join_member_trees(trees: Sequence[Any]) -> RawTrees:
     return join_trees([tree.tree_ for tree in trees])
 
 
-def tree_classifier(model: Any, frame: Frame) -> Outputs:
-    """Return the mean of the class fractions in the leaves that a row reaches in all trees."""
+def import_tree_classifier(model: Any, frame: Frame) -> Outputs:
+    """Return the mean over all trees of the class fractions in the leaves."""
     trees = _require_fitted_trees(model, "classes_")
     classes = classify.read_class_lists(model)
     sizes = [len(target_classes) for target_classes in classes]
@@ -149,8 +149,8 @@ def tree_classifier(model: Any, frame: Frame) -> Outputs:
     return Outputs({"label": label, "proba": proba}, labels)
 
 
-def tree_regressor(model: Any, frame: Frame) -> Outputs:
-    """Return the mean of the values of the leaves that a row reaches in all trees."""
+def import_tree_regressor(model: Any, frame: Frame) -> Outputs:
+    """Return the mean over all trees of the leaf values."""
     trees = _require_fitted_trees(model)
     return Outputs({"label": _average_trees(model, frame, trees, [1] * int(model.n_outputs_))})
 
@@ -162,19 +162,18 @@ def _require_fitted_trees(model: Any, *attributes: str) -> Sequence[Any]:
 
 
 def _average_trees(model: Any, frame: Frame, trees: Sequence[Any], sizes: Sequence[int]) -> Value:
-    """Return the mean of the trees' values, (n, sum of `sizes`) float64."""
     raw_trees = join_trees([tree.tree_ for tree in trees], sizes)
     total = sum_trees(frame.builder, read_tree_input(model, frame, trees[0]), raw_trees)
     return total if trees[0] is model else frame.builder.op("div", total, float(len(trees)))
 
 
-def random_trees_embedding(model: Any, frame: Frame) -> Frame:
-    """Return one float64 column per leaf of each tree: 1 in rows that reach the leaf, otherwise 0.
+def import_random_trees_embedding(model: Any, frame: Frame) -> Frame:
+    """Return one column per leaf of each tree: 1 in rows that reach the leaf, otherwise 0.
 
     Each tree returns the position of the row's leaf, which is compared with all leaf positions.
     """
     check_estimator(model, "estimators_", "one_hot_encoder_")
-    b = frame.builder
+    builder = frame.builder
     trees = [tree.tree_ for tree in model.estimators_]
     leaves_by_tree = [np.asarray(leaves, np.int64) for leaves in model.one_hot_encoder_.categories_]
     columns = [np.zeros(tree.node_count) for tree in trees]
@@ -186,35 +185,38 @@ def random_trees_embedding(model: Any, frame: Frame) -> Frame:
         column[leaves] = np.arange(leaves.size)
     raw_trees = replace(join_trees(trees), value=np.concatenate(columns)[:, None])
     x = read_tree_input(model, frame, model.estimators_[0])
-    leaf = sum_trees(b, x, raw_trees, target=np.arange(len(trees), dtype=np.int32))
+    first_outputs = np.arange(len(trees), dtype=np.int32)
+    leaf_positions = sum_trees(builder, x, raw_trees, first_outputs=first_outputs)
     leaf_counts = [leaves.size for leaves in leaves_by_tree]
     tree_of_leaf = np.repeat(np.arange(len(trees), dtype=np.int64), leaf_counts)
     positions = np.concatenate([np.arange(count, dtype=np.float64) for count in leaf_counts])
-    value = b.cast(b.op("eq", b.op("select", leaf, indices=tree_of_leaf), positions), "float64")
+    reached_positions = builder.op("select", leaf_positions, indices=tree_of_leaf)
+    indicators = builder.cast(builder.op("eq", reached_positions, positions), "float64")
     names = [f"tree{t}_leaf{int(i)}" for t, i in zip(tree_of_leaf, positions, strict=True)]
-    return Frame.from_value(b, value, names, bool(model.sparse_output))
+    return Frame.from_value(builder, indicators, names, bool(model.sparse_output))
 
 
-def isolation_forest(model: Any, frame: Frame) -> Outputs:
+def import_isolation_forest(model: Any, frame: Frame) -> Outputs:
     """Return label -1 or 1, score (negative for outliers) and samples (score + offset_).
 
     As in Liu, Ting and Zhou (2008), samples is -2^-(sum / (trees * c(max_samples_))), where c is
-    the average path length. Each tree adds to the sum the depth of the row's leaf and, for the
-    leaf's m training rows, c(m). NaN follows each node's missing direction.
+    the average path length. Each tree adds the depth of the row's leaf plus c(m) to the sum, where
+    m is the number of training rows in the leaf.
     """
     check_estimator(model, "estimators_", "estimators_features_", "offset_", "_max_samples")
-    b, depth = frame.builder, _sum_depths(model, frame)
+    builder = frame.builder
+    depth = _sum_depths(model, frame)
     path_length = compute_average_path_length(np.array([model._max_samples]))[0]
     denominator = len(model.estimators_) * path_length
     if denominator:
-        share = apply_constant(b, "div", depth, denominator)
+        share = apply_constant(builder, "div", depth, denominator)
     else:
-        share = apply_constant(b, "add", apply_constant(b, "mul", depth, 0.0), 1.0)
-    samples = b.op("neg", b.op("exp2", b.op("neg", share)))
-    score = apply_constant(b, "sub", samples, model.offset_)
+        share = apply_constant(builder, "add", apply_constant(builder, "mul", depth, 0.0), 1.0)
+    samples = builder.op("neg", builder.op("exp2", builder.op("neg", share)))
+    score = apply_constant(builder, "sub", samples, model.offset_)
     min_inlier_depth = _find_min_inlier_depth(denominator, float(model.offset_))
-    label = classify.label_by_threshold(b, depth, "ge", min_inlier_depth)
-    return classify.outlier_outputs(label, score, samples)
+    label = classify.label_by_threshold(builder, depth, "ge", min_inlier_depth)
+    return classify.build_outlier_outputs(label, score, samples)
 
 
 def _sum_depths(model: Any, frame: Frame) -> Value:
@@ -241,11 +243,7 @@ def compute_average_path_length(n_samples: Array) -> Array:
 
 
 def _find_min_inlier_depth(denominator: float, offset: float) -> float:
-    """Return the smallest sum of depths that makes a row an inlier, or infinity if none does.
-
-    A comparison of depths gives the exact label even for the row at the quantile of
-    `contamination`, whose score is exactly 0 in scikit-learn.
-    """
+    """Return the smallest sum of depths that makes a row an inlier; it may be infinite."""
 
     def is_inlier(depth: float) -> bool:
         share = depth / denominator if denominator else 1.0

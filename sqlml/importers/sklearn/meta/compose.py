@@ -11,15 +11,20 @@ import numpy as np
 from sqlml.errors import ProgramError, UnsupportedModelError
 from sqlml.importers.expressions.sql_steps import find_registered
 from sqlml.importers.frame import ANY_COUNT, Frame, Outputs, Recurse, Schema, Sparse
-from sqlml.importers.model_checks import explain_missing_columns
-from sqlml.importers.sklearn.estimator_checks import check_estimator, path_of
+from sqlml.importers.model_checks import make_missing_columns_error
+from sqlml.importers.sklearn.estimator_checks import check_estimator, get_class_path
 from sqlml.importers.sklearn.feature_extraction import (
-    dict_schema,
+    read_dict_schema,
     read_hasher_schema,
     read_list_schema,
     read_text_schema,
 )
-from sqlml.importers.sklearn.meta.members import Member, apply_constant, as_numbers, is_dropped
+from sqlml.importers.sklearn.meta.members import (
+    Member,
+    apply_constant,
+    convert_to_numbers,
+    is_dropped,
+)
 from sqlml.importers.sklearn.preprocessing.numeric_transforms import (
     BOUNDS_THRESHOLD,
     find_function,
@@ -29,18 +34,18 @@ from sqlml.importers.sklearn.preprocessing.numeric_transforms import (
 from sqlml.ir.builder import Builder, Value
 
 ROW_READERS: Mapping[str, Callable[[Any], Schema]] = {
-    "sklearn.feature_extraction._dict_vectorizer.DictVectorizer": dict_schema,
+    "sklearn.feature_extraction._dict_vectorizer.DictVectorizer": read_dict_schema,
     "sklearn.feature_extraction._hash.FeatureHasher": read_hasher_schema,
     "sklearn.feature_extraction.text.CountVectorizer": read_text_schema,
     "sklearn.feature_extraction.text.HashingVectorizer": read_text_schema,
     "sklearn.feature_extraction.text.TfidfVectorizer": read_text_schema,
     "sklearn.preprocessing._label.MultiLabelBinarizer": read_list_schema,
 }
-"""Maps each transformer that reads rows instead of a matrix to a function for its columns."""
+"""Maps transformers that read rows, not a matrix, to functions that find the columns."""
 
 
-def pipeline(model: Any, frame: Frame, recurse: Recurse) -> Frame | Outputs:
-    """Apply the pipeline's steps one after the other, except None and "passthrough"."""
+def import_pipeline(model: Any, frame: Frame, recurse: Recurse) -> Frame | Outputs:
+    """Apply the steps of a pipeline one after the other, except None and "passthrough"."""
     check_estimator(model, "steps")
     result: Frame | Outputs = frame
     last_step: Any = None
@@ -52,7 +57,8 @@ def pipeline(model: Any, frame: Frame, recurse: Recurse) -> Frame | Outputs:
             raise UnsupportedModelError(
                 f"step {name!r} follows a step that predicts; put the predictor last"
             )
-        result, last_step = _import_step(name, step, step_input, recurse), step
+        result = _import_step(name, step, step_input, recurse)
+        last_step = step
         if step_input.sparse and isinstance(result, Frame) and _keeps_sparse(step):
             # A scaler or an imputer, for example, returns a sparse matrix if its input is sparse.
             result = replace(result, sparse=result.sparse or step_input.sparse)
@@ -67,8 +73,8 @@ def pipeline(model: Any, frame: Frame, recurse: Recurse) -> Frame | Outputs:
     return result
 
 
-def column_transformer(model: Any, frame: Frame, recurse: Recurse) -> Frame:
-    """Apply each of `transformers_` to its columns, and return the outputs in the same order."""
+def import_column_transformer(model: Any, frame: Frame, recurse: Recurse) -> Frame:
+    """Apply each of `transformers_` to its columns, and join the outputs in order."""
     check_estimator(model, "transformers_", "_transformer_to_input_indices", "sparse_output_")
     weights = model.transformer_weights or {}
     frames: list[Frame] = []
@@ -78,23 +84,19 @@ def column_transformer(model: Any, frame: Frame, recurse: Recurse) -> Frame:
             continue
         columns = _prepare_row_input(name, transformer, selection, frame.select(indices))
         output = _import_transformer(name, transformer, columns, recurse)
-        frames.append(_weight_columns(output, weights.get(name)))
+        frames.append(_multiply_by_weight(output, weights.get(name)))
     return replace(_join_frames(model, frame, frames), sparse=bool(model.sparse_output_))
 
 
 def _prepare_row_input(name: str, transformer: Any, selection: Any, columns: Frame) -> Frame:
-    """Return `columns` in the form in which `transformer`, the step called `name`, reads them.
-
-    A transformer in `ROW_READERS` needs one column of texts, lists or maps, which `selection` names
-    or numbers. Only FeatureHasher also reads a list of columns, as rows of strings; a vectorizer
-    would read the names of the columns.
-    """
+    """Return `columns` in the form that `transformer` reads: one column, or rows of strings."""
     first_step = transformer.steps[0][1] if getattr(transformer, "steps", None) else transformer
-    schema = ROW_READERS.get(path_of(first_step))
-    if schema is None or schema is dict_schema or isinstance(selection, str | int | np.integer):
+    schema = ROW_READERS.get(get_class_path(first_step))
+    reads_many_columns = schema is None or schema is read_dict_schema
+    if reads_many_columns or isinstance(selection, str | int | np.integer):
         return columns
     if schema is read_hasher_schema and first_step.input_type == "string":
-        return replace(columns, blocks=tuple(columns.strings(i) for i in range(columns.width)))
+        return replace(columns, blocks=tuple(columns.read_strings(i) for i in range(columns.width)))
     advice = "; give it one column of lists or maps as a string, as in ('i', hasher, 'items')"
     if schema is read_text_schema:
         advice = (
@@ -107,7 +109,7 @@ def _prepare_row_input(name: str, transformer: Any, selection: Any, columns: Fra
     )
 
 
-def feature_union(model: Any, frame: Frame, recurse: Recurse) -> Frame:
+def import_feature_union(model: Any, frame: Frame, recurse: Recurse) -> Frame:
     """Apply each transformer to all columns, and return the outputs side by side."""
     check_estimator(model, "transformer_list")
     weights = model.transformer_weights or {}
@@ -116,62 +118,62 @@ def feature_union(model: Any, frame: Frame, recurse: Recurse) -> Frame:
         if is_dropped(transformer):
             continue
         output = _import_transformer(name, transformer, frame, recurse)
-        frames.append(_weight_columns(output, weights.get(name)))
+        frames.append(_multiply_by_weight(output, weights.get(name)))
     sparse_flags: set[Sparse] = {output.sparse for output in frames}
     sparse: Sparse = "with zeros" if "with zeros" in sparse_flags else any(sparse_flags)
     return replace(_join_frames(model, frame, frames), sparse=sparse)
 
 
-def best_estimator(model: Any, frame: Frame, recurse: Recurse) -> Frame | Outputs:
+def import_best_estimator(model: Any, frame: Frame, recurse: Recurse) -> Frame | Outputs:
     _check_refit(model)
     check_estimator(model, "best_estimator_")
     return recurse(model.best_estimator_, frame)
 
 
-def frozen_estimator(model: Any, frame: Frame, recurse: Recurse) -> Frame | Outputs:
+def import_frozen_estimator(model: Any, frame: Frame, recurse: Recurse) -> Frame | Outputs:
     check_estimator(model, "estimator")
     return recurse(model.estimator, frame)
 
 
-def self_training_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Import the inner classifier, which was fitted on known labels and on its own predictions."""
+def import_self_training_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
+    """Import the inner classifier, which was fitted on given and predicted labels."""
     check_estimator(model, "estimator_", "classes_")
-    member = Member.of(model, "estimator_", model.estimator_, as_numbers(frame), recurse)
+    member = Member.read(model, "estimator_", model.estimator_, convert_to_numbers(frame), recurse)
     return Outputs(member.get_available("label", "proba", "score"), member.classes)
 
 
-def ransac_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
+def import_ransac_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     """Import the inner regressor, which was fitted on the inliers."""
     check_estimator(model, "estimator_")
-    columns = as_numbers(frame)
-    member = Member.of(model, "estimator_", model.estimator_, columns, recurse, many=True)
+    columns = convert_to_numbers(frame)
+    member = Member.read(model, "estimator_", model.estimator_, columns, recurse, many=True)
     return Outputs({"label": member.get_output("predict")})
 
 
-def composite_schema(model: Any) -> Schema:
-    """Return the columns of a composite model, read from the first part that records columns."""
+def read_composite_schema(model: Any) -> Schema:
+    """Return the columns of the first part of a composite that records columns."""
     reader = _find_reader(model)
     if reader is not None:
-        schema = ROW_READERS.get(path_of(reader), Schema.from_model)(reader)
+        schema = ROW_READERS.get(get_class_path(reader), Schema.from_model)(reader)
         if schema is not None:
             return schema
     if find_registered(_find_first_step(model)):
         return Schema(None, ANY_COUNT)
     _check_refit(model)
-    raise explain_missing_columns(model)
+    raise make_missing_columns_error(model)
 
 
 def find_dict_separator(model: Any) -> str | None:
     reader = _find_reader(model)
-    if reader is None or ROW_READERS.get(path_of(reader)) is not dict_schema:
+    if reader is None or ROW_READERS.get(get_class_path(reader)) is not read_dict_schema:
         return None
     return str(reader.separator)
 
 
 def _find_reader(model: Any) -> Any:
-    """Return the first part that records columns or is in `ROW_READERS`; None if no part does."""
-    attrs = ("feature_names_in_", "n_features_in_")
-    if path_of(model) in ROW_READERS or any(getattr(model, n, None) is not None for n in attrs):
+    """Return the first part that records columns or is in `ROW_READERS`, or None."""
+    records = (getattr(model, name, None) for name in ("feature_names_in_", "n_features_in_"))
+    if get_class_path(model) in ROW_READERS or any(record is not None for record in records):
         return model
     steps = [step for _, step in getattr(model, "steps", [])]
     steps += [step for _, step in getattr(model, "transformer_list", [])]
@@ -244,15 +246,15 @@ def _is_passthrough(step: Any) -> bool:
     return step is None or (isinstance(step, str) and step == "passthrough")
 
 
-def _weight_columns(frame: Frame, weight: float | None) -> Frame:
+def _multiply_by_weight(frame: Frame, weight: float | None) -> Frame:
     if weight is None:
         return frame
-    value = frame.matrix(rows="sparse")
-    if value.type.sparse:
-        value = frame.builder.op("scale_stored", value, factors=np.full(1, float(weight)))
+    columns = frame.matrix(rows="sparse")
+    if columns.type.sparse:
+        columns = frame.builder.op("scale_stored", columns, factors=np.full(1, float(weight)))
     else:
-        value = frame.builder.op("mul", value, float(weight))
-    return Frame.from_value(frame.builder, value, frame.names, frame.sparse)
+        columns = frame.builder.op("mul", columns, float(weight))
+    return Frame.from_value(frame.builder, columns, frame.names, frame.sparse)
 
 
 def _join_frames(model: Any, frame: Frame, outputs: list[Frame]) -> Frame:
@@ -267,16 +269,16 @@ def _join_frames(model: Any, frame: Frame, outputs: list[Frame]) -> Frame:
 _TARGET_STEP = "TransformedTargetRegressor"
 
 
-def transformed_target_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Return the inner regressor's predictions, transformed back to the targets: (n, targets)."""
+def import_transformed_target_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
+    """Return the inner regressor's predictions, transformed back to the targets."""
     check_estimator(model, "regressor_", "transformer_")
-    member = Member.of(model, "regressor_", model.regressor_, frame, recurse, many=True)
-    value = member.get_output("predict")
-    return Outputs({"label": invert_transform(frame.builder, model.transformer_, value)})
+    member = Member.read(model, "regressor_", model.regressor_, frame, recurse, many=True)
+    prediction = member.get_output("predict")
+    return Outputs({"label": invert_transform(frame.builder, model.transformer_, prediction)})
 
 
 def invert_transform(builder: Builder, transformer: Any, value: Value) -> Value:
-    path = path_of(transformer)
+    path = get_class_path(transformer)
     if path not in INVERSES:
         supported = ", ".join(sorted(name.rsplit(".", 1)[1] for name in INVERSES))
         raise UnsupportedModelError(
@@ -288,9 +290,8 @@ def invert_transform(builder: Builder, transformer: Any, value: Value) -> Value:
 
 def _require_finite(builder: Builder, value: Value, allow_nan: bool = True) -> Value:
     names = tuple(f"prediction{i}" for i in range(value.type.width))
-    return builder.op(
-        "require_finite", value, features=names, allow_nan=allow_nan, step=_TARGET_STEP
-    )
+    attrs = {"features": names, "allow_nan": allow_nan, "step": _TARGET_STEP}
+    return builder.op("require_finite", value, **attrs)
 
 
 def _invert_scaler(builder: Builder, model: Any, value: Value) -> Value:
@@ -309,7 +310,6 @@ def _invert_power(builder: Builder, model: Any, value: Value) -> Value:
 
 
 def _invert_box_cox(builder: Builder, value: Value, power: float) -> Value:
-    """Return exp(log1p(power * y) / power), as scipy.special.inv_boxcox does."""
     if power == 0:
         return builder.op("exp", value)
     log = builder.op("log1p", apply_constant(builder, "mul", value, power))
@@ -317,38 +317,41 @@ def _invert_box_cox(builder: Builder, value: Value, power: float) -> Value:
 
 
 def _invert_yeo_johnson(builder: Builder, value: Value, power: float) -> Value:
+    op = builder.op
     epsilon = np.spacing(1.0)
     if abs(power) < epsilon:
-        for_positive = apply_constant(builder, "sub", builder.op("exp", value), 1)
+        for_positive = apply_constant(builder, "sub", op("exp", value), 1)
     else:
-        base = apply_constant(builder, "add", apply_constant(builder, "mul", value, power), 1)
-        for_positive = apply_constant(
-            builder, "sub", apply_constant(builder, "pow", base, 1 / power), 1
-        )
+        base = _scale_and_add_one(builder, value, power)
+        power_of_base = apply_constant(builder, "pow", base, 1 / power)
+        for_positive = apply_constant(builder, "sub", power_of_base, 1)
     if abs(power - 2) > epsilon:
-        base = apply_constant(
-            builder, "add", apply_constant(builder, "mul", value, -(2 - power)), 1
-        )
-        for_negative = builder.op("sub", 1.0, apply_constant(builder, "pow", base, 1 / (2 - power)))
+        base = _scale_and_add_one(builder, value, -(2 - power))
+        for_negative = op("sub", 1.0, apply_constant(builder, "pow", base, 1 / (2 - power)))
     else:
-        for_negative = builder.op("sub", 1.0, builder.op("exp", builder.op("neg", value)))
-    return builder.op("where", builder.op("ge", value, 0.0), for_positive, for_negative)
+        for_negative = op("sub", 1.0, op("exp", op("neg", value)))
+    return op("where", op("ge", value, 0.0), for_positive, for_negative)
+
+
+def _scale_and_add_one(builder: Builder, value: Value, factor: float) -> Value:
+    return apply_constant(builder, "add", apply_constant(builder, "mul", value, factor), 1)
 
 
 def _invert_quantile(builder: Builder, model: Any, value: Value) -> Value:
-    """Map positions between 0 and 1, or normal deviates, back to values of the training target."""
+    """Map positions between 0 and 1, or normal deviates, to values of the training target."""
+    op = builder.op
     check_estimator(model, "quantiles_", "references_")
     value = _require_finite(builder, value)
     is_normal = model.output_distribution == "normal"
-    share = builder.op("ndtr", value) if is_normal else value
+    share = op("ndtr", value) if is_normal else value
     quantiles = np.asarray(model.quantiles_, np.float64).T
     references = np.broadcast_to(np.asarray(model.references_, np.float64), quantiles.shape)
     target = interpolate_columns(builder, share, references, quantiles)
     if is_normal:
-        is_below = builder.op("lt", builder.op("sub", share, BOUNDS_THRESHOLD), 0.0)
-        is_above = builder.op("gt", builder.op("add", share, BOUNDS_THRESHOLD), 1.0)
-        target = builder.op("where", is_above, quantiles[:, -1], target)
-        target = builder.op("where", is_below, quantiles[:, 0], target)
+        is_below = op("lt", op("sub", share, BOUNDS_THRESHOLD), 0.0)
+        is_above = op("gt", op("add", share, BOUNDS_THRESHOLD), 1.0)
+        target = op("where", is_above, quantiles[:, -1], target)
+        target = op("where", is_below, quantiles[:, 0], target)
     return target  # The interpolation has already clipped uniform positions.
 
 

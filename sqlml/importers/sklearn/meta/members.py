@@ -1,7 +1,7 @@
 """Members: the estimators inside a meta-estimator, with outputs in the order of its classes.
 
-A classifier often has other classes than the meta-estimator that owns it: numbers from 0, or only
-some of the classes. Therefore its columns are moved to the positions of the owner's classes.
+A member often has other classes than its owner: numbers from 0, or only some of the classes.
+Therefore the columns of the member are moved to the positions of the owner's classes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sqlml.importers.frame import Frame, Outputs, Recurse, to_python
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Array, Labels, numpy_dtype
 
-OUTPUT: Mapping[str, str] = {
+OUTPUT_BY_METHOD: Mapping[str, str] = {
     "predict": "label",
     "predict_proba": "proba",
     "decision_function": "score",
@@ -38,7 +38,7 @@ class Member:
     outputs: Outputs
 
     @classmethod
-    def of(
+    def read(
         cls, owner: Any, name: str, model: Any, frame: Frame, recurse: Recurse, many: bool = False
     ) -> Member:
         """Import `model`, the attribute `name` of `owner`; `many` allows several targets."""
@@ -57,7 +57,8 @@ class Member:
                 "per target"
             )
         # A booster has scores in SQL, but a meta-estimator needs a decision_function to use them.
-        absent_outputs = {output for method, output in OUTPUT.items() if not hasattr(model, method)}
+        pairs = OUTPUT_BY_METHOD.items()
+        absent_outputs = {output for method, output in pairs if not hasattr(model, method)}
         values = {key: value for key, value in outputs.values.items() if key not in absent_outputs}
         return cls(frame.builder, where, Outputs(values, outputs.label_sets))
 
@@ -75,10 +76,10 @@ class Member:
         return self.outputs.labels
 
     def get_output(self, method: str) -> Value:
-        """Return the result of scikit-learn's `method`, (n, k); labels become float64 numbers."""
-        if method not in OUTPUT or OUTPUT[method] not in self.values:
+        """Return the result of a scikit-learn method, (n, k); labels become float64 numbers."""
+        if method not in OUTPUT_BY_METHOD or OUTPUT_BY_METHOD[method] not in self.values:
             raise UnsupportedModelError(f"{self.where} has no method {method}")
-        value = self.values[OUTPUT[method]]
+        value = self.values[OUTPUT_BY_METHOD[method]]
         if method != "predict" or self.outputs.labels is None:
             return value
         if self.classes.kind == "string":
@@ -86,7 +87,7 @@ class Member:
                 f"{self.where} predicts strings, but must predict numbers; fit it on classes that "
                 "are numbers"
             )
-        return look_up(self.builder, value, np.array(self.classes.values, np.float64))
+        return look_up_class_values(self.builder, value, np.array(self.classes.values, np.float64))
 
     def find_class_indices(self, classes: Sequence[Any]) -> list[int]:
         index_by_label = {label: i for i, label in enumerate(to_python(classes))}
@@ -99,36 +100,32 @@ class Member:
         return [index_by_label[label] for label in self.classes.values]
 
     def build_votes(self, indices: Sequence[int], width: int) -> Value:
-        """Return votes, (n, width) float64: 1 for the predicted class, 0 for all others.
-
-        `indices` has the column of each of the member's classes.
-        """
-        b, label = self.builder, self.values["label"]
-        indicators = b.op("one_hot", label, width=len(indices), dtype="float64")
-        return spread(b, indicators, indices, width)
+        """Return 1 in the column of the predicted class; `indices` has the column of each class."""
+        label = self.values["label"]
+        indicators = self.builder.op("one_hot", label, width=len(indices), dtype="float64")
+        return spread_columns(self.builder, indicators, indices, width)
 
 
 def import_members(owner: Any, frame: Frame, recurse: Recurse) -> Iterator[Member]:
     for i, model in enumerate(owner.estimators_):
-        yield Member.of(owner, f"estimators_[{i}]", model, frame, recurse)
+        yield Member.read(owner, f"estimators_[{i}]", model, frame, recurse)
 
 
-def as_numbers(frame: Frame) -> Frame:
-    """Return the frame as one numeric matrix, which is not checked for NaN or infinity."""
-    value = frame.matrix(rows="sparse")
-    return Frame.from_value(frame.builder, value, frame.names, frame.sparse)
+def convert_to_numbers(frame: Frame) -> Frame:
+    """Return the frame as one numeric matrix, without checks for NaN or infinity."""
+    return Frame.from_value(frame.builder, frame.matrix(rows="sparse"), frame.names, frame.sparse)
 
 
-def look_up(builder: Builder, codes: Value, class_values: Array) -> Value:
-    """Return `class_values[code]`, float64 (n, 1), for each code in `codes`, (n, 1)."""
+def look_up_class_values(builder: Builder, codes: Value, class_values: Array) -> Value:
+    """Return the element of `class_values` for each code, float64 (n, 1)."""
     if np.array_equal(class_values, np.arange(class_values.size)):
         return builder.op("cast", codes, dtype="float64")
     indicators = builder.op("one_hot", codes, width=class_values.size, dtype="float64")
     return builder.linear(indicators, class_values.reshape(-1, 1))
 
 
-def spread(builder: Builder, value: Value, indices: Sequence[int], width: int) -> Value:
-    """Move the k columns of `value`, (n, k), to the positions `indices` of (n, width) zeros."""
+def spread_columns(builder: Builder, value: Value, indices: Sequence[int], width: int) -> Value:
+    """Move the columns of `value` to the positions `indices` in (n, width) zeros."""
     is_in_place = list(indices) == list(range(width))
     return value if is_in_place else builder.linear(value, np.eye(width)[list(indices)])
 
@@ -138,5 +135,5 @@ def sum_values(builder: Builder, values: Sequence[Value]) -> Value:
 
 
 def apply_constant(builder: Builder, op: str, value: Value, number: float) -> Value:
-    """Return `op(value, number)`, with `number` in the dtype of `value`."""
+    """Return `op(value, number)`; `number` gets the dtype of `value`."""
     return builder.op(op, value, np.full(1, float(number), numpy_dtype(value.type.dtype)))

@@ -1,13 +1,9 @@
 """Encoders: OneHotEncoder, OrdinalEncoder, TargetEncoder, LabelEncoder and LabelBinarizer.
 
 The encoders follow `sklearn/preprocessing/_encoders.py`, but number categories in another order, so
-that infrequent categories are grouped by one subtraction instead of a table:
-
-* with infrequent categories, 0 is their group, and 1, 2, ... are the frequent categories in
-  scikit-learn's order; without infrequent ones, the frequent categories are 0, 1, ...;
-* a missing category (NaN or None) is last, unless it belongs to the infrequent group.
-
-`slots` maps such a code to the number that scikit-learn gives the category after grouping.
+that a subtraction groups the infrequent categories. If there are infrequent categories, their group
+is 0, and the frequent categories are 1, 2, ...; otherwise, the categories are 0, 1, ... A missing
+category is last, unless it is infrequent. `slots` maps such a code to scikit-learn's number.
 """
 
 from __future__ import annotations
@@ -21,7 +17,7 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, Schema, to_python
-from sqlml.importers.sklearn.estimator_checks import check_array, check_estimator, explain_option
+from sqlml.importers.sklearn.estimator_checks import check_array, check_estimator, make_option_error
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import DATETIME, Array, Kind
 
@@ -33,10 +29,10 @@ Unknown = Literal["raise", "keep", "group"]
 class Categories:
     """The categories of one column of an encoder.
 
-    `values` are the categories that are not missing: float64 (dates as microseconds since 1970) or
-    object (strings). The first `num_infrequent` of them are infrequent and share the code `group`,
-    which is None if there are none. `missing` is the missing category, NaN or None, and
-    `missing_code` is its code, or -1. `slots` maps each code to scikit-learn's number for it.
+    `values` are the present categories: float64 (dates as microseconds since 1970) or object
+    (strings). The first `num_infrequent` of them are infrequent. `group` is the code of the
+    infrequent group, or None if there is no group. `missing` is the kind of the missing category,
+    and `missing_code` is its code, or -1. `slots` maps each code to scikit-learn's number.
     `has_floats` is true if the training column had a float dtype.
     """
 
@@ -52,29 +48,29 @@ class Categories:
     def encode(self, frame: Frame, i: int, step: str, *, unknown: Unknown) -> Value:
         """Encode column `i` of the frame as (n, 1) int64 codes.
 
-        An unknown category raises an error while scoring if `unknown` is "raise", keeps the code -1
-        if it is "keep", and otherwise gets the code of the infrequent group.
+        An unknown category raises an error while scoring if `unknown` is "raise", gets the code -1
+        if `unknown` is "keep", and otherwise the code of the infrequent group.
         """
-        b = frame.builder
+        op = frame.builder.op
         encoded_null = -1 if self.missing is None else int(self.values.size)
         if encoded_null > 0 and self.missing_code == self.group and self.num_infrequent:
             encoded_null = 0  # This is an infrequent category's code, which is grouped below.
         column = self._read_column(frame, i, step)
-        codes = b.op("encode", column, categories=self.values, missing=encoded_null)
+        codes = op("encode", column, categories=self.values, missing=encoded_null)
         if unknown == "raise":
-            codes = b.op("require_known", codes, feature=frame.names[i], step=step)
+            codes = op("require_known", codes, feature=frame.names[i], step=step)
         if self.group is None:
             return codes
         grouped = codes
         if self.num_infrequent > 1:
-            grouped = b.op("maximum", b.op("sub", codes, self.num_infrequent - 1), 0)
+            grouped = op("maximum", op("sub", codes, self.num_infrequent - 1), 0)
         if unknown == "raise":
             return grouped
-        return b.op("where", b.op("lt", codes, 0), -1 if unknown == "keep" else self.group, grouped)
+        return op("where", op("lt", codes, 0), -1 if unknown == "keep" else self.group, grouped)
 
     def _read_column(self, frame: Frame, i: int, step: str) -> Value:
         if self.kind == "string":
-            column = frame.strings(i)
+            column = frame.read_strings(i)
             node = frame.builder.node(column)
             if self.missing == "none" and node.op == "fill" and "missing" not in node.attrs:
                 raise UnsupportedModelError(
@@ -84,16 +80,16 @@ class Categories:
                 )
             return column
         if self.kind == DATETIME:
-            return frame.moments(i)
-        column = frame.numbers(i)
+            return frame.read_moments(i)
+        column = frame.read_numbers(i)
         if not self.has_floats:
             return column
-        b, features = frame.builder, (frame.names[i],)
-        return b.op("require_finite", column, features=features, allow_nan=True, step=step)
+        attrs = {"features": (frame.names[i],), "allow_nan": True, "step": step}
+        return frame.builder.op("require_finite", column, **attrs)
 
 
 def read_categories(model: Any, i: int, feature: str, *, group_missing: bool) -> Categories:
-    """Read the categories of column `i`; `group_missing` means that NaN may be infrequent."""
+    """Read the categories of column `i`; if `group_missing` is true, NaN may be infrequent."""
     raw_categories = np.asarray(model.categories_[i])
     dates = _to_microseconds(raw_categories)
     categories = to_python(raw_categories if dates is None else dates)
@@ -104,18 +100,18 @@ def read_categories(model: Any, i: int, feature: str, *, group_missing: bool) ->
             "replace one with the other before fit, e.g. df.fillna(np.nan)"
         )
     null_index = null_indices[0] if null_indices else None
-    missing: Missing | None = (
-        None if null_index is None else "none" if categories[null_index] is None else "nan"
-    )
+    missing: Missing | None = None
+    if null_index is not None:
+        missing = "none" if categories[null_index] is None else "nan"
     is_separate = missing == "nan" and not group_missing
     infrequent, slots = _group_rare(model, i, len(categories), null_index if is_separate else None)
     present_indices = [j for j in range(len(categories)) if j != null_index]
     rare = [j for j in present_indices if j in infrequent]
     common = [j for j in present_indices if j not in infrequent]
     ordered_categories = [categories[j] for j in [*rare, *common]]
-    kind, values = _convert_categories(ordered_categories, raw_categories, feature)
+    kind, values = _convert_categories(ordered_categories, raw_categories.dtype, feature)
     kind = kind if dates is None else DATETIME
-    slots_by_code = [*[slots[j] for j in rare[:1]], *[slots[j] for j in common]]
+    slots_by_code = [slots[j] for j in [*rare[:1], *common]]
     missing_code = -1
     if null_index is not None and rare and null_index in infrequent:
         missing_code = 0
@@ -123,8 +119,8 @@ def read_categories(model: Any, i: int, feature: str, *, group_missing: bool) ->
         missing_code = len(slots_by_code)
         slots_by_code.append(slots[null_index])
     group = slots_by_code.index(slots[min(infrequent)]) if infrequent else None
-    is_float, slot_numbers = raw_categories.dtype.kind == "f", tuple(slots_by_code)
-    return Categories(kind, values, len(rare), missing, missing_code, group, slot_numbers, is_float)
+    codes = (missing_code, group, tuple(slots_by_code))
+    return Categories(kind, values, len(rare), missing, *codes, raw_categories.dtype.kind == "f")
 
 
 def _find_null_indices(values: Sequence[Any]) -> list[int]:
@@ -132,10 +128,7 @@ def _find_null_indices(values: Sequence[Any]) -> list[int]:
 
 
 def _to_microseconds(values: Array) -> Array | None:
-    """Convert dates to float64 microseconds since 1970.
-
-    Return None if `values` are not dates, or are more precise than microseconds.
-    """
+    """Convert dates to microseconds since 1970, or return None if this is not exact."""
     if values.dtype == object and values.size and all(isinstance(c, date | None) for c in values):
         values = values.astype("datetime64[us]")
     if values.dtype.kind != "M":
@@ -153,10 +146,7 @@ def _find_infrequent(model: Any, i: int) -> set[int]:
 
 
 def _group_rare(model: Any, i: int, count: int, separate: int | None) -> tuple[set[int], list[int]]:
-    """Return the indices of the infrequent categories, and the slot of each of `count` categories.
-
-    A missing category that is never grouped has the index `separate`, and gets the last slot.
-    """
+    """Return the infrequent indices and all slots; the index `separate` is never grouped."""
     infrequent = _find_infrequent(model, i)
     frequent = [j for j in range(count) if j not in infrequent and j != separate]
     slots = [len(frequent)] * count
@@ -167,12 +157,14 @@ def _group_rare(model: Any, i: int, count: int, separate: int | None) -> tuple[s
     return infrequent, slots
 
 
-def _convert_categories(categories: Sequence[Any], raw: Array, feature: str) -> tuple[Kind, Array]:
-    if all(isinstance(c, str) for c in categories) and raw.dtype.kind in "OU":
+def _convert_categories(
+    categories: Sequence[Any], raw_dtype: np.dtype[Any], feature: str
+) -> tuple[Kind, Array]:
+    if all(isinstance(c, str) for c in categories) and raw_dtype.kind in "OU":
         return "string", np.array(categories, object)
-    is_too_precise = raw.dtype.kind in "Mm" and not all(isinstance(c, float) for c in categories)
+    is_too_precise = raw_dtype.kind in "Mm" and not all(isinstance(c, float) for c in categories)
     if is_too_precise or not all(isinstance(c, bool | int | float) for c in categories):
-        types = {raw.dtype.name} if is_too_precise else {type(c).__name__ for c in categories}
+        types = {raw_dtype.name} if is_too_precise else {type(c).__name__ for c in categories}
         type_names = ", ".join(sorted(types))
         raise UnsupportedModelError(
             f"column {feature!r} has categories of type {type_names}; sqlml supports strings, "
@@ -180,7 +172,7 @@ def _convert_categories(categories: Sequence[Any], raw: Array, feature: str) -> 
             "before fit"
         )
     values = np.array(categories, np.float64)
-    if _has_rounding(values, categories):
+    if _loses_precision(values, categories):
         raise UnsupportedModelError(
             f"column {feature!r} has integers above 2^53 as categories, which DOUBLE cannot tell "
             "apart; convert them to strings"
@@ -188,7 +180,7 @@ def _convert_categories(categories: Sequence[Any], raw: Array, feature: str) -> 
     return "number", values
 
 
-def _has_rounding(values: Array, originals: Sequence[Any]) -> bool:
+def _loses_precision(values: Array, originals: Sequence[Any]) -> bool:
     return any(int(v) != c for v, c in zip(values, originals, strict=True) if isinstance(c, int))
 
 
@@ -200,34 +192,35 @@ UNKNOWN: Mapping[str, Unknown] = {
 }
 
 
-def one_hot_encoder(model: Any, frame: Frame) -> Frame:
-    """Return a 0/1 float64 column for each category that the option `drop` does not remove."""
+def import_one_hot_encoder(model: Any, frame: Frame) -> Frame:
+    """Return a 0/1 column for each category that the option `drop` does not remove."""
     check_estimator(model, "categories_", "drop_idx_")
     if model.handle_unknown not in UNKNOWN:
-        raise explain_option(model, "handle_unknown")
+        raise make_option_error(model, "handle_unknown")
     frames = [_encode_one_hot(model, frame, i) for i in range(frame.width)]
     return replace(Frame.hstack(frame.builder, frames), sparse=bool(model.sparse_output))
 
 
 def _encode_one_hot(model: Any, frame: Frame, i: int) -> Frame:
     categories = read_categories(model, i, frame.names[i], group_missing=True)
-    b = frame.builder
+    builder = frame.builder
     codes = categories.encode(frame, i, "OneHotEncoder", unknown=UNKNOWN[model.handle_unknown])
-    value = b.op("one_hot", codes, width=len(categories.slots), dtype="float64")
+    indicators = builder.op("one_hot", codes, width=len(categories.slots), dtype="float64")
     dropped_slot = _find_dropped_slot(model, i)
     code_by_slot = {slot: code for code, slot in enumerate(categories.slots)}
     columns = [code_by_slot[slot] for slot in range(len(code_by_slot)) if slot != dropped_slot]
     if columns != list(range(len(categories.slots))):
-        value = b.op("select", value, indices=np.array(columns, np.int64))
+        indicators = builder.op("select", indicators, indices=np.array(columns, np.int64))
     names = [_name_column(frame.names[i], categories, code) for code in columns]
-    return Frame.from_value(b, value, names)
+    return Frame.from_value(builder, indicators, names)
 
 
 def _find_dropped_slot(model: Any, i: int) -> int | None:
-    """Return the slot of the category that `drop` removes from column `i`; None if it keeps all."""
+    """Return the slot that the option `drop` removes from column `i`, or None."""
     if model.drop_idx_ is None or model.drop_idx_[i] is None:
         return None
-    dropped_index, infrequent = int(model.drop_idx_[i]), _find_infrequent(model, i)
+    dropped_index = int(model.drop_idx_[i])
+    infrequent = _find_infrequent(model, i)
     if dropped_index in infrequent:
         return len(model.categories_[i]) - len(infrequent)
     return dropped_index - sum(j < dropped_index for j in infrequent)
@@ -238,19 +231,18 @@ def _name_column(feature: str, categories: Categories, code: int) -> str:
         return f"{feature}_infrequent_sklearn"
     if code == categories.missing_code:
         return f"{feature}_NULL"
-    offset = categories.num_infrequent - 1 if categories.num_infrequent else 0
-    return f"{feature}_{categories.values[code + offset]}"
+    return f"{feature}_{categories.values[code + max(0, categories.num_infrequent - 1)]}"
 
 
-def ordinal_encoder(model: Any, frame: Frame) -> Frame:
+def import_ordinal_encoder(model: Any, frame: Frame) -> Frame:
     check_estimator(model, "categories_")
     dtype = np.dtype(model.dtype)
     if not _can_hold_codes(dtype, model):
         raise UnsupportedModelError(
             f"OrdinalEncoder(dtype={dtype.name}) wraps or rounds its codes; use float64"
         )
-    frames = [_encode_ordinal(model, frame, i) for i in range(frame.width)]
-    return Frame.hstack(frame.builder, frames)
+    columns = (_encode_ordinal(model, frame, i) for i in range(frame.width))
+    return Frame.hstack(frame.builder, columns)
 
 
 def _can_hold_codes(dtype: np.dtype[Any], model: Any) -> bool:
@@ -269,37 +261,36 @@ def _can_hold_codes(dtype: np.dtype[Any], model: Any) -> bool:
 
 
 def _encode_ordinal(model: Any, frame: Frame, i: int) -> Frame:
-    b = frame.builder
+    op = frame.builder.op
     categories = read_categories(model, i, frame.names[i], group_missing=False)
     uses_value = model.handle_unknown == "use_encoded_value"
     codes = categories.encode(frame, i, "OrdinalEncoder", unknown="keep" if uses_value else "raise")
-    value = b.op("cast", codes, dtype="float64")
+    ordinals = op("cast", codes, dtype="float64")
     slots = categories.slots
     if slots != tuple(range(len(slots))):
-        value = _move_group_last(b, value, slots, frame.names[i])
+        ordinals = _move_group_last(frame.builder, ordinals, slots, frame.names[i])
     if categories.missing == "nan":
-        is_missing = b.op("eq", codes, categories.missing_code)
-        value = b.op("where", is_missing, float(model.encoded_missing_value), value)
+        is_missing = op("eq", codes, categories.missing_code)
+        ordinals = op("where", is_missing, float(model.encoded_missing_value), ordinals)
     if uses_value:
-        value = b.op("where", b.op("lt", codes, 0), float(model.unknown_value), value)
-    return Frame.from_value(b, value, [frame.names[i]])
+        ordinals = op("where", op("lt", codes, 0), float(model.unknown_value), ordinals)
+    return Frame.from_value(frame.builder, ordinals, [frame.names[i]])
 
 
-def _move_group_last(builder: Builder, value: Value, slots: tuple[int, ...], feature: str) -> Value:
-    """Renumber codes as scikit-learn does: the infrequent group, which has code 0, goes last."""
+def _move_group_last(builder: Builder, codes: Value, slots: tuple[int, ...], feature: str) -> Value:
+    """Move the infrequent group, whose code is 0, to the end, like scikit-learn."""
+    op = builder.op
     group = slots[0]
     if slots[1 : group + 1] != tuple(range(group)):
         raise UnsupportedModelError(
             f"column {feature!r}: put None last in OrdinalEncoder(categories=...), as "
             "categories='auto' does"
         )
-    return builder.op(
-        "where", builder.op("eq", value, 0.0), float(group), builder.op("sub", value, 1.0)
-    )
+    return op("where", op("eq", codes, 0.0), float(group), op("sub", codes, 1.0))
 
 
-def target_encoder(model: Any, frame: Frame) -> Frame:
-    """Return one encoding per column or, if the target is multiclass, per column and class."""
+def import_target_encoder(model: Any, frame: Frame) -> Frame:
+    """Return one encoding per column or, for a multiclass target, per column and class."""
     check_estimator(model, "categories_", "encodings_", "target_mean_")
     target_means = np.atleast_1d(np.asarray(model.target_mean_, np.float64))
     if len(model.encodings_) != frame.width * target_means.size:
@@ -312,25 +303,24 @@ def target_encoder(model: Any, frame: Frame) -> Frame:
 
 
 def _encode_by_target(model: Any, frame: Frame, i: int, target_means: Array) -> Frame:
-    b = frame.builder
     categories = read_categories(model, i, frame.names[i], group_missing=False)
     codes = categories.encode(frame, i, "TargetEncoder", unknown="keep")
     slots = np.array(categories.slots, np.int64)
-    codes = b.op("where", b.op("lt", codes, 0), slots.size, codes)
+    codes = frame.builder.op("where", frame.builder.op("lt", codes, 0), slots.size, codes)
     values = []
     for target, mean in enumerate(target_means):
         encoding = np.asarray(model.encodings_[i * target_means.size + target], np.float64)
-        values.append(b.op("take", np.append(encoding[slots], mean), codes))
+        values.append(frame.builder.op("take", np.append(encoding[slots], mean), codes))
     name = frame.names[i]
     names = [name] if target_means.size == 1 else [f"{name}_{c}" for c in model.classes_]
-    return Frame(b, tuple(values), tuple(names))
+    return Frame(frame.builder, tuple(values), tuple(names))
 
 
 def read_label_schema(model: Any) -> Schema:
     return Schema(None, 1)
 
 
-def label_encoder(model: Any, frame: Frame) -> Outputs:
+def import_label_encoder(model: Any, frame: Frame) -> Outputs:
     check_estimator(model, "classes_")
     classes, missing_index = _read_classes(model)
     codes = _encode_labels(model, frame, classes, missing_index)
@@ -338,8 +328,8 @@ def label_encoder(model: Any, frame: Frame) -> Outputs:
     return Outputs({"transform": codes})
 
 
-def label_binarizer(model: Any, frame: Frame) -> Frame:
-    """Return one column per class: `pos_label` in rows of that class, and `neg_label` elsewhere.
+def import_label_binarizer(model: Any, frame: Frame) -> Frame:
+    """Return one column per class: `pos_label` in rows of the class, and `neg_label` elsewhere.
 
     If there are two classes, return only the column of the second class.
     """
@@ -355,20 +345,20 @@ def label_binarizer(model: Any, frame: Frame) -> Frame:
             "LabelBinarizer was fitted on missing labels, which its transform rejects; drop these "
             "rows"
         )
-    b = frame.builder
+    op = frame.builder.op
     codes = _encode_labels(model, frame, classes, -1, refuse_null=True)
-    indicators = b.op("one_hot", codes, width=classes.size, dtype="bool")
+    indicators = op("one_hot", codes, width=classes.size, dtype="bool")
     if classes.size == 1:
-        indicators = b.op("and", indicators, False)
+        indicators = op("and", indicators, False)
     elif classes.size == 2:
-        indicators = b.op("select", indicators, indices=np.ones(1, np.int64))
-    value = b.op("where", indicators, float(model.pos_label), float(model.neg_label))
-    names = [f"{frame.names[0]}_{c}" for c in model.classes_][-value.type.width :]
-    return Frame(b, (value,), tuple(names), bool(model.sparse_output))
+        indicators = op("select", indicators, indices=np.ones(1, np.int64))
+    outputs = op("where", indicators, float(model.pos_label), float(model.neg_label))
+    names = [f"{frame.names[0]}_{c}" for c in model.classes_][-outputs.type.width :]
+    return Frame(frame.builder, (outputs,), tuple(names), bool(model.sparse_output))
 
 
 def _read_classes(model: Any) -> tuple[Array, int]:
-    """Return the classes, float64 or strings, and the missing class's index (-1 without one)."""
+    """Return the classes, float64 or strings, and the index of the missing class, or -1."""
     classes = to_python(np.asarray(model.classes_))
     null_indices = _find_null_indices(classes)
     if len(null_indices) > 1 or (null_indices and null_indices[0] != len(classes) - 1):
@@ -381,7 +371,7 @@ def _read_classes(model: Any) -> tuple[Array, int]:
     if all(isinstance(c, str) for c in known_classes):
         return np.array(known_classes, object), missing_index
     values = np.array([float(c) for c in known_classes if isinstance(c, bool | int | float)])
-    if values.size != len(known_classes) or _has_rounding(values, known_classes):
+    if values.size != len(known_classes) or _loses_precision(values, known_classes):
         raise UnsupportedModelError(
             f"{type(model).__name__} has classes that are neither strings nor exact DOUBLEs; "
             "convert them to strings"
@@ -392,32 +382,30 @@ def _read_classes(model: Any) -> tuple[Array, int]:
 def _encode_labels(
     model: Any, frame: Frame, classes: Array, missing_code: int, refuse_null: bool = False
 ) -> Value:
-    b, step = frame.builder, type(model).__name__
+    op = frame.builder.op
+    step = type(model).__name__
     if classes.dtype == object:
-        x = frame.strings(0)
-        codes = b.op("encode", x, categories=classes, missing=missing_code)
+        x = frame.read_strings(0)
+        codes = op("encode", x, categories=classes, missing=missing_code)
         if not refuse_null:
             return codes
-        is_null = b.op("neg", b.op("cast", b.op("isnan", x), dtype="int64"))
-        return b.op("add", codes, b.op("require_known", is_null, feature=frame.names[0], step=step))
+        is_null = op("neg", op("cast", op("isnan", x), dtype="int64"))
+        return op("add", codes, op("require_known", is_null, feature=frame.names[0], step=step))
     class_kind = np.asarray(model.classes_).dtype.kind
     x = check_array(frame, step) if refuse_null or class_kind in "biu" else frame.matrix()
     if refuse_null:
-        x = _require_integers(b, x, frame.names[0], step)
+        x = _require_integers(frame.builder, x, frame.names[0], step)
     elif class_kind in "iu":
-        x = b.op("trunc", x)  # column_or_1d casts labels to the dtype of the classes.
+        x = op("trunc", x)  # column_or_1d casts labels to the dtype of the classes.
     if class_kind == "b":
-        x = b.op("cast", b.op("cast", x, dtype="bool"), dtype="float64")
-    return b.op("encode", x, categories=classes, missing=missing_code)
+        x = op("cast", op("cast", x, dtype="bool"), dtype="float64")
+    return op("encode", x, categories=classes, missing=missing_code)
 
 
 def _require_integers(builder: Builder, x: Value, feature: str, step: str) -> Value:
-    """Return `x` with a check: a number that is not an integer raises an error while scoring."""
-    is_integer = builder.op(
-        "and",
-        builder.op("eq", x, builder.op("trunc", x)),
-        builder.op("lt", builder.op("abs", x), 2.0**63),
-    )
-    invalid = builder.op("cast", builder.op("not", is_integer), dtype="int64")
-    zero = builder.op("require_known", builder.op("neg", invalid), feature=feature, step=step)
-    return builder.op("add", x, builder.op("cast", zero, dtype="float64"))
+    """Return `x` with a check that raises an error while scoring for other than integers."""
+    op = builder.op
+    is_integer = op("and", op("eq", x, op("trunc", x)), op("lt", op("abs", x), 2.0**63))
+    invalid = op("cast", op("not", is_integer), dtype="int64")
+    zero = op("require_known", op("neg", invalid), feature=feature, step=step)
+    return op("add", x, op("cast", zero, dtype="float64"))

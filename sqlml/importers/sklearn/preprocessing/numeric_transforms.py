@@ -1,7 +1,6 @@
 """Numeric transformers: scalers, powers, quantiles, bins, polynomials, splines and functions.
 
-The two operations of a scaler are not merged into one multiply-add, which would round differently.
-Powers follow `scipy.stats._morestats._yeojohnson_transform` and `scipy.special.boxcox`.
+The two operations of a scaler are not merged into a multiply-add, which would round differently.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from sqlml.importers.sklearn.estimator_checks import (
     check_array,
     check_bounds,
     check_estimator,
-    explain_option,
+    make_option_error,
 )
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.operators.elementwise import ndtri
@@ -34,68 +33,68 @@ _SCALER_STEPS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
     "MaxAbsScaler": (("div", "scale_", ""),),
     "RobustScaler": (("sub", "center_", "with_centering"), ("div", "scale_", "with_scaling")),
 }
-"""Maps a class to its steps: an operator, the attribute with its second operand per column, and the
-parameter that enables the step, or ""."""
+"""Maps a class to steps: an operator, the attribute that has the second operand of each column, and
+the parameter that enables the step, or ""."""
 
 _INVERSE_OPERATORS = {"sub": "add", "add": "sub", "mul": "div", "div": "mul"}
 
 
-def scaler(model: Any, frame: Frame) -> Frame:
-    """Scale with the steps in `_SCALER_STEPS`; if the model has `clip`, clip to `feature_range`."""
-    steps, b = _read_scaler_steps(model), frame.builder
-    value = check_array(frame, type(model).__name__, allow_nan=True)
-    for op, operand in steps:
-        if op == "div" and frame.sparse:  # scikit-learn multiplies sparse rows.
-            op, operand = "mul", 1 / operand
-        value = b.op(op, value, operand)
+def import_scaler(model: Any, frame: Frame) -> Frame:
+    """Scale columns with `_SCALER_STEPS`; clip them to `feature_range` if `clip` is true."""
+    steps = _read_scaler_steps(model)
+    op = frame.builder.op
+    scaled = check_array(frame, type(model).__name__, allow_nan=True)
+    for operator, operand in steps:
+        if operator == "div" and frame.sparse:  # scikit-learn multiplies sparse rows.
+            operator, operand = "mul", 1 / operand
+        scaled = op(operator, scaled, operand)
     if getattr(model, "clip", False):
         low, high = getattr(model, "feature_range", (-1.0, 1.0))
         # The operators maximum and minimum keep NaN, as np.clip does.
-        value = b.op("minimum", b.op("maximum", value, float(low)), float(high))
-    return Frame.from_value(b, value, frame.names)
+        scaled = op("minimum", op("maximum", scaled, float(low)), float(high))
+    return Frame.from_value(frame.builder, scaled, frame.names)
 
 
 def unscale(builder: Builder, model: Any, value: Value) -> Value:
-    """Return `model.inverse_transform(value)` for a scaler `model` and an (n, k) float64 value."""
-    for op, operand in reversed(_read_scaler_steps(model)):
-        value = builder.op(_INVERSE_OPERATORS[op], value, operand)
+    """Return the inverse transform of a scaler for an (n, k) float64 value."""
+    for operator, operand in reversed(_read_scaler_steps(model)):
+        value = builder.op(_INVERSE_OPERATORS[operator], value, operand)
     return value
 
 
 def _read_scaler_steps(model: Any) -> list[tuple[str, Array]]:
     steps = _SCALER_STEPS[type(model).__name__]
     check_estimator(model, *(attribute for _, attribute, _ in steps))
-    return [
-        (op, np.asarray(getattr(model, attribute), np.float64))
-        for op, attribute, parameter in steps
-        if not parameter or getattr(model, parameter)
-    ]
+    used = [(op, name) for op, name, option in steps if not option or getattr(model, option)]
+    return [(op, np.asarray(getattr(model, name), np.float64)) for op, name in used]
 
 
-def normalizer(model: Any, frame: Frame) -> Frame:
-    """Divide each row by its l1, l2 or max norm, unless the norm is zero or almost zero."""
+def import_normalizer(model: Any, frame: Frame) -> Frame:
+    """Divide each row by the l1, l2 or max norm, unless the norm is almost zero."""
     check_estimator(model)
-    b, x = frame.builder, check_array(frame, "Normalizer")
+    op = frame.builder.op
+    x = check_array(frame, "Normalizer")
     match model.norm:
         case "l1":
-            norm = b.op("sum", b.op("abs", x), axis=1)
+            norm = op("sum", op("abs", x), axis=1)
         case "l2":
-            norm = b.op("sqrt", b.op("sum", b.op("square", x), axis=1))
+            norm = op("sqrt", op("sum", op("square", x), axis=1))
         case "max":
-            norm = b.op("max", b.op("abs", x), axis=1)
+            norm = op("max", op("abs", x), axis=1)
         case _:
-            raise explain_option(model, "norm")
+            raise make_option_error(model, "norm")
     min_norm = 10 * np.finfo(np.float64).eps
-    is_zero = b.op("eq", norm, 0.0) if frame.sparse else b.op("lt", norm, min_norm)
-    normalized = b.op("div", x, b.op("where", is_zero, 1.0, norm))
-    return Frame(b, (normalized,), frame.names, frame.sparse)
+    is_zero = op("eq", norm, 0.0) if frame.sparse else op("lt", norm, min_norm)
+    normalized = op("div", x, op("where", is_zero, 1.0, norm))
+    return Frame(frame.builder, (normalized,), frame.names, frame.sparse)
 
 
-def binarizer(model: Any, frame: Frame) -> Frame:
+def import_binarizer(model: Any, frame: Frame) -> Frame:
     check_estimator(model)
-    b = frame.builder
-    is_above = b.op("gt", check_array(frame, "Binarizer"), float(model.threshold))
-    return Frame(b, (b.op("cast", is_above, dtype="float64"),), frame.names, frame.sparse)
+    builder = frame.builder
+    is_above = builder.op("gt", check_array(frame, "Binarizer"), float(model.threshold))
+    indicators = builder.op("cast", is_above, dtype="float64")
+    return Frame(builder, (indicators,), frame.names, frame.sparse)
 
 
 _EPSILON = float(np.finfo(np.float64).eps)
@@ -104,63 +103,65 @@ _MAX_EXPM1_ARGUMENT = 709.78
 """SciPy's boxcox uses expm1 only for arguments up to this limit, because it overflows above."""
 
 
-def power_transformer(model: Any, frame: Frame) -> Frame:
-    """Apply the Yeo-Johnson or Box-Cox transform; NaN stays NaN, and invalid numbers are errors."""
+def import_power_transformer(model: Any, frame: Frame) -> Frame:
+    """Apply the Yeo-Johnson or Box-Cox transform; NaN stays NaN."""
     check_estimator(model, "lambdas_")
-    b = frame.builder
+    builder = frame.builder
     lambdas = np.asarray(model.lambdas_, np.float64)
     x = check_array(frame, "PowerTransformer", allow_nan=True)
     if model.method == "yeo-johnson":
-        value = yeo_johnson(b, x, lambdas)
+        powers = apply_yeo_johnson(builder, x, lambdas)
     elif model.method == "box-cox":
-        low, step = np.full(x.type.width, _MIN_POSITIVE), "PowerTransformer(method='box-cox')"
+        step = "PowerTransformer(method='box-cox')"
+        low = np.full(x.type.width, _MIN_POSITIVE)
         x = check_bounds(frame, x, step, allow_nan=True, low=low)
-        value = box_cox(b, x, lambdas)
+        powers = apply_box_cox(builder, x, lambdas)
     else:
-        raise explain_option(model, "method")
-    transformed = Frame.from_value(b, value, frame.names)
-    return scaler(model._scaler, transformed) if model.standardize else transformed
+        raise make_option_error(model, "method")
+    transformed = Frame.from_value(builder, powers, frame.names)
+    return import_scaler(model._scaler, transformed) if model.standardize else transformed
 
 
-def yeo_johnson(builder: Builder, x: Value, lambdas: Array) -> Value:
-    positive = _scale_power(builder, builder.op("log1p", x), lambdas, np.abs(lambdas) < _EPSILON)
-    log = builder.op("log1p", builder.op("neg", x))
-    negative = builder.op(
-        "neg", _scale_power(builder, log, 2 - lambdas, np.abs(lambdas - 2) <= _EPSILON)
+def apply_yeo_johnson(builder: Builder, x: Value, lambdas: Array) -> Value:
+    op = builder.op
+    positive = _scale_power(builder, op("log1p", x), lambdas, np.abs(lambdas) < _EPSILON)
+    log_of_negative = op("log1p", op("neg", x))
+    negative = op(
+        "neg", _scale_power(builder, log_of_negative, 2 - lambdas, np.abs(lambdas - 2) <= _EPSILON)
     )
-    return builder.op("where", builder.op("ge", x, 0.0), positive, negative)
+    return op("where", op("ge", x, 0.0), positive, negative)
 
 
 def _scale_power(builder: Builder, log: Value, power: Array, is_zero: Array) -> Value:
-    """Return expm1(power * log) / power, or `log` itself where `is_zero` says that power is 0."""
+    """Return expm1(power * log) / power, or `log` where `is_zero` is true."""
+    op = builder.op
     divisor = np.where(is_zero, 1.0, power)
-    value = builder.op("div", builder.op("expm1", builder.op("mul", divisor, log)), divisor)
-    return builder.op("where", is_zero, log, value) if is_zero.any() else value
+    scaled = op("div", op("expm1", op("mul", divisor, log)), divisor)
+    return op("where", is_zero, log, scaled) if is_zero.any() else scaled
 
 
-def box_cox(builder: Builder, x: Value, lambdas: Array) -> Value:
+def apply_box_cox(builder: Builder, x: Value, lambdas: Array) -> Value:
+    op = builder.op
     is_zero = np.abs(lambdas) < 1e-19
     power = np.where(is_zero, 1.0, lambdas)
-    log = builder.op("log", x)
-    exponent = builder.op("mul", power, log)
-    ordinary_value = builder.op("div", builder.op("expm1", exponent), power)
-    magnitude = builder.op("exp", builder.op("sub", exponent, np.log(np.abs(power))))
-    large_value = builder.op("sub", builder.op("mul", np.sign(power), magnitude), 1 / power)
-    value = builder.op(
-        "where", builder.op("lt", exponent, _MAX_EXPM1_ARGUMENT), ordinary_value, large_value
-    )
-    return builder.op("where", is_zero, log, value) if is_zero.any() else value
+    log_x = op("log", x)
+    exponent = op("mul", power, log_x)
+    expm1_value = op("div", op("expm1", exponent), power)
+    magnitude = op("exp", op("sub", exponent, np.log(np.abs(power))))
+    exp_value = op("sub", op("mul", np.sign(power), magnitude), 1 / power)
+    transformed = op("where", op("lt", exponent, _MAX_EXPM1_ARGUMENT), expm1_value, exp_value)
+    return op("where", is_zero, log_x, transformed) if is_zero.any() else transformed
 
 
 BOUNDS_THRESHOLD = 1e-7
 """A value closer than this to an end of the training range counts as that end."""
 
 
-def quantile_transformer(model: Any, frame: Frame) -> Frame:
-    """Map numbers to their positions among the training quantiles, or to normal deviates.
+def import_quantile_transformer(model: Any, frame: Frame) -> Frame:
+    """Map numbers to positions among the training quantiles, or to normal deviates.
 
     If a number equals several quantiles, the mean of an ascending and a descending interpolation is
-    the middle of their positions.
+    the middle of the positions.
     """
     check_estimator(model, "quantiles_", "references_")
     if frame.sparse:
@@ -169,67 +170,71 @@ def quantile_transformer(model: Any, frame: Frame) -> Frame:
             "dense (sparse_threshold=0, sparse_output=False) before fit"
         )
     if model.output_distribution not in ("uniform", "normal"):
-        raise explain_option(model, "output_distribution")
-    b = frame.builder
+        raise make_option_error(model, "output_distribution")
+    builder = frame.builder
+    op = builder.op
     quantiles = np.asarray(model.quantiles_, np.float64).T
     references = np.broadcast_to(np.asarray(model.references_, np.float64), quantiles.shape)
     x = check_array(frame, "QuantileTransformer", allow_nan=True)
-    ascending = interpolate_columns(b, x, quantiles, references)
-    descending = interpolate_columns(b, b.op("neg", x), -quantiles[:, ::-1], -references[:, ::-1])
-    value = b.op("mul", 0.5, b.op("sub", ascending, descending))
+    ascending = interpolate_columns(builder, x, quantiles, references)
+    reversed_quantiles, reversed_references = -quantiles[:, ::-1], -references[:, ::-1]
+    descending = interpolate_columns(builder, op("neg", x), reversed_quantiles, reversed_references)
+    positions = op("mul", 0.5, op("sub", ascending, descending))
     lowest, highest = quantiles[:, 0], quantiles[:, -1]
     if model.output_distribution == "uniform":
-        is_lowest, is_highest = b.op("eq", x, lowest), b.op("eq", x, highest)
+        is_lowest, is_highest = op("eq", x, lowest), op("eq", x, highest)
     else:
-        is_lowest = b.op("lt", b.op("sub", x, BOUNDS_THRESHOLD), lowest)
-        is_highest = b.op("gt", b.op("add", x, BOUNDS_THRESHOLD), highest)
-    value = b.op("where", is_lowest, 0.0, b.op("where", is_highest, 1.0, value))
+        is_lowest = op("lt", op("sub", x, BOUNDS_THRESHOLD), lowest)
+        is_highest = op("gt", op("add", x, BOUNDS_THRESHOLD), highest)
+    positions = op("where", is_lowest, 0.0, op("where", is_highest, 1.0, positions))
     if model.output_distribution == "normal":
         min_share = BOUNDS_THRESHOLD - np.spacing(1)
-        value = b.op("maximum", b.op("ndtri", value), ndtri(np.array([min_share])))
-        value = b.op("minimum", value, ndtri(np.array([1 - min_share])))
-    return Frame.from_value(b, value, frame.names)
+        positions = op("maximum", op("ndtri", positions), ndtri(np.array([min_share])))
+        positions = op("minimum", positions, ndtri(np.array([1 - min_share])))
+    return Frame.from_value(builder, positions, frame.names)
 
 
 def interpolate_columns(builder: Builder, x: Value, points: Array, values: Array) -> Value:
-    """Interpolate column i of x, (n, k), through `points[i]` and `values[i]`, each (k, m)."""
+    """Interpolate column i of x, (n, k), through `points[i]` and `values[i]`."""
     offsets = np.arange(len(points) + 1, dtype=np.int64) * points.shape[1]
-    return builder.op(
-        "interpolate", x, points=points.ravel(), values=values.ravel(), offsets=offsets
-    )
+    tables = {"points": points.ravel(), "values": values.ravel()}
+    return builder.op("interpolate", x, **tables, offsets=offsets)
 
 
-def k_bins_discretizer(model: Any, frame: Frame) -> Frame:
-    """Return the bin of each value, which counts the inner edges up to it, or one-hot columns."""
+def import_k_bins_discretizer(model: Any, frame: Frame) -> Frame:
+    """Return the index of each number's bin, or one-hot columns of the bins."""
     check_estimator(model, "bin_edges_", "n_bins_")
-    b = frame.builder
+    builder = frame.builder
+    op = builder.op
     is_float32 = model.dtype is not None and np.dtype(model.dtype) == np.float32
     dtype: DType = "float32" if is_float32 else "float64"
-    x = b.cast(check_array(frame, "KBinsDiscretizer", dtype=dtype), "float64")
+    x = builder.cast(check_array(frame, "KBinsDiscretizer", dtype=dtype), "float64")
     inner_edges = [np.asarray(edges, np.float64)[1:-1] for edges in model.bin_edges_]
     offsets = np.cumsum([0, *(edges.size for edges in inner_edges)]).astype(np.int64)
     edges = np.concatenate(inner_edges)
-    codes = b.op("search_sorted", x, edges=edges, offsets=offsets, side="right")
+    codes = op("search_sorted", x, edges=edges, offsets=offsets, side="right")
     if model.encode == "ordinal":
-        return Frame.from_value(b, b.op("cast", codes, dtype="float64"), frame.names)
+        return Frame.from_value(builder, op("cast", codes, dtype="float64"), frame.names)
     frames: list[Frame] = []
     for i, num_bins in enumerate(int(n) for n in model.n_bins_):
-        column_codes = b.op("select", codes, indices=np.full(1, i, np.int64))
+        column_codes = op("select", codes, indices=np.full(1, i, np.int64))
         names = [f"{frame.names[i]}_{float(j)}" for j in range(num_bins)]
-        indicators = b.op("one_hot", column_codes, width=num_bins, dtype="float64")
-        frames.append(Frame.from_value(b, indicators, names))
-    return replace(Frame.hstack(b, frames), sparse=model.encode == "onehot")
+        indicators = op("one_hot", column_codes, width=num_bins, dtype="float64")
+        frames.append(Frame.from_value(builder, indicators, names))
+    return replace(Frame.hstack(builder, frames), sparse=model.encode == "onehot")
 
 
-def polynomial_features(model: Any, frame: Frame) -> Frame:
-    """Return the products of columns up to a degree; products of lower degree are reused."""
+def import_polynomial_features(model: Any, frame: Frame) -> Frame:
+    """Return the products of columns up to a degree, each computed from a smaller product."""
     check_estimator(model, "n_output_features_", "_min_degree", "_max_degree")
-    b, x = frame.builder, check_array(frame, "PolynomialFeatures")
+    op = frame.builder.op
+    x = check_array(frame, "PolynomialFeatures")
     blocks: list[Value] = []
     names: list[str] = []
     if model.include_bias:
-        first_column = b.op("select", x, indices=np.zeros(1, np.int64))
-        blocks, names = [b.op("where", b.op("isnan", first_column), 1.0, 1.0)], ["1"]
+        first_column = op("select", x, indices=np.zeros(1, np.int64))
+        blocks.append(op("where", op("isnan", first_column), 1.0, 1.0))
+        names.append("1")
     choose = combinations if model.interaction_only else combinations_with_replacement
     # A term is an ascending tuple of column indices; in a power, an index is repeated.
     terms: list[tuple[int, ...]] = [(i,) for i in range(frame.width)]
@@ -241,18 +246,19 @@ def polynomial_features(model: Any, frame: Frame) -> Frame:
             if not terms:
                 break
             previous_indices = np.array([index_by_term[term[1:]] for term in terms], np.int64)
-            multipliers = b.op("select", x, indices=np.array([term[0] for term in terms], np.int64))
-            products = b.op("mul", b.op("select", products, indices=previous_indices), multipliers)
+            multipliers = op("select", x, indices=np.array([term[0] for term in terms], np.int64))
+            products = op("mul", op("select", products, indices=previous_indices), multipliers)
         if degree >= model._min_degree:
             blocks.append(products)
             names += [" ".join(frame.names[i] for i in term) for term in terms]
-    return Frame(b, (b.concat(blocks),), tuple(names), frame.sparse)
+    return Frame(frame.builder, (frame.builder.concat(blocks),), tuple(names), frame.sparse)
 
 
-def spline_transformer(model: Any, frame: Frame) -> Frame:
-    """Return the B-splines of each column; include_bias=False drops the last spline of each."""
+def import_spline_transformer(model: Any, frame: Frame) -> Frame:
+    """Return the B-splines of each column; include_bias=False drops the last spline."""
     check_estimator(model, "bsplines_", "n_features_out_")
-    b = frame.builder
+    builder = frame.builder
+    op = builder.op
     knots = np.stack([np.asarray(s.t, np.float64) for s in model.bsplines_])
     degree = int(model.degree)
     fills_zeros = getattr(model, "handle_missing", "error") == "zeros"
@@ -268,31 +274,33 @@ def spline_transformer(model: Any, frame: Frame) -> Frame:
         x = check_bounds(frame, x, step, allow_nan=True, low=low, high=high)
     match model.extrapolation:
         case "periodic":
-            value = _build_periodic_basis(b, x, knots, degree)
+            splines = _build_periodic_basis(builder, x, knots, degree)
         case "error" | "continue":
-            value = b.op("bspline", x, knots=knots, degree=degree)
+            splines = op("bspline", x, knots=knots, degree=degree)
         case "constant":
-            value = _continue_as_constants(frame, x, model, knots)
+            splines = _continue_as_constants(frame, x, model, knots)
         case "linear":
-            value = _continue_as_tangents(b, x, model, knots)
+            splines = _continue_as_tangents(builder, x, model, knots)
         case _:
-            raise explain_option(model, "extrapolation")
-    splines_per_column = value.type.width // frame.width
+            raise make_option_error(model, "extrapolation")
+    splines_per_column = splines.type.width // frame.width
     if fills_zeros:
-        value = b.op("where", b.op("isnan", _repeat_columns(b, x, splines_per_column)), 0.0, value)
+        is_missing = op("isnan", _repeat_columns(builder, x, splines_per_column))
+        splines = op("where", is_missing, 0.0, splines)
     num_kept = splines_per_column if model.include_bias else splines_per_column - 1
     if num_kept < splines_per_column:
-        kept_columns = np.arange(value.type.width).reshape(frame.width, -1)[:, :num_kept]
-        value = b.op("select", value, indices=kept_columns.ravel())
+        kept_columns = np.arange(splines.type.width).reshape(frame.width, -1)[:, :num_kept]
+        splines = op("select", splines, indices=kept_columns.ravel())
     names = [f"{name}_sp_{j}" for name in frame.names for j in range(num_kept)]
-    return Frame(b, (value,), tuple(names), bool(model.sparse_output))
+    return Frame(builder, (splines,), tuple(names), bool(model.sparse_output))
 
 
 def _build_periodic_basis(builder: Builder, x: Value, knots: Array, degree: int) -> Value:
     """Return periodic splines: wrap x into one period, and add the last splines to the first."""
+    op = builder.op
     low, high = knots[:, degree], knots[:, -degree - 1]
-    wrapped = builder.op("add", low, builder.op("mod", builder.op("sub", x, low), high - low))
-    basis = builder.op("bspline", wrapped, knots=knots, degree=degree)
+    wrapped = op("add", low, op("mod", op("sub", x, low), high - low))
+    basis = op("bspline", wrapped, knots=knots, degree=degree)
     if not degree:
         return basis
     splines_per_column = knots.shape[1] - degree - 1
@@ -300,33 +308,32 @@ def _build_periodic_basis(builder: Builder, x: Value, knots: Array, degree: int)
     for start in range(0, splines_per_column * len(knots), splines_per_column):
         end = start + splines_per_column
         kept, overlapping = np.arange(start, end - degree), np.arange(end - degree, end)
-        first_splines = builder.op("select", basis, indices=kept[:degree])
-        last_splines = builder.op("select", basis, indices=overlapping)
-        blocks.append(builder.op("add", first_splines, last_splines))
+        first_splines = op("select", basis, indices=kept[:degree])
+        last_splines = op("select", basis, indices=overlapping)
+        blocks.append(op("add", first_splines, last_splines))
         if kept.size > degree:
-            blocks.append(builder.op("select", basis, indices=kept[degree:]))
+            blocks.append(op("select", basis, indices=kept[degree:]))
     return builder.concat(blocks)
 
 
 def _continue_as_constants(frame: Frame, x: Value, model: Any, knots: Array) -> Value:
-    """Return splines that, outside of the training range, keep their value at the nearer end.
-
-    Splines of degree 0 are zero below the range, and a value above the range raises an error.
-    """
-    b, degree = frame.builder, int(model.degree)
-    if degree == 0:
+    """Return splines that keep the value at the nearer end outside of the training range."""
+    degree = int(model.degree)
+    if degree == 0:  # Splines are zero below the range, and a value above it raises an error.
         step = "SplineTransformer(degree=0, extrapolation='constant')"
         x = check_bounds(frame, x, step, allow_nan=True, high=knots[:, -1])
-    return _continue_at_ends(b, x, model, knots, [(degree, degree)] * len(knots), tangent=False)
+    ends = [(degree, degree)] * len(knots)
+    return _continue_at_ends(frame.builder, x, model, knots, ends, tangent=False)
 
 
 def _continue_as_tangents(builder: Builder, x: Value, model: Any, knots: Array) -> Value:
-    """Return splines that, outside of the training range, follow their tangents.
+    """Return splines that follow their tangents outside of the training range.
 
     For degrees 0 and 1, scikit-learn increments the degree from column to column, so later columns
     end at inner knots.
     """
-    degree, ends = int(model.degree), []
+    ends: list[tuple[int, int]] = []
+    degree = int(model.degree)
     for _ in knots:
         end_knot, degree = degree, degree + (degree <= 1)
         ends.append((end_knot, degree))
@@ -334,27 +341,22 @@ def _continue_as_tangents(builder: Builder, x: Value, model: Any, knots: Array) 
 
 
 def _continue_at_ends(
-    builder: Builder,
-    x: Value,
-    model: Any,
-    knots: Array,
-    ends: list[tuple[int, int]],
-    *,
-    tangent: bool,
+    builder: Builder, x: Value, model: Any, knots: Array, ends: list[tuple[int, int]], tangent: bool
 ) -> Value:
     """Return the splines of each column; the outer splines continue beyond two end knots.
 
-    For each column, `ends` has the index of the end knot, counted from either side, and the number
-    of splines that continue there: as tangents if `tangent` is true, otherwise as constants.
+    `ends` has, for each column, the index of the end knot from either side and the number of
+    splines that continue. They continue as tangents if `tangent` is true, otherwise as constants.
     """
+    op = builder.op
     num_splines = knots.shape[1] - int(model.degree) - 1
-    basis = builder.op("bspline", x, knots=knots, degree=int(model.degree))
+    basis = op("bspline", x, knots=knots, degree=int(model.degree))
     repeated_x = _repeat_columns(builder, x, num_splines)
     low = [column_knots[knot] for column_knots, (knot, _) in zip(knots, ends, strict=True)]
     high = [column_knots[-knot - 1] for column_knots, (knot, _) in zip(knots, ends, strict=True)]
-    is_above_low = builder.op("ge", repeated_x, np.repeat(low, num_splines))
-    is_below_high = builder.op("le", repeated_x, np.repeat(high, num_splines))
-    basis = builder.op("where", builder.op("and", is_above_low, is_below_high), basis, 0.0)
+    is_above_low = op("ge", repeated_x, np.repeat(low, num_splines))
+    is_below_high = op("le", repeated_x, np.repeat(high, num_splines))
+    basis = op("where", op("and", is_above_low, is_below_high), basis, 0.0)
     indices = np.arange(num_splines)
     counts = np.array([num_continued for _, num_continued in ends])[:, None]
     for end_points, comparison in ((low, "lt"), (high, "gt")):
@@ -364,29 +366,26 @@ def _continue_at_ends(
         repeated_ends = np.repeat(end_points, num_splines)
         if tangent:
             slopes = np.concatenate([spline(end, nu=1) for spline, end in splines])
-            distances = builder.op("sub", repeated_x, repeated_ends)
-            continuation = builder.op("add", continuation, builder.op("mul", distances, slopes))
-        is_outside = builder.op(
-            "and", builder.op(comparison, repeated_x, repeated_ends), is_continued.ravel()
-        )
-        basis = builder.op("where", is_outside, continuation, basis)
+            distances = op("sub", repeated_x, repeated_ends)
+            continuation = op("add", continuation, op("mul", distances, slopes))
+        is_outside = op("and", op(comparison, repeated_x, repeated_ends), is_continued.ravel())
+        basis = op("where", is_outside, continuation, basis)
     return basis
 
 
 def _repeat_columns(builder: Builder, x: Value, repeats: int) -> Value:
-    return builder.op(
-        "select", x, indices=np.repeat(np.arange(x.type.width), repeats).astype(np.int64)
-    )
+    indices = np.repeat(np.arange(x.type.width), repeats).astype(np.int64)
+    return builder.op("select", x, indices=indices)
 
 
 ValueFunction = Callable[[Builder, Value], Value]
 
 
-def function_transformer(model: Any, frame: Frame) -> Frame:
-    """Apply the function's registered SQL, its entry in `FUNCTIONS`, or the identity for None.
+def import_function_transformer(model: Any, frame: Frame) -> Frame:
+    """Apply the registered SQL of the function, an entry of `FUNCTIONS`, or the identity.
 
-    The function is computed in float64, as with `validate=True`, because a FunctionTransformer
-    records no dtypes; numpy itself computes np.log of small integers in smaller floats.
+    The function is computed in float64, because a FunctionTransformer records no dtypes. numpy
+    computes functions of small integers in smaller floats.
     """
     check_estimator(model)
     func = model.func
@@ -416,8 +415,8 @@ def function_transformer(model: Any, frame: Frame) -> Frame:
     if compute is None and not model.validate:
         return frame
     x = check_array(frame, "FunctionTransformer") if model.validate else frame.matrix()
-    value = frame.builder.cast(x if compute is None else compute(frame.builder, x), "float64")
-    return Frame(frame.builder, (value,), frame.names, frame.sparse)
+    computed = frame.builder.cast(x if compute is None else compute(frame.builder, x), "float64")
+    return Frame(frame.builder, (computed,), frame.names, frame.sparse)
 
 
 def find_function(function: Any) -> ValueFunction | None:
@@ -429,10 +428,11 @@ def _make_operator(name: str) -> ValueFunction:
 
 
 def _replace_non_finite(builder: Builder, x: Value) -> Value:
-    """Compute np.nan_to_num: replace NaN with 0 and infinities with the largest floats."""
+    """Compute np.nan_to_num: replace NaN by 0 and infinities by the largest floats."""
+    op = builder.op
     largest = np.finfo(np.float64).max
-    x = builder.op("minimum", builder.op("where", builder.op("isnan", x), 0.0, x), largest)
-    return builder.op("maximum", x, -largest)
+    x = op("minimum", op("where", op("isnan", x), 0.0, x), largest)
+    return op("maximum", x, -largest)
 
 
 FUNCTIONS: Mapping[Any, ValueFunction] = {

@@ -27,7 +27,7 @@ from sqlml.errors import MissingValueError, UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs
 from sqlml.importers.registry import import_model
 from sqlml.importers.sklearn.estimator_table import COMPOSITES, IMPORTERS
-from sqlml.importers.sklearn.meta.compose import pipeline
+from sqlml.importers.sklearn.meta.compose import import_pipeline
 from sqlml.ir.builder import Builder
 from tests.support.sklearn_checks import assert_both_raise, assert_same, scored
 
@@ -150,7 +150,7 @@ def test_what_a_sparse_matrix_becomes(step: PCA, sparse: bool) -> None:
         assert path not in COMPOSITES
         return IMPORTERS[path](part, frame)
 
-    made = pipeline(model, Frame.raw(Builder(), list("abcd")), recurse)
+    made = import_pipeline(model, Frame.raw(Builder(), list("abcd")), recurse)
     assert (isinstance(made, Frame) and made.sparse) == sparse
     want = model.transform(x)
     want = want.toarray() if sparse else want
