@@ -33,11 +33,11 @@ class CompiledProgram(Protocol):
 
 
 class Filler(Protocol):
-    """An object that writes one output of a compiled Program into an array. Thread-safe.
+    """A thread-safe object that writes one output of a compiled Program into an array.
 
-    A Compiled may have a method `filler(output, columns, width)` that returns a Filler. The Filler
-    reads rows (n, width) of dtype `input`, whose columns `columns` are the Program's only input.
-    Integer results are at least 0 and less than `below`, unless `below` is None.
+    A CompiledProgram may have a method `filler(output, columns, width)` that returns a Filler. The
+    Filler reads rows (n, width) of dtype `input`, in which `columns` are the only input of the
+    Program. Integer results are at least 0, and less than `below` unless `below` is None.
     """
 
     input: np.dtype[Any]
@@ -53,13 +53,13 @@ class Filler(Protocol):
 def find_filler(
     compiled: CompiledProgram, output: str, columns: Sequence[int], width: int
 ) -> Filler | None:
-    """Return the Filler of `compiled` for `output`, or None if `compiled` does not have one."""
+    """Return the Filler of `compiled` for `output`, or None if there is no such Filler."""
     make_filler: Callable[..., Filler | None] | None = getattr(compiled, "filler", None)
     return None if make_filler is None else make_filler(output, columns, width)
 
 
 def find_text_filler(compiled: CompiledProgram, output: str) -> Any:
-    """Return a filler of `output` from a matrix and string columns, or None if unsupported."""
+    """Return a filler that reads a matrix and string columns, or None if unsupported."""
     make_filler = getattr(compiled, "text_filler", None)
     return None if make_filler is None else make_filler(output)
 
@@ -68,19 +68,19 @@ class Backend(Protocol):
     """An engine that runs Programs and never changes them."""
 
     def supports(self, program: Program) -> str | None:
-        """Return the reason why the backend cannot run the (lowered) Program, or None if it can."""
+        """Return why the backend cannot run the Program, or None if it can."""
         ...
 
     def compile(
         self, program: Program, *, device: str = "cpu", strategy: str = "traverse"
     ) -> CompiledProgram:
-        """Compile a (lowered) Program; `strategy` selects how trees run that were not lowered."""
+        """Compile a Program; `strategy` selects how trees that were not lowered run."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class BackendEntry:
-    """The module of a backend, and the extra of sqlml that must be installed for it.
+    """The module of a backend, and the extra of sqlml that the backend needs.
 
     A backend of `level` "model" runs operators as imported; a backend of level "tensor" needs
     lowered operators. Each of the `strategies` for trees is a lowering in `passes` or a kernel.
@@ -104,7 +104,7 @@ class ReferenceCompiled:
 
 
 class ReferenceBackend:
-    """The reference interpreter as a backend: slow, but correct by definition."""
+    """The reference interpreter as a backend, slow but correct by definition."""
 
     def supports(self, program: Program) -> str | None:
         return explain_unsupported(program, {*reference.FUNCTIONS, "input"})
@@ -118,7 +118,7 @@ class ReferenceBackend:
         return ReferenceCompiled(program)
 
 
-# Strategy "traverse" selects the fastest kernel for a batch; the others always use the same kernel.
+# Strategy "traverse" selects the fastest kernel for each batch; the others name one kernel.
 _NATIVE = ("traverse", "cursor", "descent", "lockstep")
 _LOWERED = ("gemm", "tt", "ptt")
 
@@ -171,7 +171,7 @@ def require_support(backend: str, reason: str | None, hint: str = "") -> None:
 
 
 def explain_unsupported(program: Program, operators: frozenset[str] | set[str]) -> str | None:
-    """Return why a backend that has only `operators` cannot run `program`, or None if it can."""
+    """Return why a backend of these `operators` cannot run `program`, or None if it can."""
     missing = sorted({node.op for node in program.nodes} - operators)
     if not missing:
         return None

@@ -1,4 +1,4 @@
-"""`make_encoder`: the `encode` operator, which looks up many rows at once."""
+"""`make_encoder`: a fast `encode` operator that looks up many rows at once."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ ArrowEncoder = Callable[[Any], Array]
 
 
 def make_encoder(categories: Array, missing_code: int) -> Encoder:
-    """Return a fast `encode` function; for equal categories, it returns the index of the last."""
+    """Return a fast `encode` function; the last of equal categories determines the code."""
     make_for_dtype = _make_string_encoder if categories.dtype == object else _make_number_encoder
     return make_for_dtype(categories, missing_code)
 
 
 def _make_number_encoder(categories: Array, missing_code: int) -> Encoder:
-    # NaN is dropped. The order is reversed because `unique` keeps the first of equal categories.
+    # Drop NaN. Reverse the order, because `unique` keeps the first of equal categories.
     indices = np.flatnonzero(categories == categories)[::-1]
-    uniques, first_indices = np.unique(categories[indices], return_index=True)
+    distinct, first_indices = np.unique(categories[indices], return_index=True)
     codes = indices[first_indices].astype(np.int64)
     is_float = categories.dtype.kind == "f"
 
     def encode(x: Array) -> Array:
         flat = np.ascontiguousarray(x[:, 0])
-        if uniques.size:
-            positions = np.minimum(np.searchsorted(uniques, flat), uniques.size - 1)
-            codes_of_rows = np.where(uniques[positions] == flat, codes[positions], -1)
+        if distinct.size:
+            positions = np.minimum(np.searchsorted(distinct, flat), distinct.size - 1)
+            codes_of_rows = np.where(distinct[positions] == flat, codes[positions], -1)
         else:
             codes_of_rows = np.full(flat.shape, -1, np.int64)
         if is_float:
@@ -48,41 +48,41 @@ def _make_number_encoder(categories: Array, missing_code: int) -> Encoder:
 
 
 def _make_string_encoder(categories: Array, missing_code: int) -> Encoder:
-    code_map = {category: code for code, category in enumerate(categories)}
+    code_of = {category: code for code, category in enumerate(categories)}
     encode_arrow = make_arrow_encoder(categories, missing_code)
 
     def encode(x: Array) -> Array:
         column = None
         with suppress(pa.ArrowException, UnicodeEncodeError):
             column = pa.array(x[:, 0], from_pandas=True)
-        # The conversion fails or is chunked if a value is not a string, is not valid UTF-8, or the
-        # text is too long for one array.
+        # The conversion fails or returns chunks if a value is not a string or not valid UTF-8, or
+        # if the text is too long for one array.
         if encode_arrow is not None and isinstance(column, pa.StringArray):
             return encode_arrow(column)
-        codes = [code_map.get(v, -1) if isinstance(v, str) else missing_code for v in x[:, 0]]
+        codes = [code_of.get(v, -1) if isinstance(v, str) else missing_code for v in x[:, 0]]
         return np.array(codes, np.int64).reshape(-1, 1)
 
     return encode
 
 
 def make_arrow_encoder(categories: Array, missing_code: int) -> ArrowEncoder | None:
-    """Return an encoder for Arrow arrays of strings; None if a category is not valid UTF-8."""
-    code_map = {category: code for code, category in enumerate(categories)}
+    """Return an encoder of Arrow strings, or None if a category is not valid UTF-8."""
+    code_of = {category: code for code, category in enumerate(categories)}
     try:
-        strings = pa.array(list(code_map), pa.string())
+        strings = pa.array(list(code_of), pa.string())
     except (pa.ArrowException, UnicodeEncodeError):
         return None
     arrow_types = (pa.string(), pa.large_string())
-    options_of_type = {type_: pc.SetLookupOptions(strings.cast(type_)) for type_ in arrow_types}
+    options_by_type = {type_: pc.SetLookupOptions(strings.cast(type_)) for type_ in arrow_types}
     # The last entry is the code of unknown strings.
-    codes = np.array([*code_map.values(), -1], np.int64)
+    codes = np.array([*code_of.values(), -1], np.int64)
 
     def encode(column: Any) -> Array:
-        if column.type not in options_of_type:
+        if column.type not in options_by_type:
             column = column.cast(pa.large_string())
-        positions = pc.index_in(column, options=options_of_type[column.type])
+        positions = pc.index_in(column, options=options_by_type[column.type])
         if positions.null_count:
-            positions = positions.fill_null(len(code_map))
+            positions = positions.fill_null(len(code_of))
         codes_of_rows: Array = codes[positions.to_numpy()]
         if column.null_count:
             codes_of_rows[column.is_null().to_numpy(zero_copy_only=False)] = missing_code
@@ -92,7 +92,7 @@ def make_arrow_encoder(categories: Array, missing_code: int) -> ArrowEncoder | N
 
 
 def make_arrow_encoders(program: Program) -> dict[str, tuple[str, ArrowEncoder]] | None:
-    """Map each output to its input and encoder; return None unless all outputs encode strings."""
+    """Map each output to an input and an encoder; return None unless all outputs encode strings."""
     encoders: dict[str, tuple[str, ArrowEncoder]] = {}
     for output, i in program.outputs.items():
         node = program.nodes[i]

@@ -24,28 +24,28 @@ from sqlml.types import Array
 Costs = Mapping[str, float]
 
 DEFAULT_COSTS: Costs = {
-    # A column in an expression of the engine; a level that a row passes in a small tree, and a test
-    # of such a tree.
+    # SQL expressions: a column, a level that a row passes in a small tree, and a test of the tree.
     "sql.number": 0.7,
     "sql.level": 2.5,
     "sql.test": 0.5,
-    # A category of an encoder in an expression, which each query plans and each row looks up;
-    # and a row's text that is passed to a function instead.
+    # Encoders: planning a category in an expression, looking up a row, and passing a row's text to
+    # a function instead.
     "sql.category": 33_000.0,
     "sql.lookup": 3.4,
     "udf.text": 230.0,
-    # A column that is packed and passed to a function, and a call of this function for a batch of
-    # rows; then the same costs of a native function.
+    # Functions: passing a packed column, and calling the function for a batch of rows. The costs
+    # named "column" are those of a native function.
     "udf.number": 4.0,
     "udf.call": 40_000.0,
     "column.number": 1.2,
     "column.call": 10_000.0,
-    # Trees, per row: a node in a block of bytes, of 16-bit numbers or of pages of them; a tree; a
-    # leaf value in registers, or in memory; the bin of a column; the bin of a set; the start of a
-    # descent, and a step of it; a tree by lockstep, and a step of it; the top of a tree in a
-    # turned block, and a number that is turned. Far steps are steps in trees of 64 MB, which
-    # exceed all caches; far nodes and wide steps belong to tables of 2,000 columns. native.batch
-    # is the extra cost of a batch in blocks compared with a batch by lockstep.
+    # Trees, per row. node, short_node and paged_node: a node in a block of bytes, of 16-bit numbers
+    # or of pages. cursor_leaf and leaf: a leaf value in registers or in memory. bin and set: the
+    # bin of a column or of a category set. descent and step: the start of a descent, and a step.
+    # pair and pair_step: a tree in lockstep, and a step. top and turned_number: the top of a tree
+    # in a transposed block, and a transposed number. Far steps are steps in trees of 64 MB, which
+    # exceed all caches. Far nodes and wide steps belong to tables of 2,000 columns. batch: the
+    # extra cost of a batch in blocks compared with a batch in lockstep.
     "native.node": 0.007,
     "native.far_node": 0.105,
     "native.short_node": 0.018,
@@ -67,7 +67,7 @@ DEFAULT_COSTS: Costs = {
     "native.turned_number": 0.35,
     "native.wide_turned_step": 1.4,
     "native.batch": 3_000.0,
-    # A call of an operator, a number of its result, and a multiplication with an addition.
+    # A call of an operator, a number of the result, and a multiplication with an addition.
     "native.call": 1_000.0,
     "native.number": 0.4,
     "native.product": 0.03,
@@ -92,13 +92,12 @@ def costs_path() -> Path:
     configured = os.environ.get("SQLML_COSTS")
     if configured:
         return Path(configured)
-    cache_folder = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache_folder) / "sqlml" / "costs.json"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sqlml" / "costs.json"
 
 
 @cache
 def current_costs() -> Costs:
-    """Return all costs by name, as measured on this machine; costs not measured have defaults."""
+    """Return all costs by name; costs that were not measured on this machine have defaults."""
     configured = os.environ.get("SQLML_COSTS")
     if configured == "default":
         return DEFAULT_COSTS
@@ -112,9 +111,7 @@ def current_costs() -> Costs:
 
 
 def parse_costs(text: str) -> dict[str, float]:
-    """Parse costs by name from JSON.
-
-    Raise ValueError if a name is unknown or a cost is not positive.
+    """Parse costs by name from JSON; raise ValueError for an unknown name or an invalid cost.
 
     >>> parse_costs('{"native.node": 0.01}')
     {'native.node': 0.01}
@@ -133,7 +130,7 @@ def parse_costs(text: str) -> dict[str, float]:
 
 
 def save_costs(measured: Mapping[str, float]) -> Path:
-    """Save measured costs, which this process uses from now on; return the path of the file."""
+    """Save measured costs, use them in this process from now on, and return the file's path."""
     path = costs_path()
     path.parent.mkdir(parents=True, exist_ok=True)
     own_files.replace(path, (json.dumps(dict(measured), indent=2) + "\n").encode())
@@ -145,42 +142,41 @@ BYTE_BINS, SHORT_BINS = 255, 65_535
 """Maximum number of thresholds of a column for bins of one byte, and for bins of two bytes."""
 
 MOST_PAGES = 1500
-"""Maximum number of bytes of a row's bins in pages; the bins of 512 rows fill an L2 cache."""
+"""Maximum number of bytes of the bins of a row in pages; 512 such rows fill an L2 cache."""
 
 BYTE_EXITS, SHORT_EXITS = 256, 65_536
-"""Maximum number of exits of a tree's upper part for cursors of one byte, and of two bytes."""
+"""Maximum number of exits from the top of a tree, for cursors of one byte and of two bytes."""
 
 BARE_NODE_BYTES, PACKED_NODE_BYTES = 16, 8
-"""Bytes of a node or leaf in the lockstep kernel, and in the descent kernel."""
+"""Number of bytes of a node or leaf in the lockstep kernel and in the descent kernel."""
 
 NEAR_BYTES, FAR_BYTES = 12 << 20, 64 << 20
-"""Sizes of trees that mostly fit into a processor's caches, and of trees that lie in memory."""
+"""Sizes in bytes of trees that mostly fit into the caches, and of trees that exceed them."""
 
 NEAR_BLOCK, FAR_BLOCK = 64 << 10, 1 << 20
-"""Bytes of a block's bins up to which nodes cost nothing extra, and bytes for `WIDE` columns."""
+"""Bytes of a block's bins without extra cost per node, and bytes of bins of `WIDE` columns."""
 
 BLOCK_ROWS = 512
 
 LANES, TOP = 64, 4
-"""Rows of a transposed block, and upper levels of trees that test all its rows (`lockstep.py`)."""
+"""Number of rows in a transposed block, and of tree levels that test all rows (`lockstep.py`)."""
 
 LOW, TURNED_COLUMNS = 12, 12
-"""Maximum number of levels of trees, and of columns per tree, for which transposing (turning)
-blocks of rows pays off."""
+"""Maximum number of levels, and of columns per tree, for which transposing blocks pays off."""
 
 WIDE = 2000
-"""Columns of the tables with which far nodes and wide steps are measured. The values of a few rows,
-and the bins of a block, then exceed the near caches."""
+"""Number of columns in measurements of far nodes and wide steps. The values of a few rows, and the
+bins of a block, then exceed the near caches."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TreeCosts:
     """Costs of scoring an Ensemble with each kernel, in nanoseconds per row on one thread.
 
-    They are valid for large batches, and infinite if a kernel cannot run the ensemble. `turned` is
-    the cost of lockstep in transposed blocks. `batch` is the extra time of a batch, in nanoseconds,
-    if it runs in blocks of rows. `paged` tells whether the cursor kernel reads its bins in pages.
-    `cut`, int64 (T,), is the depth at which the descent begins in each tree.
+    The costs are valid for large batches. The cost of a kernel that cannot run the ensemble is
+    infinite. `turned` is the cost of lockstep in transposed blocks. `batch` is the extra time in
+    nanoseconds if a batch runs in blocks of rows. `paged` tells whether the cursor kernel reads
+    bins in pages. `cut`, int64 (T,), is the depth at which the descent begins in each tree.
     """
 
     cursor: float
@@ -198,17 +194,17 @@ class TreeCosts:
 
 def estimate_tree_costs(shape: TreeShape, costs: Costs) -> TreeCosts:
     """Estimate the costs of all kernels for trees of the given `shape`."""
-    tree_count, _ = shape.nodes.shape
-    value_count, slot_count = tree_count * shape.values, 2 * float(shape.nodes.sum())
-    pair_step = _estimate_step_cost(costs, "pair_step", slot_count * BARE_NODE_BYTES)
+    num_trees, _ = shape.nodes.shape
+    num_values, num_slots = num_trees * shape.values, 2 * float(shape.nodes.sum())
+    pair_step = _estimate_step_cost(costs, "pair_step", num_slots * BARE_NODE_BYTES)
     pair_step *= _estimate_width_slowdown(costs, "pair_step", shape.columns)
-    leaf_cost = value_count * costs["native.leaf"]
-    lockstep = float(tree_count * costs["native.pair"] + shape.steps.sum() * pair_step + leaf_cost)
+    leaf_cost = num_values * costs["native.leaf"]
+    lockstep = float(num_trees * costs["native.pair"] + shape.steps.sum() * pair_step + leaf_cost)
     batch_cost, turned_cost = costs["native.batch"], _estimate_turned_cost(shape, costs)
     if shape.thresholds > SHORT_BINS:
-        no_cuts = np.zeros(tree_count, np.int64)
+        no_cuts = np.zeros(num_trees, np.int64)
         return TreeCosts(np.inf, np.inf, lockstep, batch_cost, False, no_cuts, turned_cost)
-    step_cost = _estimate_step_cost(costs, "step", slot_count * PACKED_NODE_BYTES)
+    step_cost = _estimate_step_cost(costs, "step", num_slots * PACKED_NODE_BYTES)
     step_cost *= _estimate_width_slowdown(costs, "step", shape.columns)
     far_cost = _estimate_far_node_cost(costs, shape.columns)
 
@@ -216,19 +212,18 @@ def estimate_tree_costs(shape: TreeShape, costs: Costs) -> TreeCosts:
         node_cost, descent_cost = costs[cost_name] + far_cost, costs["native.descent"]
         return _find_best_cuts(shape, node_cost, descent_cost, step_cost, exits)
 
-    cuts = [find_cuts("native.short_node", SHORT_EXITS)]
+    cut_candidates = [find_cuts("native.short_node", SHORT_EXITS)]
     if shape.thresholds <= BYTE_BINS:
-        cuts.append(find_cuts("native.node", BYTE_EXITS))
-    cursor_cost = min(candidate.cursor for candidate in cuts)
+        cut_candidates.append(find_cuts("native.node", BYTE_EXITS))
+    cursor_cost = min(candidate.cursor for candidate in cut_candidates)
     paged_cost = np.inf
     if BYTE_BINS < shape.thresholds and shape.all_thresholds < MOST_PAGES * BYTE_BINS:
         paged_cost = find_cuts("native.paged_node", BYTE_EXITS).cursor
-    entry_cost = tree_count * costs["native.tree"] + shape.sets * costs["native.set"]
+    entry_cost = num_trees * costs["native.tree"] + shape.sets * costs["native.set"]
     entry_cost += shape.columns * costs["native.bin"] * _estimate_bin_slowdown(shape)
-    best_cuts = min(cuts, key=lambda candidate: candidate.descent)
-    cursor_leaf_cost = value_count * costs["native.cursor_leaf"]
+    best_cuts = min(cut_candidates, key=lambda candidate: candidate.descent)
     return TreeCosts(
-        cursor=min(cursor_cost, paged_cost) + entry_cost + cursor_leaf_cost,
+        cursor=min(cursor_cost, paged_cost) + entry_cost + num_values * costs["native.cursor_leaf"],
         descent=best_cuts.descent + entry_cost + leaf_cost,
         lockstep=lockstep,
         batch=batch_cost,
@@ -239,21 +234,20 @@ def estimate_tree_costs(shape: TreeShape, costs: Costs) -> TreeCosts:
 
 
 def _estimate_turned_cost(shape: TreeShape, costs: Costs) -> float:
-    """Return the cost of lockstep in transposed blocks: the tops of trees, and steps below them."""
-    tree_count, levels = shape.nodes.shape
-    if shape.sets or levels > LOW or shape.columns > TURNED_COLUMNS * tree_count:
+    num_trees, num_levels = shape.nodes.shape
+    if shape.sets or num_levels > LOW or shape.columns > TURNED_COLUMNS * num_trees:
         return np.inf
-    size = 2 * float(shape.nodes.sum()) * BARE_NODE_BYTES
-    step_cost = _estimate_step_cost(costs, "pair_step", size)
+    tree_bytes = 2 * float(shape.nodes.sum()) * BARE_NODE_BYTES
+    step_cost = _estimate_step_cost(costs, "pair_step", tree_bytes)
     step_cost *= _estimate_width_slowdown(costs, "pair_step", shape.columns, "wide_turned_step")
-    entry_cost = tree_count * costs["native.top"] + shape.columns * costs["native.turned_number"]
-    leaf_cost = tree_count * shape.values * costs["native.leaf"]
+    entry_cost = num_trees * costs["native.top"] + shape.columns * costs["native.turned_number"]
+    leaf_cost = num_trees * shape.values * costs["native.leaf"]
     return float(entry_cost + shape.inside[:, TOP:].sum() * step_cost + leaf_cost)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Cuts:
-    """Costs: `cursor` to walk trees to the leaves, `descent` to walk to `cut` and then descend."""
+    """The costs of walking trees to the leaves, and of walking to depth `cut` and descending."""
 
     cursor: float
     descent: float
@@ -263,16 +257,15 @@ class _Cuts:
 def _find_best_cuts(
     shape: TreeShape, node_cost: float, entry_cost: float, step_cost: float, max_exits: int
 ) -> _Cuts:
-    """Find the cheapest depth at which to turn from walking the nodes of each tree to descending.
+    """Find the cheapest depth of each tree at which to switch from walking nodes to a descent.
 
-    Each node above that depth costs `node_cost`, and at most `max_exits` exits may lead below it.
-    Starting a descent costs `entry_cost`, and each step of a descent costs `step_cost`.
+    A node above this depth costs `node_cost`, and at most `max_exits` exits may lead below. A
+    descent costs `entry_cost` to start and `step_cost` per step.
     """
-    tree_count, levels = shape.nodes.shape
+    num_trees, num_levels = shape.nodes.shape
     nodes_tested = np.where(shape.oblivious[:, None], 1, shape.nodes)
-    zero_column = np.zeros((tree_count, 1))
-    # In column c, trees are cut at depth c: the levels above it are walked, and the levels from it
-    # on are descended.
+    zero_column = np.zeros((num_trees, 1))
+    # In column c, trees are cut at depth c: levels above are walked, other levels are descended.
     walk_costs = np.concatenate([zero_column, nodes_tested.cumsum(1) * node_cost], axis=1)
     exits = np.concatenate([zero_column, shape.nodes.cumsum(1)], axis=1) + 1
     walk_costs[exits > max_exits] = np.inf
@@ -280,30 +273,28 @@ def _find_best_cuts(
     descent_costs[shape.oblivious] = np.inf  # Oblivious trees are never cut.
     total_costs = walk_costs + np.concatenate([descent_costs, zero_column], axis=1)
     cuts = total_costs.argmin(1)
-    min_cost = total_costs[np.arange(tree_count), cuts].sum()
-    return _Cuts(float(walk_costs[:, levels].sum()), float(min_cost), cuts)
+    min_cost = total_costs[np.arange(num_trees), cuts].sum()
+    return _Cuts(float(walk_costs[:, num_levels].sum()), float(min_cost), cuts)
 
 
 def _estimate_bin_slowdown(shape: TreeShape) -> float:
-    """Return the relative time of a bin: with 65,000 thresholds, up to 8.5 times that with 100."""
     return float(1 + 2.6 * np.sqrt(shape.all_thresholds / max(1, shape.columns) / 10_000))
 
 
-def _estimate_far_node_cost(costs: Costs, columns: int) -> float:
-    """Return the extra time per node, which grows as the bins of a block exceed the caches."""
-    size = max(columns * BLOCK_ROWS, NEAR_BLOCK)
-    share = np.log(size / NEAR_BLOCK) / np.log(FAR_BLOCK / NEAR_BLOCK)
+def _estimate_far_node_cost(costs: Costs, num_columns: int) -> float:
+    """Return the extra time per node if the bins of a block exceed the caches."""
+    block_bytes = max(num_columns * BLOCK_ROWS, NEAR_BLOCK)
+    share = np.log(block_bytes / NEAR_BLOCK) / np.log(FAR_BLOCK / NEAR_BLOCK)
     return float((costs["native.far_node"] - costs["native.node"]) * min(share, 1.0))
 
 
-def _estimate_width_slowdown(costs: Costs, name: str, columns: int, wide: str = "") -> float:
-    """Return how many times as long a step takes with `columns` columns as in a narrow table."""
-    max_slowdown = costs[f"native.{wide or f'wide_{name}'}"] / costs[f"native.{name}"]
+def _estimate_width_slowdown(costs: Costs, name: str, columns: int, wide_name: str = "") -> float:
+    """Return the relative time of a step: 1 in a narrow table, more with many columns."""
+    max_slowdown = costs[f"native.{wide_name or f'wide_{name}'}"] / costs[f"native.{name}"]
     return float(1 + (max(max_slowdown, 1.0) - 1) * min(columns / WIDE, 1.0))
 
 
-def _estimate_step_cost(costs: Costs, name: str, size: float) -> float:
-    """Return the time of a step in trees of `size` bytes; it grows as trees exceed the caches."""
+def _estimate_step_cost(costs: Costs, name: str, tree_bytes: float) -> float:
     near_cost, far_cost = costs[f"native.{name}"], costs[f"native.far_{name}"]
-    share = np.log(max(size, NEAR_BYTES) / NEAR_BYTES) / np.log(FAR_BYTES / NEAR_BYTES)
+    share = np.log(max(tree_bytes, NEAR_BYTES) / NEAR_BYTES) / np.log(FAR_BYTES / NEAR_BYTES)
     return float(near_cost + (far_cost - near_cost) * min(share, 1.0))

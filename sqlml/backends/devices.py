@@ -13,7 +13,7 @@ from sqlml.errors import BackendError
 
 @cache
 def is_installed(library: str) -> bool:
-    """Return True if `library` can be imported, and False if it is missing or its finder fails."""
+    """Return True if `library` can be imported, or False if it is missing or the search fails."""
     try:
         return find_spec(library) is not None
     except (ImportError, ValueError):
@@ -21,14 +21,14 @@ def is_installed(library: str) -> bool:
 
 
 def is_available(device: str) -> bool:
-    """Return True if torch can use `device`; import torch only if there is an NVIDIA driver."""
+    """Return True if torch can use `device`; torch is imported only if NVIDIA's driver exists."""
     if device == "cpu":
         return is_installed("torch")
     if not device.startswith("cuda") or os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
         return False
     if not _has_driver() or not is_installed("torch"):
         return False
-    import torch  # Importing torch takes seconds.
+    import torch  # Importing torch is slow.
 
     return bool(torch.cuda.is_available())
 
@@ -43,7 +43,7 @@ def parse_cuda_number(device: str) -> int | None:
 
 @cache
 def _has_driver() -> bool:
-    """Return True if NVIDIA's driver can be loaded; starting it would break forked processes."""
+    """Return True if NVIDIA's driver can be loaded; do not start it, which would break forks."""
     name = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
     try:
         ctypes.CDLL(name)

@@ -1,8 +1,7 @@
 """`no_wait`: score without waiting for kernels that are not compiled yet.
 
-A kernel takes seconds to compile, once on a machine. Within `no_wait`, a missing kernel raises
-`NotReady` while another process compiles it, and the caller falls back to the
-reference interpreter.
+Compiling a kernel takes seconds, once on a machine. Within `no_wait`, a missing kernel raises
+`NotReady` while another process compiles it, and the caller uses the reference interpreter.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 WAIT = "SQLML_WAIT_FOR_KERNELS"
-"""The environment variable that makes all threads wait for kernels if it is "1"."""
+"""An environment variable that makes all threads wait for kernels if set to "1"."""
 
 
 class NotReady(Exception):
@@ -35,7 +34,7 @@ class no_wait:
 
 @contextmanager
 def wait_for_kernels() -> Iterator[None]:
-    """Make all threads wait for kernels, so timings never include the reference interpreter."""
+    """Make all threads wait for kernels, so that no timing includes the reference interpreter."""
     global _waiting
     with _LOCK:
         _waiting += 1

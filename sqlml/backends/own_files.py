@@ -1,8 +1,8 @@
 """Read and write files that only the user can have written.
 
-A folder is private if it belongs to the user, nobody else may write into it, and nobody else can
-replace it: all folders and links on its path belong to the user or to root, and others may write
-only into sticky folders, such as /tmp. An access list is visible in the group bits of the mode.
+A folder is private if it belongs to the user and nobody else may write into it or replace it. So
+all folders and links on the path must belong to the user or to root, and others may write only into
+sticky folders, such as /tmp. The group bits of the mode reveal an access list.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def is_private(folder: Path) -> bool:
 
 
 def try_make_private(folder: Path) -> bool:
-    """Create missing parts of `folder` if that is safe; return True if `folder` is private then."""
+    """Create missing parts of `folder` if that is safe; return True if `folder` is now private."""
     with suppress(OSError):
         make_private(folder)
     return is_private(folder)
@@ -82,7 +82,7 @@ def _get_flag(name: str) -> int:
 
 
 def _iterate_path(path: Path) -> Iterator[os.stat_result]:
-    """Yield the `lstat` result of each folder and link that `path` passes through, link by link."""
+    """Yield the `lstat` result of each folder and link on `path`, following links."""
     path = path.absolute()
     current, remaining, links = Path(path.anchor), list(path.parts[:0:-1]), 0
     yield os.lstat(current)
@@ -104,7 +104,7 @@ def _iterate_path(path: Path) -> Iterator[os.stat_result]:
 
 
 def _is_safe(status: os.stat_result) -> bool:
-    """Return True if no other user can change where a folder or link on a path leads."""
+    """Return True if no other user can replace what a folder or link on a path leads to."""
     is_protected = stat.S_ISLNK(status.st_mode) or status.st_mode & stat.S_ISVTX
     return _is_trusted(status) and bool(is_protected or not status.st_mode & _WRITABLE_BY_OTHERS)
 
@@ -115,5 +115,5 @@ def _is_own(status: os.stat_result) -> bool:
 
 
 def _is_trusted(status: os.stat_result) -> bool:
-    """Return True if the owner is the user or root; on Windows, always return False."""
+    # On Windows, no file is trusted.
     return hasattr(os, "geteuid") and status.st_uid in (0, os.geteuid())

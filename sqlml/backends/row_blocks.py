@@ -1,6 +1,6 @@
-"""Run a Program in blocks of rows, so that its intermediate values stay small.
+"""Run a Program in blocks of rows, so that intermediate values stay small.
 
-A `Schedule` runs the steps that a set of outputs needs, and frees each value after its last use.
+A `Schedule` runs the steps that a set of outputs needs, and frees each value after the last use.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ ScoreBlock = Callable[[Batch], dict[str, Array]]
 
 
 def measure_row_bytes(program: Program) -> int:
-    """Return the peak memory in bytes of one row, if each value is freed after its last use."""
+    """Return the peak memory of one row in bytes if each value is freed after the last use."""
     last_use = {j: i for i, node in enumerate(program.nodes) for j in node.inputs}
     last_use |= dict.fromkeys(program.outputs.values(), len(program.nodes))
     freed_after: Counter[int] = Counter()
     current_size, max_size = 0, 1
     for i, node in enumerate(program.nodes):
-        size = _measure_value_bytes(node.type)
-        current_size += size
+        value_size = _measure_value_bytes(node.type)
+        current_size += value_size
         max_size = max(max_size, current_size)
-        freed_after[last_use.get(i, i)] += size
+        freed_after[last_use.get(i, i)] += value_size
         current_size -= freed_after[i]
     return max_size
 
@@ -55,20 +55,20 @@ def run_blocks(
     max_rows: int,
     score_block: ScoreBlock,
 ) -> dict[str, Array]:
-    """Score a batch in blocks of up to `max_rows` rows; blocks do not change the results."""
+    """Score a batch in blocks of up to `max_rows` rows; blocks do not affect the results."""
     arrays, num_rows = collect_columns(inputs, needed)
     if num_rows <= max_rows:
         return score_block(arrays)
     results = allocate_results(program, outputs, num_rows)
     for start in range(0, num_rows, max_rows):
         block_results = score_block({n: a[start : start + max_rows] for n, a in arrays.items()})
-        for name, result in results.items():
-            result[start : start + max_rows] = block_results[name]
+        for name, output_rows in results.items():
+            output_rows[start : start + max_rows] = block_results[name]
     return results
 
 
 def collect_columns(inputs: Batch, needed: Iterable[str]) -> tuple[dict[str, Any], int]:
-    """Return the inputs named in `needed` as arrays or TextColumns, and their number of rows."""
+    """Return the inputs named in `needed` as arrays or TextColumns, and the number of rows."""
     arrays: dict[str, Any] = {}
     for name in needed:
         if name not in inputs:
@@ -98,14 +98,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """The steps that compute some outputs; the values of nodes `done[i]` are freed after step i."""
+    """The steps that compute some outputs; after step i, the values of `done[i]` are freed."""
 
     steps: tuple[Step, ...]
     inputs: Mapping[str, int]
     done: tuple[tuple[int, ...], ...]
 
     def run(self, values: dict[int, Any]) -> None:
-        """Run all steps; `values` maps nodes to inputs and constants, and receives the results."""
+        """Run all steps; `values` contains inputs and constants by node, and receives results."""
         for step, done in zip(self.steps, self.done, strict=True):
             values[step.node] = step.function(*[values[j] for j in step.inputs])
             for j in done:
@@ -113,7 +113,7 @@ class Schedule:
 
 
 class Schedules:
-    """The schedules of a Program. Schedules of all outputs and of a single output are cached."""
+    """The schedules of a Program; those of all outputs and of single outputs are cached."""
 
     def __init__(self, program: Program, steps: Mapping[int, Step], constants: Collection[int]):
         self._program, self._steps, self._constants = program, steps, constants
@@ -130,18 +130,17 @@ class Schedules:
 def make_schedule(
     program: Program, steps: Mapping[int, Step], outputs: Sequence[str], constants: Collection[int]
 ) -> Schedule:
-    """Return the schedule for `outputs`; nodes that no step reads do not run."""
-    output_nodes = {program.outputs[name] for name in outputs}
-    needed = set(output_nodes)
+    """Return a schedule of the steps that `outputs` need."""
+    needed = {program.outputs[name] for name in outputs}
     chosen_steps: list[Step] = []
-    freed_nodes: list[tuple[int, ...]] = []
+    freed_after_step: list[tuple[int, ...]] = []
     for i in range(len(program.nodes) - 1, -1, -1):
         step = steps.get(i)
         if i not in needed or step is None:
             continue
         read_nodes = set(step.inputs)
         chosen_steps.append(step)
-        freed_nodes.append(tuple(sorted(read_nodes - needed - set(constants))))
+        freed_after_step.append(tuple(sorted(read_nodes - needed - set(constants))))
         needed |= read_nodes
     inputs = {name: i for name, i in program.inputs.items() if i in needed}
-    return Schedule(tuple(chosen_steps[::-1]), inputs, tuple(freed_nodes[::-1]))
+    return Schedule(tuple(chosen_steps[::-1]), inputs, tuple(freed_after_step[::-1]))

@@ -1,10 +1,10 @@
 """Exact contributions of the inputs to values that are sums of trees or of linear terms.
 
 Each column of a value gets a block of P + 1 numbers: the contributions of the P inputs, and the
-expected value of a row of which nothing is known. Sums and multiples of values with contributions
-have contributions too, so the walk goes from an output down to the tree ensembles and weighted sums
-below it. With a background, the expected value is the mean over its rows. Without a background,
-trees use their covers, and the contributions to a weighted sum are weight times value.
+expected value if no input is known. Sums and multiples of values with contributions also have
+contributions, so the walk goes from an output down to tree ensembles and weighted sums. With a
+background, the expected value is the mean over the background rows. Without a background, trees use
+covers, and the contributions to a weighted sum are weight times value.
 """
 
 from __future__ import annotations
@@ -24,25 +24,20 @@ from sqlml.limits import MAX_ROW_VALUES
 from sqlml.types import FLOATS, Array
 
 Background = Mapping[str, Array] | None
-"""Rows with which explanations compare, by input, or None."""
+"""Background rows by input, or None; contributions are relative to these rows."""
 
 
 class AdditiveContributions:
-    """Computes contributions to the values of `program`, whose nodes are `values` in `builder`.
+    """Computes contributions to the nodes of `program`, which are `values` in `builder`.
 
-    `lacks_cover` is set if trees lack the number of training rows per node, and `is_too_wide` if a
-    value has too many columns for its contributions.
+    `lacks_cover` is set if trees have no covers, and `is_too_wide` if a value has too many columns.
     """
 
     def __init__(
         self, program: Program, builder: Builder, values: list[Value], background: Background = None
     ) -> None:
-        self._program, self._b, self._values, self._background = (
-            program,
-            builder,
-            values,
-            background,
-        )
+        self._program, self._builder, self._values = program, builder, values
+        self._background = background
         self._owners = find_owners(program)
         self._num_players = max(len(program.inputs), 1)
         self._contributions: dict[int, Value | None] = {}
@@ -53,7 +48,7 @@ class AdditiveContributions:
         return self._num_players + 1
 
     def get_contributions(self, i: int) -> Value | None:
-        """Return the contributions to node i, float64 (n, width * block); None if not additive."""
+        """Return the contributions to node i, (n, width * block), or None if not additive."""
         if i not in self._contributions:
             self._contributions[i] = self._compute_contributions(i)
         return self._contributions[i]
@@ -70,13 +65,13 @@ class AdditiveContributions:
         return contributions
 
     def explain_output(self, i: int) -> Value | None:
-        """Return the contributions to node i; without a background, None if node i is not a sum."""
+        """Return the contributions to node i, or None; without a background, it must be a sum."""
         rule = _RULES.get(self._program.nodes[i].op)
         has_rule = rule is not None and rule(self, self._program.nodes[i]) is not None
         return self.get_contributions(i) if has_rule or self._background is not None else None
 
     def _assign_to_owners(self, i: int) -> Value | None:
-        """Assign each column of node i to its only input; None if one depends on several inputs."""
+        """Assign each column to its only input; return None if one depends on several inputs."""
         owner, width = self._owners[i], self._program.nodes[i].type.width
         if (owner < 0).any() or self._program.nodes[i].type.sparse:
             return None
@@ -89,16 +84,16 @@ class AdditiveContributions:
         return self._subtract_background_mean(contributions)
 
     def _subtract_background_mean(self, blocks: Value) -> Value:
-        """Move each input's mean contribution over the background to the expected value."""
+        """Move the mean contributions over the background rows to the expected value."""
         if self._background is None:
             return blocks
         mean = self._score_background(blocks).mean(axis=0).reshape(-1, self.block)
         mean[:, -1] = -mean[:, :-1].sum(axis=1)
-        return self._b.op("sub", blocks, mean.ravel())
+        return self._builder.op("sub", blocks, mean.ravel())
 
     def _score_background(self, value: Value) -> Array:
         assert self._background is not None
-        program = self._b.build({"value": value}, order=tuple(self._program.inputs))
+        program = self._builder.build({"value": value}, order=tuple(self._program.inputs))
         return reference.run(program, self._background)["value"]
 
     def _exceeds_limit(self, size: int, limit: int) -> bool:
@@ -106,10 +101,10 @@ class AdditiveContributions:
         return size > limit
 
     def _append_linear(self, x: Value, weights: Array, bias: Array) -> Value:
-        return self._b.linear(self._b.cast(x, "float64"), weights, bias)
+        return self._builder.linear(self._builder.cast(x, "float64"), weights, bias)
 
     def explain_columns(self, i: int, columns: Array) -> Value | None:
-        """Return the contributions to the given `columns` of node i, or None if unknown."""
+        """Return the contributions to `columns` of node i, or None if unknown."""
         node = self._program.nodes[i]
         if node.op == "tree_ensemble" and not node.attrs["target"].any():
             attrs = dict(node.attrs)
@@ -126,35 +121,35 @@ class AdditiveContributions:
 
     def _select_columns(self, blocks: Value, columns: Array) -> Value:
         starts = columns.astype(np.int64)[:, None] * self.block
-        return self._b.op("select", blocks, indices=(starts + np.arange(self.block)).ravel())
+        return self._builder.op("select", blocks, indices=(starts + np.arange(self.block)).ravel())
 
     def explain_trees(self, source: int, attrs: Mapping[str, Any]) -> Value | None:
-        """Return the contributions to a sum of trees that read node `source`; None if unknown."""
+        """Return the contributions to trees that read node `source`, or None if unknown."""
         if "cover" not in attrs and self._background is None:
             self.lacks_cover = True
             return None
         used_columns = np.unique(attrs["feature"]).astype(np.int64)
-        owner, shared_sets = self._owners[source][used_columns], list[frozenset[int]]()
-        if (owner < NONE).any():
+        owners, shared_sets = self._owners[source][used_columns], list[frozenset[int]]()
+        if (owners < NONE).any():
             if self._background is not None:
                 # Background values replace one input at a time, which combined inputs do not allow.
                 return None
             input_sets = find_input_sets(self._program, self._owners, source)
             sets = [input_sets[k] for k in used_columns.tolist()]
-            known_sets = [inputs for inputs in sets if inputs is not None]
-            if len(known_sets) < len(sets):
+            resolved_sets = [inputs for inputs in sets if inputs is not None]
+            if len(resolved_sets) < len(sets):
                 return None
-            # Inputs that share columns form one additional player, and divide its contribution.
-            shared_sets = list(dict.fromkeys(inputs for inputs in known_sets if len(inputs) > 1))
+            # Inputs that share columns form an additional player and divide the contribution.
+            shared_sets = list(dict.fromkeys(inputs for inputs in resolved_sets if len(inputs) > 1))
             extra_players = {inputs: self._num_players + k for k, inputs in enumerate(shared_sets)}
-            players = [extra_players.get(s, max(s, default=NONE)) for s in known_sets]
-            owner = np.array(players, np.int32)
+            players = [extra_players.get(s, max(s, default=NONE)) for s in resolved_sets]
+            owners = np.array(players, np.int32)
         if not used_columns.size:
-            used_columns, owner = np.zeros(1, np.int64), np.zeros(1, np.int32)
-        x = self._b.op("select", self._values[source], indices=used_columns)
+            used_columns, owners = np.zeros(1, np.int64), np.zeros(1, np.int32)
+        x = self._builder.op("select", self._values[source], indices=used_columns)
         new_attrs = {name: value for name, value in attrs.items() if name not in _UNUSED_STATISTICS}
         new_attrs["feature"] = np.searchsorted(used_columns, attrs["feature"]).astype(np.int32)
-        player = np.maximum(owner, 0).astype(np.int32)
+        player = np.maximum(owners, 0).astype(np.int32)
         if self._exceeds_limit(min(used_columns.size, Ensemble.of(attrs).depth), _MAX_PATH_COLUMNS):
             return None
         if self._background is not None:
@@ -165,25 +160,24 @@ class AdditiveContributions:
                     f"{new_attrs['feature'].size:,} nodes of trees; take a smaller sample"
                 )
         new_attrs |= {"player": player, "players": self._num_players + len(shared_sets)}
-        contributions = self._b.op("tree_contributions", x, **new_attrs)
+        contributions = self._builder.op("tree_contributions", x, **new_attrs)
         return self._divide_shared(contributions, shared_sets) if shared_sets else contributions
 
     def _divide_shared(self, blocks: Value, shared_sets: list[frozenset[int]]) -> Value | None:
-        """Split the contribution of each set of inputs equally among the inputs in the set."""
-        wide_block_size = self.block + len(shared_sets)
-        share_matrix = np.zeros((wide_block_size, self.block))
+        extended_size = self.block + len(shared_sets)
+        share_matrix = np.zeros((extended_size, self.block))
         share_matrix[: self._num_players, : self._num_players] = np.eye(self._num_players)
         share_matrix[-1, -1] = 1
         for k, inputs in enumerate(shared_sets):
             share_matrix[self._num_players + k, sorted(inputs)] = 1 / len(inputs)
-        num_outputs = blocks.type.width // wide_block_size
+        num_outputs = blocks.type.width // extended_size
         if self._exceeds_limit(num_outputs * num_outputs * share_matrix.size, _MAX_WEIGHTS):
             return None
         weights = np.kron(np.eye(num_outputs), share_matrix)
         return self._append_linear(blocks, weights, np.zeros(num_outputs * self.block))
 
     def explain_linear(self, node: Node) -> Value | None:
-        """Return the contributions to a weighted sum; each column is a sum or has one owner."""
+        """Return the contributions to a weighted sum of sums or of columns with one owner."""
         weights: Array = np.asarray(node.attrs["weights"], np.float64)
         source, (num_columns, num_outputs) = node.inputs[0], weights.shape
         owner = self._owners[source]
@@ -207,22 +201,23 @@ class AdditiveContributions:
         return self._subtract_background_mean(contributions)
 
     def _multiply_terms(self, x: Value, owner: Array, weights: Array, bias: Array) -> Value:
-        """Multiply terms by weights directly, since a matrix of weights would be mostly zeros."""
+        """Multiply terms by weights, because a matrix of weights would be mostly zeros."""
         num_outputs = bias.shape[0]
         column_indices = np.zeros(self.block, np.int64)
         player_weights = np.zeros((self.block, num_outputs))
         positions = np.where(owner == NONE, self._num_players, owner)
         column_indices[positions], player_weights[positions] = np.arange(owner.size), weights
         indices = np.tile(column_indices, num_outputs)
-        terms = self._b.op("select", self._b.cast(x, "float64"), indices=indices)
-        return self._b.op("add", self._b.op("mul", terms, player_weights.T.ravel()), bias.ravel())
+        terms = self._builder.op("select", self._builder.cast(x, "float64"), indices=indices)
+        products = self._builder.op("mul", terms, player_weights.T.ravel())
+        return self._builder.op("add", products, bias.ravel())
 
     def explain_addition(self, node: Node) -> Value | None:
         left, right = (self._explain_operand(j, node.type.width) for j in node.inputs)
-        return None if left is None or right is None else self._b.op(node.op, left, right)
+        return None if left is None or right is None else self._builder.op(node.op, left, right)
 
     def _explain_operand(self, j: int, width: int) -> Value | Array | None:
-        """Return the contributions to operand j; a constant has only an expected value."""
+        """Return the contributions to operand j, which are 0 for a constant, or None if unknown."""
         node = self._program.nodes[j]
         if node.op != "constant":
             return self.get_contributions(j) if node.type.width == width else None
@@ -241,7 +236,7 @@ class AdditiveContributions:
         return None if blocks is None else self._scale_blocks(node.op, blocks, scaling[1])
 
     def _match_constant_factor(self, node: Node) -> tuple[int, Array] | None:
-        """If `node` scales another node by constants, return that node and a factor per column."""
+        """Return the node that `node` scales and a constant per column, or None if not scaled."""
         is_constant = [self._program.nodes[j].op == "constant" for j in node.inputs]
         if sum(is_constant) != 1 or (node.op == "div" and is_constant[0]):
             return None
@@ -253,11 +248,11 @@ class AdditiveContributions:
         return value_index, np.broadcast_to(factors, width)
 
     def _scale_blocks(self, op: str, blocks: Value, factors: Array) -> Value:
-        return self._b.op(op, blocks, np.repeat(factors, self.block))
+        return self._builder.op(op, blocks, np.repeat(factors, self.block))
 
     def explain_negation(self, node: Node) -> Value | None:
         blocks = self.get_contributions(node.inputs[0])
-        return None if blocks is None else self._b.op("neg", blocks)
+        return None if blocks is None else self._builder.op("neg", blocks)
 
     def explain_selection(self, node: Node) -> Value | None:
         blocks = self.get_contributions(node.inputs[0])
@@ -266,7 +261,7 @@ class AdditiveContributions:
     def explain_concatenation(self, node: Node) -> Value | None:
         contributions = map(self.get_contributions, node.inputs)
         known = [blocks for blocks in contributions if blocks is not None]
-        return self._b.op("concat", *known) if len(known) == len(node.inputs) else None
+        return self._builder.op("concat", *known) if len(known) == len(node.inputs) else None
 
     def explain_column_sum(self, node: Node) -> Value | None:
         source_type = self._program.nodes[node.inputs[0]].type
@@ -280,14 +275,14 @@ class AdditiveContributions:
 
 
 _UNUSED_STATISTICS = frozenset(STATISTICS) - {"cover", "leaf_cover"}
-"""Tree statistics that contributions do not read. Some have one number per input column, but the
-contributions node only keeps the columns that the trees test."""
+"""Tree statistics that contributions do not need. Some have a number per input column, and would
+not fit the contributions node, which keeps only tested columns."""
 
 _MAX_WEIGHTS, _MAX_NODE_ROWS = 1 << 24, 1 << 26
-"""Maximum size of a weight matrix, and of the product of background rows and tree nodes."""
+"""Maximum size of a weight matrix, and maximum of background rows times tree nodes."""
 
 _MAX_PATH_COLUMNS = 1024
-"""Maximum number of columns that the tests of one path may read."""
+"""Maximum number of columns that the tests of a path may read."""
 
 _RULES: Mapping[str, Callable[[AdditiveContributions, Node], Value | None]] = {
     "tree_ensemble": lambda self, node: self.explain_trees(node.inputs[0], node.attrs),
@@ -303,4 +298,4 @@ _RULES: Mapping[str, Callable[[AdditiveContributions, Node], Value | None]] = {
     "require_finite": lambda self, node: self.get_contributions(node.inputs[0]),
     "cast": lambda self, node: self.get_contributions(node.inputs[0]),
 }
-"""Map an operator to the method that returns the contributions to its result."""
+"""Map an operator to the method that returns the contributions to the result."""

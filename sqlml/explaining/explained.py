@@ -1,8 +1,8 @@
 """Programs that also return the contributions of a model's inputs to its output.
 
-The explained output is the model's score, if it has one, otherwise its probabilities or its value.
-If that is a monotone function of a sum, the sum is explained. Contributions are exact for sums of
-trees and linear terms (`additive.py`), and otherwise estimated against background rows.
+The explained output is the score of the model. Without a score, it is the probabilities or the
+predicted value. If the output is a monotone function of a sum, the sum is explained. Contributions
+to sums of trees and linear terms are exact (`additive.py`). Other contributions are estimated.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from sqlml.passes import run, select_outputs
 from sqlml.types import NESTED, Array
 
 LINKS = frozenset({"sigmoid", "exp", "exp2", "expm1", "softmax", "tanh", "ndtr"})
-"""Increasing functions of a score, which explanations look through."""
+"""Increasing functions of a score; the score is explained instead of the result."""
 
 
 def find_explained_output(program: Program) -> str | None:
-    """Return the name of the output to explain, or None if no output can be explained."""
+    """Return the name of the explained output, or None if no output can be explained."""
     name = next((n for n in ("score", "samples", "proba", "label") if n in program.outputs), None)
     return None if name == "label" and program.labels else name
 
@@ -39,10 +39,9 @@ def estimate_blocks(
 ) -> Value | None:
     """Estimate the contributions to the explained output, relative to background rows.
 
-    The result is (n, width * (2 * inputs + 1)): for each column of the output, the contributions of
-    the inputs, the mean over the background rows, and the standard errors of the contributions.
-    Return None if no output can be explained. `pairs` is the number of pairs of orders per
-    background row.
+    For each column of the output, the result has a block: the contributions of the inputs, the mean
+    over the background rows, and the standard errors of the contributions. Return None if no output
+    can be explained. `pairs` is the number of pairs of orders per background row.
     """
     name = find_explained_output(program)
     if name is None:
@@ -78,40 +77,39 @@ def estimate_blocks(
 
 
 def _isolate_output(program: Program, name: str) -> Program:
-    """Return an optimized Program whose output `y` is output `name`, with inputs `x0`, `x1`, ..."""
+    """Return an optimized Program of output `name`, as `y`, with the inputs `x0`, `x1`, ..."""
     optimized = run(select_outputs(program, [name]))
-    b, values = Builder(), list[Value]()
+    builder, values = Builder(), list[Value]()
     name_by_input = {input_name: f"x{k}" for k, input_name in enumerate(program.inputs)}
     for node in optimized.nodes:
         if node.op == "input":
-            values.append(b.input_of(node, name_by_input[str(node.attrs["name"])]))
+            values.append(builder.input_of(node, name_by_input[str(node.attrs["name"])]))
         else:
-            values.append(copy_retyped(b, node, [values[i] for i in node.inputs]))
-    return b.build({"y": values[optimized.outputs[name]]})
+            values.append(copy_retyped(builder, node, [values[i] for i in node.inputs]))
+    return builder.build({"y": values[optimized.outputs[name]]})
 
 
 OWN: Literal["contributions"] = "contributions"
 BY_CLASS = "class_contributions"
-"""The names of two outputs. OWN has the contributions to the prediction, one block per target; for
-a classifier, they explain the second of two classes or the predicted class. BY_CLASS has one block
-per class. A block has one number per input, the expected value, and for estimates the standard
-errors."""
+"""The names of two outputs. OWN has the contributions to the prediction, one block per target; the
+block of a classifier explains the second of two classes, or the predicted class. BY_CLASS has one
+block per class. A block has a number per input, the expected value, and any standard errors."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassContributions:
-    """Assigns the blocks of the explained output, scores or probabilities, to classes.
+    """Assigns the blocks of the explained output to classes.
 
-    `values` are the nodes of `program` in the builder `b`, and `block` is the size of a block.
+    `values` are the nodes of `program` in `builder`. `block` is the size of a block.
     """
 
     program: Program
-    b: Builder
+    builder: Builder
     values: list[Value]
     block: int
 
     def outputs(self, blocks: Value) -> dict[str, Value]:
-        """Select the outputs OWN and BY_CLASS from the blocks of the explained output."""
+        """Return the outputs OWN and BY_CLASS, selected from `blocks` of the explained output."""
         class_counts = [len(labels) for labels in self.program.labels]
         block_count = blocks.type.width // self.block
         if len(class_counts) > 1:
@@ -120,7 +118,8 @@ class ClassContributions:
         if block_count == 1 and num_classes == 1:
             return {OWN: blocks, BY_CLASS: blocks}
         if block_count == 1 and num_classes == 2:
-            return {OWN: blocks, BY_CLASS: self.b.op("concat", self._complement(blocks), blocks)}
+            both_classes = self.builder.concat([self._complement(blocks), blocks])
+            return {OWN: blocks, BY_CLASS: both_classes}
         if block_count != num_classes or not self._has_score_per_class():
             raise UnsupportedModelError(_NO_CLASS_MATCH)
         return {OWN: self._select_own_block(blocks, num_classes, 0), BY_CLASS: blocks}
@@ -135,40 +134,39 @@ class ClassContributions:
             target_blocks = self._select_blocks(blocks, first_class, num_classes)
             own_blocks.append(self._select_own_block(target_blocks, num_classes, target))
             first_class += num_classes
-        return self.b.concat(own_blocks)
+        return self.builder.concat(own_blocks)
 
     def _select_own_block(self, blocks: Value, num_classes: int, target: int) -> Value:
-        """Return the block of the second class if there are two, else of the predicted class."""
+        """Return the block of the second of two classes, or of the predicted class."""
         if num_classes == 2:
             return self._select_blocks(blocks, 1, 1)
         return self._select_predicted_block(blocks, num_classes, target)
 
     def _select_blocks(self, blocks: Value, first_block: int, count: int) -> Value:
         columns = np.arange(first_block * self.block, (first_block + count) * self.block)
-        return self.b.op("select", blocks, indices=columns)
+        return self.builder.op("select", blocks, indices=columns)
 
     def _complement(self, blocks: Value) -> Value:
-        """Convert `blocks` of the second of two classes to the blocks of the first class."""
         num_inputs = len(self.program.inputs)
-        offset, sign = np.zeros(self.block), np.ones(self.block)
-        sign[: num_inputs + 1] = -1
-        offset[num_inputs] = 1 if find_explained_output(self.program) == "proba" else 0
-        return self.b.op("add", offset, self.b.op("mul", blocks, sign))
+        offsets, signs = np.zeros(self.block), np.ones(self.block)
+        signs[: num_inputs + 1] = -1
+        offsets[num_inputs] = 1 if find_explained_output(self.program) == "proba" else 0
+        return self.builder.op("add", offsets, self.builder.op("mul", blocks, signs))
 
     def _select_predicted_block(self, blocks: Value, num_classes: int, target: int) -> Value:
-        """Return the block of each row's predicted class: a sum in which other blocks are 0."""
         if "label" not in self.program.outputs:
             raise UnsupportedModelError(_NO_CLASS_MATCH)
         label = self.values[self.program.outputs["label"]]
         if label.type.width > 1:
-            label = self.b.op("select", label, indices=np.array([target]))
-        is_predicted = self.b.op("one_hot", label, width=num_classes, dtype="float64")
-        mask = self.b.linear(is_predicted, np.repeat(np.eye(num_classes), self.block, axis=1))
-        product = self.b.op("mul", mask, blocks)
-        return self.b.linear(product, np.tile(np.eye(self.block), (num_classes, 1)))
+            label = self.builder.op("select", label, indices=np.array([target]))
+        # Multiply the other blocks by 0, and add all blocks.
+        is_predicted = self.builder.op("one_hot", label, width=num_classes, dtype="float64")
+        mask = self.builder.linear(is_predicted, np.repeat(np.eye(num_classes), self.block, axis=1))
+        product = self.builder.op("mul", mask, blocks)
+        return self.builder.linear(product, np.tile(np.eye(self.block), (num_classes, 1)))
 
     def _has_score_per_class(self) -> bool:
-        """Return whether each class has one explained column, whose argmax is the label."""
+        """Return whether the label is the argmax of explained columns, one per class."""
         name = find_explained_output(self.program)
         if name == "proba" or "label" not in self.program.outputs:
             return name == "proba"
@@ -176,8 +174,7 @@ class ClassContributions:
         while index != score:
             node = self.program.nodes[index]
             rowwise_inputs = [j for j in node.inputs if self.program.nodes[j].type.rowwise]
-            is_monotone = node.op in (*LINKS, "argmax", "cast", "div", "mul")
-            if len(rowwise_inputs) != 1 or not is_monotone:
+            if len(rowwise_inputs) != 1 or node.op not in (*LINKS, "argmax", "cast", "div", "mul"):
                 return False
             index = rowwise_inputs[0]
         return True
@@ -188,14 +185,14 @@ _NO_CLASS_MATCH = "explain cannot match the model's scores to its classes"
 
 @cache_by_program
 def explain_program(program: Program) -> Program:
-    """Return `program` with the output OWN and, if it has one target's classes, BY_CLASS."""
+    """Return `program` with the output OWN, and BY_CLASS if it classifies a single target."""
     return _build_explained(program, None, None)
 
 
 def explain_against_background(
     program: Program, background: Mapping[str, Array], pairs: int | None = None
 ) -> Program:
-    """Return `program` with exact or estimated contributions, relative to background rows."""
+    """Return `program` with exact or estimated contributions relative to background rows."""
     if pairs is not None and not 1 <= pairs <= MAX_ORDERS:
         raise ConfigError(f"permutations must be from 1 to {MAX_ORDERS:,}")
     row_count = len(next(iter(background.values()))) if background else 0
@@ -212,21 +209,23 @@ def explain_against_background(
 
 
 def _build_explained(program: Program, background: Background, pairs: int | None) -> Program:
-    b, values = Builder(), list[Value]()
+    builder, values = Builder(), list[Value]()
     for node in program.nodes:
-        values.append(copy_retyped(b, node, [values[i] for i in node.inputs]))
-    additive = AdditiveContributions(program, b, values, background)
-    blocks = _compute_exact_blocks(program, b, additive)
+        values.append(copy_retyped(builder, node, [values[i] for i in node.inputs]))
+    additive = AdditiveContributions(program, builder, values, background)
+    blocks = _compute_exact_blocks(program, builder, additive)
     block_size = additive.block
     if blocks is None and background is not None:
-        blocks, block_size = estimate_blocks(program, b, background, pairs), 2 * block_size - 1
+        blocks = estimate_blocks(program, builder, background, pairs)
+        block_size = 2 * block_size - 1
     if blocks is None:
         raise UnsupportedModelError(_describe_failure(program, additive))
-    outputs = {name: values[i] for name, i in program.outputs.items()}
+    outputs: dict[str, Value] = {name: values[i] for name, i in program.outputs.items()}
     contributions: dict[str, Value] = {OWN: blocks}
     if program.labels:
-        contributions = ClassContributions(program, b, values, block_size).outputs(blocks)
-    return verify(b.build({**outputs, **contributions}, program.labels, tuple(program.inputs)))
+        contributions = ClassContributions(program, builder, values, block_size).outputs(blocks)
+    outputs |= contributions
+    return verify(builder.build(outputs, program.labels, tuple(program.inputs)))
 
 
 def find_block_size(program: Program) -> int:
@@ -243,15 +242,15 @@ def ensure_explained(program: Program, output: str) -> Program:
 def _compute_exact_blocks(
     program: Program, builder: Builder, additive: AdditiveContributions
 ) -> Value | None:
-    """Compute the exact blocks; return None unless the output is a monotone function of a sum."""
+    """Return exact blocks, or None unless the output is a monotone function of a sum."""
     name = find_explained_output(program)
     if name is None:
         return None
     index, is_increasing = program.outputs[name], True
     if name == "proba" and [len(labels) for labels in program.labels] == [2]:
-        is_known = additive.explain_output(index) is not None
+        is_additive = additive.explain_output(index) is not None
         # The first column is 1 minus this one.
-        return additive.explain_columns(index, np.array([1])) if is_known else None
+        return additive.explain_columns(index, np.array([1])) if is_additive else None
     while (blocks := additive.explain_output(index)) is None:
         monotone_input = _step_through_monotone(program, index)
         if monotone_input is None:
@@ -261,7 +260,7 @@ def _compute_exact_blocks(
 
 
 def _step_through_monotone(program: Program, index: int) -> tuple[int, bool] | None:
-    """Return (input node, whether it increases) if a node is a monotone function, else None."""
+    """Return the input of a monotone function, and whether it increases; None for other nodes."""
     node = program.nodes[index]
     rowwise_inputs = [j for j in node.inputs if program.nodes[j].type.rowwise]
     if len(rowwise_inputs) != 1:
@@ -276,12 +275,12 @@ def _step_through_monotone(program: Program, index: int) -> tuple[int, bool] | N
     if len(other_inputs) != 1 or other_inputs[0].op != "constant":
         return None
     constant_is_first = node.inputs[0] != rowwise_inputs[0]
-    value = np.asarray(other_inputs[0].attrs["value"])
+    factors = np.asarray(other_inputs[0].attrs["value"])
     reverses = constant_is_first and node.op in ("sub", "div")
     if node.op in ("add", "sub"):
         return rowwise_inputs[0], not reverses
-    if (value > 0).all() or (value < 0).all():
-        return rowwise_inputs[0], bool((value > 0).all()) != reverses
+    if (factors > 0).all() or (factors < 0).all():
+        return rowwise_inputs[0], bool((factors > 0).all()) != reverses
     return None
 
 

@@ -1,7 +1,6 @@
 """Facts that a Program contains about its model, for SQL's table functions.
 
-The facts are ranges and statistics of features in training, feature importances, linear weights,
-and the nodes of trees.
+The facts are statistics of features in training, importances, linear weights and nodes of trees.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from sqlml.types import Array
 
 @dataclass(frozen=True, slots=True)
 class FeatureFacts:
-    """Facts about one input's values in training; an unknown fact is None."""
+    """Facts about the values of an input in training; an unknown fact is None."""
 
     feature: str
     kind: str
@@ -34,7 +33,7 @@ class FeatureFacts:
 
 
 def find_feature_facts(program: Program) -> list[FeatureFacts]:
-    """Return what encoders, StandardScalers and LightGBM's bounds reveal about each input."""
+    """Return the facts in encoders, StandardScalers and LightGBM's bounds about each input."""
     kinds = {feature.name: feature.kind for feature in program.features}
     facts = [FeatureFacts(name, kinds.get(name, "number")) for name in program.inputs]
     owners = find_owners(program)
@@ -48,11 +47,10 @@ def find_feature_facts(program: Program) -> list[FeatureFacts]:
 
 
 Facts = list[tuple[str, Sequence[Any], Sequence[tuple[int, int]]]]
-"""Tuples of the name of a fact, its values, and the node and column that each value is about."""
+"""Tuples of the name of a fact, the values, and the node and column of each value."""
 
 
 def _find_facts_of_node(program: Program, node: Node) -> Facts:
-    """Return the facts that a node reveals about those columns that are unchanged inputs."""
     if node.op == "encode":
         return [("categories", [len(node.attrs["categories"])], [(node.inputs[0], 0)])]
     if node.op in ("sub", "div"):
@@ -63,12 +61,11 @@ def _find_facts_of_node(program: Program, node: Node) -> Facts:
             return []
         columns = [(input_index, j) for j in range(len(ensemble.input_least))]
         bounds = (("least", ensemble.input_least), ("most", ensemble.input_most))
-        return [(name, _to_numbers(x), columns) for name, x in bounds if x is not None]
+        return [(name, _to_numbers(bound), columns) for name, bound in bounds if bound is not None]
     return []
 
 
 def _find_facts_of_scaler(program: Program, node: Node) -> Facts:
-    """Return the means that a StandardScaler subtracts, or the deviations it divides by."""
     operand, constant = (program.nodes[k] for k in node.inputs)
     index = node.inputs[0]
     if node.op == "div" and operand.op == "sub":
@@ -83,7 +80,7 @@ def _find_facts_of_scaler(program: Program, node: Node) -> Facts:
 
 
 def _has_original_features(program: Program, index: int) -> bool:
-    """Return whether a node has the inputs' unchanged values, except for checks and imputation."""
+    """Return whether a node has unchanged inputs, apart from checks and imputation."""
     node = program.nodes[index]
     if node.op == "input":
         return True
@@ -99,9 +96,8 @@ def _to_numbers(values: Array) -> list[float | None]:
 class Importance:
     """The importance of one input in a tree model.
 
-    `library_importance` is the library's `feature_importances_` (for LightGBM, the default, which
-    counts splits). `splits` is the number of tests of the input. A number is None if the Program
-    lacks the statistics.
+    `library_importance` is `feature_importances_` of the library; LightGBM counts splits by
+    default. `splits` is the number of tests of the input. Missing statistics are None.
     """
 
     feature: str
@@ -112,10 +108,10 @@ class Importance:
 
 
 def compute_importances(program: Program, source: str) -> list[Importance] | None:
-    """Compute the importance of each input as the library that defines the class `source` does.
+    """Compute the importance of each input as in the library of the class `source`.
 
-    The importance of an input is the sum over its columns, such as its categories. Return None if
-    the Program has no trees, or if a tested column depends on several inputs.
+    The importance of an input is the sum over its columns, such as those of categories. Return None
+    if the Program has no trees, or if a tested column depends on several inputs.
     """
     owners_of_nodes = find_owners(program)
     nodes = [node for node in program.nodes if node.op == "tree_ensemble"]
@@ -126,8 +122,8 @@ def compute_importances(program: Program, source: str) -> list[Importance] | Non
     splits, zeros = np.zeros((2, input_count))
     gain: Array | None = zeros
     cover: Array | None = zeros
-    for ensemble, owner in forests:
-        owners = owner[ensemble.feature]
+    for ensemble, column_owners in forests:
+        owners = column_owners[ensemble.feature]
         if (owners < 0).any():
             return None
         splits += np.bincount(owners, minlength=input_count)
@@ -145,19 +141,19 @@ def compute_importances(program: Program, source: str) -> list[Importance] | Non
 def _compute_library_importances(
     source: str, forests: list[tuple[Ensemble, Array]], splits: Array, gain: Array | None
 ) -> Array | None:
-    """Compute `feature_importances_` (inputs,) as the library does; return None if unknown."""
+    """Return `feature_importances_` of the library, (inputs,), or None if unknown."""
     if source.startswith("lightgbm."):
         return splits
     if gain is None or len(forests) != 1:
         return None
-    if source.startswith("xgboost."):  # The importance is the mean gain of a split.
+    if source.startswith("xgboost."):  # XGBoost uses the mean gain of a split.
         return _normalize(np.divide(gain, splits, out=np.zeros(gain.size), where=splits > 0))
     if not source.startswith(("sklearn.ensemble.", "sklearn.tree.")) or "hist_gradient" in source:
         return None
-    ((ensemble, owner),) = forests
+    ((ensemble, column_owners),) = forests
     assert ensemble.gain is not None
     gain_by_tree = np.zeros((ensemble.trees, gain.size))
-    tree_and_input = (ensemble.node_roots(), owner[ensemble.feature])
+    tree_and_input = (ensemble.node_roots(), column_owners[ensemble.feature])
     np.add.at(gain_by_tree, tree_and_input, ensemble.gain.astype(np.float64))
     if "GradientBoosting" in source:  # scikit-learn's `_gb.py` uses shares of the total decrease.
         if ensemble.cover is not None:
@@ -184,8 +180,8 @@ def _add_by_owner(total: Array | None, owner: Array, values: Array | None) -> Ar
 class Weight:
     """The weight of one column for one output of a linear model.
 
-    The intercept has no `feature`. `column` names one of several columns into which an input was
-    encoded: by its category, its word, `MISSING`, or its number.
+    The intercept has no `feature`. If an input was encoded into several columns, `column` is a
+    category, a word, `MISSING`, or the 1-based number of the column.
     """
 
     feature: str | None
@@ -195,30 +191,30 @@ class Weight:
 
 
 def read_weights(program: Program) -> list[Weight] | None:
-    """Return the weights of the linear model that computes the explained output, or None."""
+    """Return the weights of the linear model of the explained output, or None for other models."""
     inputs, node = list(program.inputs), _find_last_sum(program)
     if node is None:
         return None
-    owner, names = find_owners(program)[node.inputs[0]], find_column_names(program, node.inputs[0])
-    if (owner < 0).any():
+    owners, names = find_owners(program)[node.inputs[0]], find_column_names(program, node.inputs[0])
+    if (owners < 0).any():
         return None
     is_unnamed = np.array([name is None for name in names], bool)
-    counts = np.bincount(owner[is_unnamed], minlength=len(inputs))
-    for j in np.flatnonzero(is_unnamed & (counts[owner] > 1)).tolist():
-        names[j] = str(int((is_unnamed[: j + 1] & (owner[: j + 1] == owner[j])).sum()))
+    counts = np.bincount(owners[is_unnamed], minlength=len(inputs))
+    for j in np.flatnonzero(is_unnamed & (counts[owners] > 1)).tolist():
+        names[j] = str(int((is_unnamed[: j + 1] & (owners[: j + 1] == owners[j])).sum()))
     rows = []
     for output in range(node.attrs["weights"].shape[1]):
         rows.append(Weight(None, None, output, float(node.attrs["bias"][output])))
         weights = node.attrs["weights"][:, output].tolist()
-        columns = zip(owner.tolist(), names, weights, strict=True)
+        columns = zip(owners.tolist(), names, weights, strict=True)
         rows += [Weight(inputs[k], name, output, float(weight)) for k, name, weight in columns]
     return rows
 
 
 def _find_last_sum(program: Program) -> Node | None:
-    """Return the weighted sum from which links and casts make the explained output, or None."""
-    name = find_explained_output(program)
-    index = None if name is None else program.outputs[name]
+    """Return the weighted sum from which only links and casts lead to the output, or None."""
+    output_name = find_explained_output(program)
+    index = None if output_name is None else program.outputs[output_name]
     while index is not None:
         node = program.nodes[index]
         if node.op == "linear":
@@ -234,7 +230,7 @@ MISSING = "missing"
 
 
 def find_column_names(program: Program, i: int) -> list[str | None]:
-    """Return the category, word or MISSING for which each column of node i stands, or None."""
+    """Return the category, the word, MISSING or None that each column of node i represents."""
     node = program.nodes[i]
     if node.op == "concat":
         return [name for j in node.inputs for name in find_column_names(program, j)]
@@ -256,7 +252,6 @@ def find_column_names(program: Program, i: int) -> list[str | None]:
 
 
 def _name_one_hot_columns(program: Program, node: Node) -> list[str | None]:
-    """Name the columns of a one-hot encoding after categories, with "NULL" for missing values."""
     encoder, width = program.nodes[node.inputs[0]], node.type.width
     while encoder.op not in ("encode", "input") and encoder.inputs:
         encoder = program.nodes[encoder.inputs[0]]
@@ -272,9 +267,9 @@ def _name_one_hot_columns(program: Program, node: Node) -> list[str | None]:
 class TreeNode:
     """A node of a decision tree; number 0 is the root. A leaf has `values` instead of a test.
 
-    `output` is the first of the outputs to which the tree adds. `column` is as in `Weight`.
+    `output` is the first output to which the tree adds values. `column` is as in `Weight`.
     `operator` is "<" or "<=" with a threshold, or "in" with category codes. `yes`, `no` and
-    `missing` are the children for rows that pass the test, fail it, or lack the value.
+    `missing` are the children for rows that pass the test, fail the test, or lack the value.
     """
 
     node: int
@@ -298,7 +293,7 @@ def count_trees(program: Program) -> int:
 
 
 def list_tree_nodes(program: Program, tree: int) -> list[TreeNode]:
-    """Return the nodes of tree number `tree` (from 0, over all ensembles), level by level."""
+    """Return the nodes of a tree level by level; `tree` counts from 0 over all ensembles."""
     for node in program.nodes:
         if node.op != "tree_ensemble":
             continue
@@ -310,8 +305,7 @@ def list_tree_nodes(program: Program, tree: int) -> list[TreeNode]:
 
 
 def _list_tree_nodes(program: Program, i: int, ensemble: Ensemble, tree: int) -> list[TreeNode]:
-    """List the nodes of tree `tree` in `ensemble`, which reads node `i` of the Program."""
-    owner, names = find_owners(program)[i], find_column_names(program, i)
+    owners, names = find_owners(program)[i], find_column_names(program, i)
     inputs, nodes = list(program.inputs), list[TreeNode]()
     pending, numbers = [(int(ensemble.roots[tree]), 0)], {int(ensemble.roots[tree]): 0}
     for index, depth in pending:
@@ -331,7 +325,7 @@ def _list_tree_nodes(program: Program, i: int, ensemble: Ensemble, tree: int) ->
         nodes.append(
             TreeNode(
                 numbers[index],
-                feature=inputs[owner[column]] if owner[column] >= 0 else None,
+                feature=inputs[owners[column]] if owners[column] >= 0 else None,
                 column=names[column],
                 operator="in" if is_set else "<" if ensemble.compare == "lt" else "<=",
                 threshold=None if is_set else float(ensemble.threshold[index]),

@@ -1,4 +1,4 @@
-"""The owners of columns: the single input on which each column of a value depends."""
+"""The owner of a column: the only input on which the column depends."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ NONE, SEVERAL = -1, -2
 """The owners of a constant column, and of a column that depends on several inputs."""
 
 _COLUMN_BY_COLUMN = frozenset({"interpolate"})
-"""Further operators whose output column j depends only on input column j."""
+"""Further operators in which column j of the result depends only on column j of the input."""
 
 
 def find_owners(program: Program) -> list[Array]:
-    """Return the owner of each column of each node, int32: an input's index, NONE or SEVERAL."""
+    """Return the owners of each node's columns, int32: an index of an input, NONE or SEVERAL."""
     input_index = {node: k for k, node in enumerate(program.inputs.values())}
     owners_of_nodes: list[Array] = []
     for i, node in enumerate(program.nodes):
@@ -36,11 +36,10 @@ InputSet = frozenset[int] | None
 
 
 def find_input_sets(program: Program, owners: Sequence[Array], i: int) -> list[InputSet]:
-    """Return the set of inputs on which each column of node i depends; a set is None if unknown.
+    """Return the set of inputs on which each column of node i depends, or None if unknown.
 
-    A lookup of combinations depends on several inputs: the categories that it combines. CatBoost's
-    contributions ignore tests of numbers in a combination, and so does this function
-    (catboost/libs/fstr/shap_prepared_trees.cpp).
+    A lookup of combinations depends on all combined categories. Tests of numbers in a combination
+    are ignored, as in CatBoost's contributions (catboost/libs/fstr/shap_prepared_trees.cpp).
     """
     find_sets_of_node = partial(find_input_sets, program, owners)
     node = program.nodes[i]
@@ -65,7 +64,6 @@ def find_input_sets(program: Program, owners: Sequence[Array], i: int) -> list[I
 
 
 def _find_hashed_columns(program: Program, i: int) -> Array:
-    """Return which columns of node i are hashes of categories, bool (width,)."""
     node = program.nodes[i]
     if node.op == "concat":
         return np.concatenate([_find_hashed_columns(program, j) for j in node.inputs])
@@ -75,7 +73,6 @@ def _find_hashed_columns(program: Program, i: int) -> Array:
 
 
 def _combine_owners(node: Node, input_owners: Sequence[Array]) -> Array:
-    """Return the owner of each column of `node`, given the owners of its inputs' columns."""
     width = node.type.shape[-1] if node.type.shape else 1
     if not input_owners:
         return np.full(width, NONE, np.int32)
@@ -98,6 +95,5 @@ def _combine_owners(node: Node, input_owners: Sequence[Array]) -> Array:
 
 
 def _find_common_owner(column_owners: Array) -> int:
-    """Return the owner of a value that depends on columns whose owners are `column_owners`."""
-    distinct = np.unique(column_owners[column_owners != NONE])
-    return int(distinct[0]) if distinct.size == 1 else SEVERAL if distinct.size else NONE
+    owners = np.unique(column_owners[column_owners != NONE])
+    return int(owners[0]) if owners.size == 1 else SEVERAL if owners.size else NONE

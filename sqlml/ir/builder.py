@@ -18,7 +18,7 @@ from sqlml.types import Array, DType, Labels, TensorType, label_sets
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """The result of a node in a Builder: the node's index and its type."""
+    """The result of a node in a Builder: the index of the node, and the type."""
 
     index: int
     type: TensorType
@@ -35,14 +35,14 @@ class Builder:
     """
 
     def __init__(self, start: Sequence[Node] = ()) -> None:
-        """Begin with the nodes `start`, which are the first nodes of another Program."""
+        """Start with the nodes `start`, the first nodes of another Program."""
         self._nodes: list[Node] = list(start)
         self._first_columns: dict[int, Array] = {}
         input_nodes = [(i, node) for i, node in enumerate(start) if node.op == "input"]
         self._inputs: dict[str, int] = {str(node.attrs["name"]): i for i, node in input_nodes}
 
     def input(self, name: str, dtype: DType, width: int = 1, kind: str | None = None) -> Value:
-        """Return the input `name`, (n, width) of `dtype`; the first call adds it.
+        """Return the input `name`, (n, width) of `dtype`; add the input if it does not exist.
 
         `kind` is DATETIME if the numbers stand for dates and timestamps. Raise ProgramError if the
         input exists with another dtype, width or kind.
@@ -58,11 +58,11 @@ class Builder:
         return value
 
     def input_dtype(self, name: str) -> DType | None:
-        """Return the dtype of the input `name`, or None if no such input has been added."""
+        """Return the dtype of the input `name`, or None if the input does not exist."""
         return self._nodes[self._inputs[name]].type.dtype if name in self._inputs else None
 
     def input_of(self, node: Node, name: str | None = None) -> Value:
-        """Add and return the input `node` of another Program, under the name `name` if given."""
+        """Add the input `node` of another Program; `name` replaces the name if given."""
         return self.input(**{**node.attrs, "name": name or str(node.attrs["name"])})
 
     def input_kind(self, name: str) -> str | None:
@@ -76,8 +76,7 @@ class Builder:
     def op(self, name: str, /, *inputs: Value | Array | float, **attrs: Any) -> Value:
         """Append operator `name`; see `ops.TABLE` for inputs and attributes.
 
-        An array or a number among the inputs becomes a constant. Raise ProgramError if the
-        operator's rule does not allow the inputs or attributes.
+        Arrays and numbers become constants. Raise ProgramError if inputs or attributes are invalid.
 
         >>> b = Builder()
         >>> x = b.input("x", "float64")
@@ -95,13 +94,13 @@ class Builder:
         return values[0] if len(values) == 1 else self.op("concat", *values)
 
     def linear(self, x: Value, weights: Array, bias: Array | float = 0.0) -> Value:
-        """Append x (n, k) @ weights (k, w) + bias in float64; bias is (w,) or one number."""
+        """Append x @ weights + bias in float64; weights are (k, w), bias is (w,) or one number."""
         weights, bias = np.asarray(weights, np.float64), np.asarray(bias, np.float64)
         bias_vector = bias if bias.ndim else np.full(weights.shape[1], bias)
         return self.op("linear", x, weights=weights, bias=bias_vector)
 
     def first_columns(self, concat: Value) -> Array:
-        """Return each input's first column in `concat`, followed by the total width, as int64."""
+        """Return the first column of each input of `concat`, then the total width, as int64."""
         if concat.index not in self._first_columns:
             widths = [self._nodes[i].type.width for i in self._nodes[concat.index].inputs]
             self._first_columns[concat.index] = np.cumsum([0, *widths], dtype=np.int64)
@@ -111,7 +110,7 @@ class Builder:
         return value if value.type.dtype == dtype else self.op("cast", value, dtype=dtype)
 
     def copy_node(self, node: Node, inputs: Sequence[Value]) -> Value:
-        """Append a copy of `node` that reads `inputs`, which have the same types as its inputs."""
+        """Append a copy of `node` that reads `inputs`, whose types must be unchanged."""
         if node.op == "input":
             name = str(node.attrs["name"])
             if name in self._inputs:
@@ -134,8 +133,8 @@ class Builder:
     ) -> Program:
         """Build a Program from the nodes that `outputs` need.
 
-        `order` lists the inputs in their order, and keeps those that are not used. By default, the
-        Program has only the used inputs, in the order of their first use.
+        `order` lists the inputs in order; unused inputs are kept. By default, the Program has only
+        the used inputs, in the order in which they were added.
         """
         names = tuple(self._inputs) if order is None else order
         is_live = [False] * len(self._nodes)
@@ -166,8 +165,8 @@ def _with_inputs(node: Node, inputs: tuple[int, ...]) -> Node:
 
 
 Rule = Callable[[Builder, Node, Sequence[Value]], Value | None]
-"""A function that receives the new builder, an old node and its rebuilt inputs. It returns the
-replacement, or None to copy the node."""
+"""A function that receives the new builder, an old node and the node's rebuilt inputs. The function
+returns the replacement, or None to copy the node."""
 
 
 def rewrite(
@@ -181,10 +180,10 @@ def rewrite(
 
     Only `outputs` (default: all) and the nodes that they need remain. Inputs that are no longer
     used are dropped unless `keep_inputs`. If `ops` is given, the rule is called only for these
-    operators, and `program` itself is returned if the rule replaces nothing.
+    operators, and `program` itself is returned if no node is replaced.
     """
     nodes = program.nodes
-    first_index = 0  # The nodes before it are copied as they are.
+    first_index = 0  # Nodes with lower indices are copied.
     if ops is not None:
         first_index = next((i for i, node in enumerate(nodes) if node.op in ops), len(nodes))
     builder = Builder(nodes[:first_index])
@@ -225,6 +224,6 @@ def make_pass(*ops: str) -> Callable[[Rule], Callable[[Program], Program]]:
 
 
 def copy_retyped(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value:
-    """Append a copy of `node` that reads `inputs` of any types, and infer the copy's type."""
+    """Append a copy of `node` that reads `inputs` of any types, and infer the result type."""
     is_input = node.op == "input"
     return builder.input_of(node) if is_input else builder.op(node.op, *inputs, **node.attrs)

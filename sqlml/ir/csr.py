@@ -1,7 +1,7 @@
 """`Csr`: sparse rows, such as those of text, in compressed sparse row format.
 
-Sums have the order of scipy's and scikit-learn's loops over a CSR matrix: from zero over the stored
-entries of a row, left to right, in the dtype that those libraries use.
+Sums start with zero and add the stored entries of a row from left to right, in the order and in the
+dtype of scipy's and scikit-learn's loops over a CSR matrix.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from sqlml.types import Array
 class Csr:
     """A sparse matrix of n rows and `width` columns.
 
-    Row i has `data[j]` in column `indices[j]` for `indptr[i] <= j < indptr[i + 1]`; all other
-    entries are zero. data: (m,) float32 or float64; indices: (m,) int32; indptr: (n + 1,) int64. A
-    row stores a column at most once. Stored zeros stay, because some libraries distinguish them
-    from absent entries.
+    Row i has `data[j]` in column `indices[j]` for `indptr[i] <= j < indptr[i + 1]`; other entries
+    are zero. `data` is float32 or float64 (m,), `indices` is int32 (m,), and `indptr` is int64
+    (n + 1,). A row stores a column at most once. Stored zeros are kept, because some libraries
+    distinguish stored zeros from absent entries.
     """
 
     data: Array
@@ -57,7 +57,7 @@ class Csr:
 
 
 def from_dense(dense: Array) -> Csr:
-    """Convert a dense (n, k) matrix to a `Csr`, which stores all entries except zeros."""
+    """Convert a dense matrix to a `Csr` that stores all entries except zeros."""
     rows, columns = np.nonzero(dense)
     indptr = np.zeros(dense.shape[0] + 1, np.int64)
     np.cumsum(np.bincount(rows, minlength=dense.shape[0]), out=indptr[1:])
@@ -108,7 +108,7 @@ class ColumnSelector:
 
 
 def multiply(x: Csr, weights: Array, bias: Array) -> Array:
-    """Return the dense matrix (n, k) x @ weights + bias; weights are (width, k), bias is (k,)."""
+    """Return x @ weights + bias as a dense array; weights are (width, k), and bias is (k,)."""
     scores: Array = np.zeros((x.shape[0], weights.shape[1]), x.dtype)
     rows = x.rows
     for column in range(weights.shape[1]):
@@ -118,7 +118,7 @@ def multiply(x: Csr, weights: Array, bias: Array) -> Array:
 
 
 def normalize_rows(x: Csr, norm: Literal["l1", "l2"]) -> Csr:
-    """Divide each row of `x` by its norm, which is summed in float64; rows of zeros stay zero."""
+    """Divide each row by the row's norm, summed in float64; rows of zeros stay zero."""
     rows = x.rows
     terms = np.abs(x.data) if norm == "l1" else x.data * x.data
     norms = np.bincount(rows, terms.astype(np.float64), minlength=x.shape[0])

@@ -13,14 +13,13 @@ from sqlml.errors import ArtifactError
 READING_ERRORS: tuple[type[Exception], ...] = (
     *(ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError),
 )
-"""Exceptions that plain Python and numpy raise for a document that a reader does not expect."""
+"""Exceptions of plain Python and numpy for a document of unexpected form."""
 
 ZIP_ERRORS: tuple[type[Exception], ...] = (
     *(EOFError, MemoryError, OSError, RuntimeError, struct.error, zlib.error),
     *(zipfile.BadZipFile, zipfile.LargeZipFile),
 )
-"""Further exceptions of zipfile, for archives whose entries are stored or deflated. An entry with a
-password raises RuntimeError."""
+"""Further exceptions of zipfile. An entry with a password raises RuntimeError."""
 
 
 @contextmanager

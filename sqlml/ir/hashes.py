@@ -15,7 +15,7 @@ _MUL = 0x9DDFEA08EB382D69
 
 
 def city_hash32(text: str) -> int:
-    """Return CatBoost's hash of a category: the lower half of the CityHash64 of its UTF-8 bytes.
+    """Return CatBoost's hash of a category: the lower half of CityHash64 of the UTF-8 bytes.
 
     >>> city_hash32("u")
     1981898051
@@ -24,7 +24,7 @@ def city_hash32(text: str) -> int:
 
 
 def city_hash64(s: bytes) -> int:
-    """Return the hash of the bytes `s` by version 1.0 of CityHash64."""
+    """Return the hash of `s` by version 1.0 of CityHash64."""
     size = len(s)
     if size <= 32:
         return _hash_up_to_16(s) if size <= 16 else _hash_up_to_32(s)
@@ -131,23 +131,23 @@ _MASK_32 = 0xFFFFFFFF
 def murmur3(content: bytes) -> int:
     """Return the MurmurHash3 of bytes with seed 0, as a signed 32-bit integer.
 
-    scikit-learn's hashing vectorizer derives a word's column and sign from it.
+    scikit-learn's hashing vectorizer derives the column and the sign of a word from this hash.
 
     >>> murmur3(b""), murmur3(b"dog")
     (0, -1312749093)
     """
-    h = 0
+    hash_value = 0
     blocks_end = len(content) - len(content) % 4
     for i in range(0, blocks_end, 4):
-        h ^= _scramble_block(int.from_bytes(content[i : i + 4], "little"))
-        h = ((h << 13) | (h >> 19)) & _MASK_32
-        h = (h * 5 + 0xE6546B64) & _MASK_32
-    h ^= _scramble_block(int.from_bytes(content[blocks_end:], "little"))
-    h ^= len(content)
-    h = ((h ^ (h >> 16)) * 0x85EBCA6B) & _MASK_32
-    h = ((h ^ (h >> 13)) * 0xC2B2AE35) & _MASK_32
-    h ^= h >> 16
-    return h - (1 << 32) if h >> 31 else h
+        hash_value ^= _scramble_block(int.from_bytes(content[i : i + 4], "little"))
+        hash_value = ((hash_value << 13) | (hash_value >> 19)) & _MASK_32
+        hash_value = (hash_value * 5 + 0xE6546B64) & _MASK_32
+    hash_value ^= _scramble_block(int.from_bytes(content[blocks_end:], "little"))
+    hash_value ^= len(content)
+    hash_value = ((hash_value ^ (hash_value >> 16)) * 0x85EBCA6B) & _MASK_32
+    hash_value = ((hash_value ^ (hash_value >> 13)) * 0xC2B2AE35) & _MASK_32
+    hash_value ^= hash_value >> 16
+    return hash_value - (1 << 32) if hash_value >> 31 else hash_value
 
 
 def _scramble_block(block: int) -> int:

@@ -1,7 +1,7 @@
 """`check_content` rejects ONNX models that refer to other files or use forbidden operators.
 
-onnxruntime opens the files that any tensor names as external data. A stored model may come from a
-stranger's database, and the package onnx may be missing, so this module walks the fields of the
+onnxruntime opens any file that a tensor names as external data, and a stored model may come from a
+stranger's database. The package onnx may be missing, so this module walks the fields of the
 Protocol Buffers encoding (https://protobuf.dev/programming-guides/encoding).
 """
 
@@ -33,7 +33,7 @@ MESSAGES: Mapping[str, Mapping[int, str]] = {
     "TrainingInfoProto": {1: "GraphProto", 2: "GraphProto"},
     "TensorProto": {},
 }
-"""Map each message type of onnx.proto to {number of a field that leads to tensors: its type}."""
+"""Map each message type to the fields that lead to tensors: field number and message type."""
 
 _OP_TYPE, _DOMAIN, _EXTERNAL_DATA, _DATA_LOCATION = 4, 7, 13, 14
 """Field numbers: two of a NodeProto, then two of a TensorProto."""
@@ -41,10 +41,10 @@ _STRING = b"|".join(b"\\x%02x[\\x00-\\xff]{%d}" % (n, n) for n in range(16))
 _LIST_ENTRIES = re.compile(
     rb"(?:\x3d[\x00-\xff]{4}|\x40[\x80-\xff]{0,9}[\x00-\x7f]|\x4a(?:%b)){1,4096}" % _STRING
 )
-"""Entries of the lists `floats`, `ints` and `strings` of an AttributeProto. Trees have millions of
-entries, so one match skips up to 4,096."""
+"""A pattern of entries of the lists `floats`, `ints` and `strings` of an AttributeProto. Trees have
+millions of entries, so one match skips up to 4,096 of them."""
 _VARINT, _LENGTH, _FIXED_BYTES = 0, 2, {1: 8, 5: 4}
-"""Wire types of the encoding, and the sizes of the fixed types. (ONNX never used groups.)"""
+"""Wire types of the encoding, and the sizes of fixed types; ONNX never used groups."""
 
 
 def check_content(content: bytes) -> None:

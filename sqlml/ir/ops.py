@@ -80,7 +80,7 @@ OPS: Mapping[str, Op] = {op.name: op for op in TABLE}
 
 
 def infer(op: str, types: Types, attrs: Attrs) -> TensorType:
-    """Return the result type of `op`; raise ProgramError if `types` or `attrs` do not fit it."""
+    """Return the result type of `op`; raise ProgramError if `types` or `attrs` are invalid."""
     operator = OPS.get(op)
     if operator is None:
         raise ProgramError(f"unknown operator {op!r}")
@@ -93,7 +93,7 @@ def infer(op: str, types: Types, attrs: Attrs) -> TensorType:
     if not operator.nested and any(t.dtype in NESTED for t in types):
         raise ProgramError(f"{op} does not take lists or maps")
     result_type = operator.rule(types, attrs)
-    # An axis of length 0 counts as 1, because numpy limits the product of the others anyway.
+    # An axis of length 0 counts as 1, because numpy limits the product of the other lengths, too.
     num_values = math.prod(max(d, 1) for d in result_type.shape[1 if result_type.rowwise else 0 :])
     is_dense = result_type.rowwise and not result_type.sparse
     max_values = MAX_ROW_VALUES if is_dense else MAX_CONSTANT_VALUES
@@ -103,14 +103,15 @@ def infer(op: str, types: Types, attrs: Attrs) -> TensorType:
 
 
 def _check_attrs(operator: Op, attrs: Attrs) -> None:
-    """Raise ProgramError if an attribute is missing, unknown or of the wrong type."""
     for name, attr_type in operator.attrs.items():
         if name not in attrs:
             require(attr_type.endswith("?"), f"{operator.name} lacks attribute {name}")
             continue
         value = attrs[name]
-        expected = _PYTHON_TYPES[attr_type.removesuffix("?")]
-        if not isinstance(value, expected) or (expected is int and isinstance(value, bool)):
+        expected_type = _PYTHON_TYPES[attr_type.removesuffix("?")]
+        if not isinstance(value, expected_type) or (
+            expected_type is int and isinstance(value, bool)
+        ):
             raise ProgramError(f"{operator.name}: attribute {name} is not {attr_type}")
     for name in attrs:
         if name not in operator.attrs:
@@ -128,11 +129,11 @@ _PYTHON_TYPES: Mapping[str, type] = {
 }
 
 OUTPUTS = ("label", "proba", "score", "samples", "transform")
-"""Names that a model's outputs may have; intermediate Programs may use others."""
+"""Names of a model's outputs; intermediate Programs may use other names."""
 
 
 def verify(program: Program) -> Program:
-    """Return `program` if it is legal; otherwise raise a ProgramError that names the problem."""
+    """Return `program` if it is legal; otherwise raise ProgramError."""
     for i, node in enumerate(program.nodes):
         if any(not 0 <= j < i for j in node.inputs):
             raise ProgramError(f"node {i} ({node.op}) reads a node that does not come before it")
@@ -147,8 +148,8 @@ def verify(program: Program) -> Program:
             raise ProgramError(f"input {name!r} is not an input node")
         if program.nodes[i].attrs["name"] != name:
             raise ProgramError(f"input {name!r} has a different name in its node")
-    inputs = {i for i, node in enumerate(program.nodes) if node.op == "input"}
-    if unnamed_inputs := inputs - set(program.inputs.values()):
+    input_nodes = {i for i, node in enumerate(program.nodes) if node.op == "input"}
+    if unnamed_inputs := input_nodes - set(program.inputs.values()):
         raise ProgramError(f"node {min(unnamed_inputs)} is an input without a name")
     if not program.outputs:
         raise ProgramError("the Program has no output")
@@ -172,14 +173,14 @@ def verify(program: Program) -> Program:
 
 
 def find_invalid_unicode(program: Program) -> str | None:
-    """Return the first string with an unpaired surrogate, which databases reject, or None."""
+    """Return a string with an unpaired surrogate, which databases reject, or None."""
     values = (value for node in program.nodes for value in node.attrs.values())
     strings = (text for value in values for text in _iterate_strings(value))
     return next((text for text in strings if not is_unicode(text)), None)
 
 
 def _iterate_strings(value: Any) -> Iterator[str]:
-    """Yield the strings in an attribute; skip an array whose strings are all valid Unicode."""
+    """Yield the strings in an attribute, except those of arrays with only valid Unicode."""
     if isinstance(value, np.ndarray):
         value = value.ravel().tolist() if value.dtype.kind in "OU" else ()
         value = () if is_unicode("".join(v for v in value if isinstance(v, str))) else value
@@ -211,6 +212,6 @@ def _verify_classifier(program: Program) -> None:
     if "proba" in program.outputs:
         width = program.output_type("proba").width
         are_binary = num_targets > 1 and all(len(labels) == 2 for labels in program.labels)
-        has_one_per_target = are_binary and width == num_targets
-        if width != num_classes and not has_one_per_target:
+        has_one_column_per_target = are_binary and width == num_targets
+        if width != num_classes and not has_one_column_per_target:
             raise ProgramError(f"{width} probabilities for {num_classes} labels")

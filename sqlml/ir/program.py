@@ -20,7 +20,7 @@ Attrs = Mapping[str, Any]
 
 
 def freeze(attrs: Mapping[str, Any]) -> Attrs:
-    """Return a read-only view of `attrs`, whose arrays are contiguous and read-only as well."""
+    """Return a read-only view of `attrs`, with contiguous read-only arrays."""
     frozen: dict[str, Any] = {}
     for key, value in attrs.items():
         if isinstance(value, np.ndarray):
@@ -38,7 +38,7 @@ def freeze(attrs: Mapping[str, Any]) -> Attrs:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """An operator: its name in `ops.OPS`, its input nodes, its attributes and its result type."""
+    """An operator of `ops.OPS` with input nodes, attributes and a result type."""
 
     op: str
     inputs: tuple[int, ...]
@@ -51,12 +51,12 @@ class Program:
     """A DAG in topological order, with named inputs and outputs.
 
     `nodes[i].inputs` are indices below `i`. `inputs` and `outputs` map names to node indices; an
-    input is a node of op `input`. A Program that scores a model has outputs among `label` (class
-    index, or the regression value), `proba` (n, classes), `score` (decision function), `samples`
-    (score_samples) and `transform` (n, width). `labels` has one set of classes per target; it is
-    empty for a regressor or a transformer. A model of T targets has a `label` of T columns, and a
-    `proba` with the probabilities of all targets' classes side by side. If
-    `has_one_probability_per_target`, `proba` has only the second class of each binary target.
+    input is a node of op `input`. The outputs of a model are among `label` (the class index or the
+    regression value), `proba` (n, classes), `score` (decision function), `samples` (score_samples)
+    and `transform` (n, width). `labels` has one set of classes per target, and is empty for a
+    regressor or a transformer. A model of T targets has a `label` of T columns, and a `proba` with
+    the probabilities of all targets' classes side by side. If `has_one_probability_per_target`,
+    `proba` has only the second class of each binary target.
     """
 
     nodes: tuple[Node, ...]
@@ -65,7 +65,7 @@ class Program:
     labels: tuple[Labels, ...] = ()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Read-only mappings do not pickle, so workers receive plain ones and freeze them again.
+        # Read-only mappings cannot be pickled, so they are pickled as plain dictionaries.
         nodes = tuple((n.op, n.inputs, dict(n.attrs), n.type) for n in self.nodes)
         return (_restore_program, (nodes, dict(self.inputs), dict(self.outputs), self.labels))
 
@@ -83,7 +83,7 @@ class Program:
         return len(self.nodes)
 
     def find_needed_nodes(self, targets: Iterable[int]) -> list[int]:
-        """Return the indices of the nodes `targets` and of all nodes that they read, ascending."""
+        """Return the indices of `targets` and of all nodes that they depend on, ascending."""
         needed = set(targets)
         for i in range(max(needed, default=-1), -1, -1):
             if i in needed:
@@ -98,7 +98,7 @@ class Program:
 
     @property
     def target_count(self) -> int:
-        """The number of values per row in the output `label`; 0 for a transformer."""
+        """The number of values per row in the output `label`, or 0 for a transformer."""
         return self.output_type("label").width if "label" in self.outputs else len(self.labels)
 
     @property
@@ -161,12 +161,11 @@ def _restore_program(
 
 
 MAX_PRINTED_NODES, MAX_PRINTED_TARGETS, MAX_PRINTED_CHARACTERS = 6, 4, 80
-"""Limits of printed Programs: inner nodes of an ensemble, targets whose classes are listed, and
-characters of an attribute."""
+"""Limits of printed Programs: nodes per ensemble, targets, and characters per attribute."""
 
 
 def render(program: Program) -> str:
-    """Return one line per node: its index, type, operator, inputs and abbreviated attributes.
+    """Return one line per node: index, type, operator, inputs and abbreviated attributes.
 
     >>> from sqlml.ir.builder import Builder
     >>> b = Builder()
@@ -186,31 +185,30 @@ def render(program: Program) -> str:
         lines.append(" ".join([f"%{i} {node.type!r} =", node.op, *args]))
     return_clause = " ".join(f"{name}=%{i}" for name, i in program.outputs.items())
     if program.labels:
-        sets = [_abbreviate(labels.values) for labels in program.labels[:MAX_PRINTED_TARGETS]]
+        label_sets = [_abbreviate(labels.values) for labels in program.labels[:MAX_PRINTED_TARGETS]]
         if len(program.labels) > MAX_PRINTED_TARGETS:
-            sets.append(f"... {len(program.labels)} targets")
-        return_clause += f" labels={'; '.join(sets)}"
+            label_sets.append(f"... {len(program.labels)} targets")
+        return_clause += f" labels={'; '.join(label_sets)}"
     return "\n".join([*lines, f"return {return_clause}"])
 
 
 def _summarize_trees(ensemble: Ensemble) -> str:
-    categorical = " categorical" if ensemble.has_categories else ""
+    categorical_note = " categorical" if ensemble.has_categories else ""
     has_few_nodes = 0 < ensemble.nodes <= MAX_PRINTED_NODES
-    tests = f" threshold={_abbreviate(ensemble.threshold)}" if has_few_nodes else ""
+    threshold_note = f" threshold={_abbreviate(ensemble.threshold)}" if has_few_nodes else ""
     directions = {"left" if left else "right" for left in np.unique(ensemble.default_left)}
-    missing = f" missing={'/'.join(sorted(directions))}" if directions else ""
+    missing_note = f" missing={'/'.join(sorted(directions))}" if directions else ""
     recorded = [name for name in ("cover", "gain") if getattr(ensemble, name) is not None]
-    statistics = f" statistics={'/'.join(recorded)}" if recorded else ""
+    statistics_note = f" statistics={'/'.join(recorded)}" if recorded else ""
     return (
         f"trees={ensemble.trees} nodes={ensemble.nodes} depth={ensemble.depth}"
-        f" compare={ensemble.compare}{missing}"
+        f" compare={ensemble.compare}{missing_note}"
         f" values={ensemble.leaf_values.dtype}x{ensemble.leaf_values.shape[1]}"
-        f"{categorical}{tests}{statistics}"
+        f"{categorical_note}{threshold_note}{statistics_note}"
     )
 
 
 def _abbreviate(value: Any, limit: int = 6) -> str:
-    """Return a short repr of `value`, which shows only the dtype and shape of a long array."""
     if isinstance(value, np.ndarray):
         text = repr(value.tolist()) if value.size <= limit else ""
         if text and len(text) <= MAX_PRINTED_CHARACTERS:

@@ -36,9 +36,9 @@ def run(
 ) -> dict[str, Array]:
     """Compute `outputs` (default: all) for a batch of rows; return (n, k) arrays by output name.
 
-    `inputs` are (n,) or (n, width), of the input's dtype or a dtype that casts to it; strings are
-    objects with None for NULL. All have the same n, which may be 0. Raise InputTypeError if an
-    input does not fit, MissingValueError or UnknownCategoryError if a check in the model fails.
+    `inputs` are (n,) or (n, width) arrays, where n may be 0, and are cast to the dtypes of the
+    model. Strings are objects, with None for NULL. Raise InputTypeError if an input does not fit,
+    and MissingValueError or UnknownCategoryError if a check in the model fails.
     """
     output_names = tuple(program.outputs) if outputs is None else tuple(outputs)
     values: dict[int, Array] = {}
@@ -58,7 +58,7 @@ def run(
 
 
 def compute_node(program: Program, known_values: Mapping[int, Array], target: int) -> Array | None:
-    """Compute node `target` from known values; return None if it needs an input or a check."""
+    """Compute node `target` from known values, or return None if that needs an input or a check."""
     values = dict(known_values)
     pending = [target]
     while pending:
@@ -78,7 +78,6 @@ def compute_node(program: Program, known_values: Mapping[int, Array], target: in
 
 
 def _find_last_uses(program: Program, outputs: Sequence[str]) -> dict[int, int]:
-    """Map each node that `outputs` need to the last node that reads the node's value."""
     last_use = {program.outputs[name]: len(program.nodes) for name in outputs}
     for i in range(len(program.nodes) - 1, -1, -1):
         if i in last_use:
@@ -88,7 +87,7 @@ def _find_last_uses(program: Program, outputs: Sequence[str]) -> dict[int, int]:
 
 
 def convert_input(node: Node, inputs: Mapping[str, Array]) -> Array:
-    """Convert the array for the input `node` to (n, width) and to the dtype of the node."""
+    """Return the array for the input `node` as (n, width) of the node's dtype."""
     name = str(node.attrs["name"])
     if name not in inputs:
         raise InputTypeError(f"the batch has no column {name!r}")

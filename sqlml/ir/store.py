@@ -5,22 +5,22 @@ Layout, little-endian::
     6 bytes   magic b"SQLML\0"
     u16       format version
     u32       length of the header
-    header    JSON: nodes, inputs, outputs, the labels of each target, and for each array its dtype,
-              shape, offset in the payload, the dtype it is stored in, and whether it is shuffled;
-              model files also have a description (`about`). If that is shorter: b"z", the length
-              of the JSON as u32, and a zstandard frame of it
+    header    JSON: nodes, inputs, outputs, and the labels of each target. An array has a dtype, a
+              shape, an offset in the payload, the stored dtype, and a flag for shuffled bytes. A
+              model file also has a description (`about`). If shorter, the JSON is stored as b"z",
+              the length of the JSON as u32, and a zstandard frame
     u64       length of the decompressed payload
     payload   zstandard frame: the stored bytes of all arrays, concatenated
     32 bytes  sha256 of everything before it
 
-Each array is stored in the narrowest dtype that keeps all its numbers: integers in fewer bytes,
-float64 as float32 if every value survives bit for bit. It is shuffled if that makes it smaller:
-first come the lowest bytes of all numbers, then the next bytes, because bytes of one rank are alike
-(F. Alted, "Why modern CPUs are starving", 2010, as in Blosc).
+Each array is stored in the narrowest dtype that keeps all numbers: integers in fewer bytes, and
+float64 as float32 if every value survives bit for bit. If that compresses better, bytes are
+shuffled as in Blosc (F. Alted, "Why modern CPUs are starving", 2010): the lowest bytes of all
+numbers come first, then the next bytes, because bytes of one rank are alike.
 
-Nothing is unpickled, every length is checked before memory is allocated for it, and the Program is
-verified before it is returned, so a damaged or hostile file raises ArtifactError. An ONNX file that
-sqlml writes also contains the Program, as base64 in its metadata; edits of the graph invalidate it.
+Nothing is unpickled, every length is checked before memory is allocated, and the Program is
+verified before it is returned. So a damaged or hostile file raises ArtifactError. An ONNX file of
+sqlml also has the Program, as base64 in the metadata. Edits of the graph invalidate the Program.
 """
 
 from __future__ import annotations
@@ -60,22 +60,22 @@ STORABLE_DTYPES: Mapping[str, tuple[str, ...]] = {
 
 
 def pack_array(array: Array) -> tuple[bytes, str, bool]:
-    """Return the bytes to store for `array`, their dtype, and whether they are shuffled."""
-    narrowed = _narrow_array(np.ascontiguousarray(array))
-    flat, size = narrowed.reshape(-1), narrowed.dtype.itemsize
+    """Return the bytes to store, the stored dtype, and whether the bytes are shuffled."""
+    stored_array = _narrow_array(np.ascontiguousarray(array))
+    flat, size = stored_array.reshape(-1), stored_array.dtype.itemsize
     if size == 1 or flat.size < 16:
-        return flat.tobytes(), narrowed.dtype.name, False
-    sample = flat[: (1 << 16) // size]  # Compressing the whole array would take too long.
+        return flat.tobytes(), stored_array.dtype.name, False
+    sample = flat[: (1 << 16) // size]  # Compressing the whole array would be slow.
     is_shuffled = _measure_compressed(_shuffle(sample)) < _measure_compressed(sample.tobytes())
-    return (_shuffle(flat) if is_shuffled else flat.tobytes()), narrowed.dtype.name, is_shuffled
+    return (_shuffle(flat) if is_shuffled else flat.tobytes()), stored_array.dtype.name, is_shuffled
 
 
 def unpack_array(
     stored: memoryview, dtype: str, shape: tuple[int, ...], stored_dtype: str, shuffled: bool
 ) -> Array:
-    """Read an array at the start of `stored`; raise ValueError if the bytes do not fit.
+    """Read an array of `dtype` and `shape` at the start of `stored`.
 
-    The array has this `dtype` and `shape`; `pack_array` returned `stored_dtype` and `shuffled`.
+    `pack_array` returned `stored_dtype` and `shuffled`. Raise ValueError if the bytes do not fit.
     """
     if dtype not in STORABLE_DTYPES or stored_dtype not in (dtype, *STORABLE_DTYPES[dtype]):
         raise ValueError(f"an array of {dtype} stored as {stored_dtype}")
@@ -104,8 +104,8 @@ def _narrow_array(array: Array) -> Array:
         bits = narrowed.astype(np.float64).view(np.uint64)
         return narrowed if np.array_equal(bits, array.view(np.uint64)) else array
     low, high = int(array.min()), int(array.max())
-    fitting = (n for n in narrower_dtypes if np.iinfo(n).min <= low and high <= np.iinfo(n).max)
-    return array.astype(next(fitting, array.dtype), copy=False)
+    candidates = (n for n in narrower_dtypes if np.iinfo(n).min <= low and high <= np.iinfo(n).max)
+    return array.astype(next(candidates, array.dtype), copy=False)
 
 
 def _shuffle(flat: Array) -> bytes:
@@ -126,15 +126,14 @@ FOREIGN_MODELS: Mapping[str, tuple[str, Callable[[bytes], object]]] = {
     "onnx_graph": ("model", check_content),
     "torch_module": ("archive", read_exported),
 }
-"""Map each operator that another runtime runs to the attribute with the bytes of its model, and to
+"""Map each operator that another runtime runs to a pair: the attribute with the model's bytes, and
 a function that raises UnsupportedModelError if sqlml would not import these bytes."""
 _MAX_RATIO = 33_000
-"""Largest compression ratio of zstandard (a block of 128 KiB in 4 bytes); a stated length beyond it
-is a decompression bomb."""
+"""Largest compression ratio of zstandard; a file that claims more is a decompression bomb."""
 _MAX_HEADER_RATIO = 200
-"""Largest compression ratio of a header, whose parsed JSON needs many times its size in memory."""
+"""Largest compression ratio of a header, because parsed JSON needs a multiple of the memory."""
 _MAX_WIDENING = 8
-"""Maximum number of an array's bytes per byte in the payload: int64 stored as int8."""
+"""Maximum number of bytes of an array per byte in the payload: int64 stored as int8."""
 
 
 def dumps(program: Program, about: Mapping[str, Any] | None = None) -> bytes:
@@ -144,11 +143,11 @@ def dumps(program: Program, about: Mapping[str, Any] | None = None) -> bytes:
 
     def pack_value(value: Any) -> Any:
         if isinstance(value, np.ndarray):
-            if value.dtype == object:  # Only categories are strings; they have one axis.
+            if value.dtype == object:  # Only categories are strings, and have one axis.
                 return {"strings": value.tolist()}
             stored, stored_dtype, shuffled = pack_array(value)
             start = len(payload)
-            if value.dtype == np.uint8:  # A foreign model, which the nodes of its outputs share.
+            if value.dtype == np.uint8:  # The nodes of several outputs share a foreign model.
                 start = start_of_blob.setdefault(stored, start)
             if start == len(payload):
                 payload.extend(stored)
@@ -182,20 +181,19 @@ def dumps(program: Program, about: Mapping[str, Any] | None = None) -> bytes:
 
 
 def _compress(content: bytes | bytearray) -> bytes:
-    frame: bytes = pa.Codec("zstd", compression_level=3).compress(content, asbytes=True)
-    return frame
+    compressed: bytes = pa.Codec("zstd", compression_level=3).compress(content, asbytes=True)
+    return compressed
 
 
 def _encode_header(text: bytes) -> bytes:
-    """Return the stored form of a header's JSON `text`, compressed if that is shorter."""
-    frame = _compress(text)
-    if len(frame) + 5 >= len(text) or len(text) > len(frame) * _MAX_HEADER_RATIO:
+    compressed = _compress(text)
+    if len(compressed) + 5 >= len(text) or len(text) > len(compressed) * _MAX_HEADER_RATIO:
         return text
-    return b"z" + _HEADER_LENGTH.pack(len(text)) + frame
+    return b"z" + _HEADER_LENGTH.pack(len(text)) + compressed
 
 
 def read_header(stored: bytes) -> Any:
-    """Return the JSON document in a header that `_encode_header` encoded."""
+    """Return the JSON document in a stored header."""
     if stored[:1] == b"z":
         (size,) = _HEADER_LENGTH.unpack_from(stored, 1)
         frame = stored[1 + _HEADER_LENGTH.size :]
@@ -206,7 +204,7 @@ def read_header(stored: bytes) -> Any:
 
 
 def read_description(blob: bytes) -> Mapping[str, Any] | None:
-    """Return the description in a stored model, an unchecked JSON object; None without one."""
+    """Return the description in a stored model, an unchecked JSON object, or None if missing."""
     (size,) = _HEADER_LENGTH.unpack_from(blob, _PREAMBLE.size - _HEADER_LENGTH.size)
     about = read_header(blob[_PREAMBLE.size : _PREAMBLE.size + size]).get("about")
     if about is not None and not isinstance(about, dict):
@@ -224,9 +222,9 @@ def _decompress(frame: bytes, size: int) -> bytes:
 
 def loads(blob: bytes) -> Program:
     """Read a Program that `dumps` wrote; raise ArtifactError if it is damaged or hostile."""
-    errors = (OSError, MemoryError, struct.error, pa.ArrowException)
+    expected_errors = (OSError, MemoryError, struct.error, pa.ArrowException)
     try:
-        with report_damage("the stored model", "create it again", *errors):
+        with report_damage("the stored model", "create it again", *expected_errors):
             program = verify(_parse_program(blob))
             _check_foreign_models(program)
             return program
@@ -235,8 +233,7 @@ def loads(blob: bytes) -> Program:
 
 
 def _check_foreign_models(program: Program) -> None:
-    """Repeat the checks that importers make on the ONNX graphs and torch modules of `program`."""
-    # A foreign model may have several nodes, one for each of its outputs.
+    # A foreign model has one node per output.
     nodes = [node for node in program.nodes if node.op in FOREIGN_MODELS]
     for op, content in {(n.op, n.attrs[FOREIGN_MODELS[n.op][0]].tobytes()) for n in nodes}:
         try:
@@ -269,14 +266,13 @@ def _parse_program(blob: bytes) -> Program:
 
 
 def _split_blob(blob: bytes) -> tuple[Any, memoryview]:
-    """Check the format, checksum and sizes of a stored model; return its header and payload."""
     if len(blob) < _PREAMBLE.size + _PAYLOAD_SIZE.size + _DIGEST_SIZE or not blob.startswith(MAGIC):
         raise ArtifactError("this is not a stored sqlml model: it lacks the magic bytes")
     _, version, header_size = _PREAMBLE.unpack_from(blob)
     problem = f"the stored model has format {version}"
     if version > FORMAT_VERSION:
-        fix = f"this sqlml reads up to {FORMAT_VERSION}: upgrade sqlml"
-        raise ArtifactError(f"{problem}; {fix}")
+        hint = f"this sqlml reads up to {FORMAT_VERSION}: upgrade sqlml"
+        raise ArtifactError(f"{problem}; {hint}")
     if version < FORMAT_VERSION:
         raise ArtifactError(f"{problem}, which this sqlml no longer reads; create it again")
     if hashlib.sha256(blob[:-_DIGEST_SIZE]).digest() != blob[-_DIGEST_SIZE:]:
@@ -293,7 +289,7 @@ def _split_blob(blob: bytes) -> tuple[Any, memoryview]:
 
 
 class _PayloadReader:
-    """Unpacks the attribute values of a header; their arrays are read from the payload."""
+    """Unpacks the attribute values of a header; arrays are read from the payload."""
 
     def __init__(self, payload: memoryview) -> None:
         self._payload, self._unpacked_size = payload, 0
@@ -326,13 +322,12 @@ class _PayloadReader:
             raise ValueError(f"array of {name} {shape} at {offset!r}")
         if type(shuffled) is not bool:
             raise ValueError(f"the shuffled flag {shuffled!r} of an array")
-        # Overlapping arrays could otherwise demand many copies of the same bytes.
+        # Overlapping arrays could demand many copies of the same bytes.
         if shuffled or stored_dtype != name:
             self._unpacked_size += math.prod(shape) * np.dtype(name).itemsize
             if self._unpacked_size > len(self._payload) * _MAX_WIDENING:
                 raise ValueError("arrays overlap in the payload")
-        stored = self._payload[offset:]
-        return unpack_array(stored, name, tuple(shape), stored_dtype, shuffled)
+        return unpack_array(self._payload[offset:], name, tuple(shape), stored_dtype, shuffled)
 
 
 def _read_labels(reader: _PayloadReader, kind: Any, values: Any, *sql_type: Any) -> Labels:
@@ -346,15 +341,15 @@ def _read_labels(reader: _PayloadReader, kind: Any, values: Any, *sql_type: Any)
 
 
 PROGRAM_KEY = f"sqlml.program.{FORMAT_VERSION}"
-"""Key of the Program in an ONNX file's metadata. A Program of another format is ignored."""
+"""Metadata key of the Program in an ONNX file. A Program of another format is ignored."""
 GRAPH_DIGEST_KEY = "sqlml.graph.sha256"
-"""Key of the digest (`_hash_graph`) of the graph that the Program describes."""
+"""Metadata key of the digest of the graph that the Program describes (`_hash_graph`)."""
 MAX_PROTO_BYTES = (1 << 31) - 1
-"""Size limit of a protobuf message, and so of an ONNX file."""
+"""Maximum size of a protobuf message, and so of an ONNX file."""
 
 
 def embed_program(proto: Any, stored: bytes) -> None:
-    """Add a Program, as `dumps` stored it, to the onnx.ModelProto `proto` if there is room."""
+    """Add a stored Program to the onnx.ModelProto `proto` if there is room."""
     text = base64.b64encode(stored).decode("ascii")
     if proto.ByteSize() + len(text) + 1024 > MAX_PROTO_BYTES:
         return
@@ -363,7 +358,7 @@ def embed_program(proto: Any, stored: bytes) -> None:
 
 
 def read_embedded_program(proto: Any) -> Program | None:
-    """Return the Program in an onnx.ModelProto; None without one, or if the graph has changed."""
+    """Return the Program in an onnx.ModelProto, or None if missing or if the graph was edited."""
     metadata = {prop.key: prop.value for prop in proto.metadata_props}
     if PROGRAM_KEY not in metadata or metadata.get(GRAPH_DIGEST_KEY) != _hash_graph(proto):
         return None
@@ -375,7 +370,6 @@ def read_embedded_program(proto: Any) -> Program | None:
 
 
 def _hash_graph(proto: Any) -> str:
-    """Return the sha256 of the graph in `proto` and of the operator sets that the graph uses."""
     digest = hashlib.sha256(proto.graph.SerializeToString(deterministic=True))
     for domain, version in sorted((opset.domain, opset.version) for opset in proto.opset_import):
         digest.update(f"\n{domain} {version}".encode())

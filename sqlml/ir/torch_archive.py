@@ -1,8 +1,8 @@
 """`ExportedModule`: the graph of a torch.export archive (.pt2), read as data.
 
-torch.export.load may execute code of an archive, by pickles and sympy expressions. This module
-parses the JSON of the graph, reads raw weights and refuses pickles. Format:
-torch/_export/serde/schema.py and torch/export/pt2_archive, schema version 8.
+torch.export.load may execute code in an archive: pickles and sympy expressions. This module parses
+the JSON of the graph, reads raw weights and rejects pickles. torch/_export/serde/schema.py and
+torch/export/pt2_archive define the format, schema version 8.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DTYPES: Mapping[int, str] = {
     **dict(enumerate("uint8 int8 int16 int32 int64 float16 float32 float64".split(), start=1)),
     12: "bool",
 }
-"""Map the number that stands for a dtype in archives to numpy's name of the dtype."""
+"""Map the number of a dtype in archives to the dtype's name in numpy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class DTypeArg:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A device, layout or memory format (torch's `number` for it), which changes no values."""
+    """A device, layout or memory format, which changes no values; `number` is torch's code."""
 
     kind: str
     number: int = 0
@@ -52,7 +52,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class OperatorCall:
-    """A call of `torch.ops.<target>`; `positional` names the arguments passed by position."""
+    """A call of `torch.ops.<target>`; `positional` names the positional arguments."""
 
     target: str
     arguments: Mapping[str, Any]
@@ -75,10 +75,9 @@ class Input:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExportedModule:
-    """An exported module, whose archive has the bytes `content`.
+    """An exported module that returns the tensor `output` of `dtype` and `shape`; shape[0] is ROWS.
 
-    `constants` maps names to weights. The module returns the tensor `output` of `dtype` and `shape`
-    (shape[0] is ROWS).
+    `constants` maps names to weights. `content` has the bytes of the archive.
     """
 
     written_by: str
@@ -102,8 +101,8 @@ class ExportedModule:
 def read_exported(content: bytes) -> ExportedModule:
     """Read an archive that torch.export.save of torch 2.9 or newer wrote.
 
-    Raise UnsupportedModelError if it has another schema version, or a module that does not map rows
-    of numbers to one tensor.
+    Raise UnsupportedModelError if the schema version is unsupported, or if the module does not map
+    rows of numbers to one tensor.
     """
     archive, fix = "the torch.export archive", "save it again with torch.export.save"
     with report_damage(archive, fix, *ZIP_ERRORS):
@@ -126,7 +125,7 @@ class _ArchiveReader:
                 "dynamic_shapes=({0: torch.export.Dim('rows')},)), file), where rows is a tensor "
                 "of two rows or more"
             )
-        # torch stores entries without compression, so they cannot be larger than the archive.
+        # torch does not compress entries, so their sizes cannot exceed that of the archive.
         if sum(e.file_size for e in entries) > min(len(content), MAX_ARTIFACT_BYTES):
             raise ArtifactError("the archive claims to unpack to more than its size")
 
@@ -188,12 +187,12 @@ class _ArchiveReader:
     def read_inputs(
         self, key: str, specs: Any, types_of_tensors: Any
     ) -> tuple[tuple[Input, ...], dict[str, Array]]:
-        """Return the inputs of model `key`, and its weights and other constants by name."""
+        """Return the inputs of model `key`, and the weights and other constants by name."""
         weights = self.read_entries("weights", f"{key}_weights")
         other_constants = self.read_entries("constants", f"{key}_consta")
         sources = {
             "parameter": ("parameter_name", weights),
-            # Buffers that are not persistent are among the constants.
+            # Buffers that are not persistent are stored as constants.
             "buffer": ("buffer_name", {**other_constants, **weights}),
             "tensor_constant": ("tensor_constant_name", other_constants),
         }
@@ -206,8 +205,8 @@ class _ArchiveReader:
                 dtype, shape = _read_dtype_and_shape(types_of_tensors[name])
                 inputs.append(Input(name, dtype, _check_rowwise(shape, "an input")))
             elif kind in sources:
-                field, payload = sources[kind]
-                constants[content["arg"]["name"]] = self.read_tensor(payload[content[field]])
+                name_field, entries = sources[kind]
+                constants[content["arg"]["name"]] = self.read_tensor(entries[content[name_field]])
             else:
                 raise UnsupportedModelError(f"the module takes a {kind}; only tensors work")
         return tuple(inputs), constants
@@ -216,14 +215,14 @@ class _ArchiveReader:
         return self.zip.read(self.names[name])
 
     def read_entries(self, folder: str, file_prefix: str) -> dict[str, tuple[str, Any]]:
-        """Map the name of each tensor in `folder` to a pair: file in the archive, metadata."""
+        """Map the name of each tensor in `folder` to a file in the archive and metadata."""
         prefix = f"data/{folder}/"
-        configs = self.find_names(prefix + file_prefix, ".json")
-        metadata = json.loads(self.read_bytes(configs[0]))["config"] if configs else {}
-        return {name: (prefix + meta["path_name"], meta) for name, meta in metadata.items()}
+        config_names = self.find_names(prefix + file_prefix, ".json")
+        metadata = json.loads(self.read_bytes(config_names[0]))["config"] if config_names else {}
+        return {name: (prefix + entry["path_name"], entry) for name, entry in metadata.items()}
 
     def read_tensor(self, file_and_metadata: tuple[str, Any]) -> Array:
-        """Read a tensor by its offset and strides, after checking that they stay in its file."""
+        """Read a tensor by offset and strides, if these stay within the tensor's file."""
         file_name, metadata = file_and_metadata
         if metadata["use_pickle"] is not False:
             raise UnsupportedModelError(
@@ -236,9 +235,9 @@ class _ArchiveReader:
             raise ArtifactError("a weight of the archive has no fixed shape")
         flat = np.frombuffer(self.read_bytes(file_name), dtype)
         strides = [_read_integer(s["as_int"]) for s in tensor_meta["strides"]]
-        start = _read_integer(tensor_meta["storage_offset"]["as_int"])
-        last_offset = start + sum((size - 1) * s for size, s in zip(shape, strides, strict=True))
-        is_negative = start < 0 or min(strides, default=0) < 0
+        offset = _read_integer(tensor_meta["storage_offset"]["as_int"])
+        last_offset = offset + sum((size - 1) * s for size, s in zip(shape, strides, strict=True))
+        is_negative = offset < 0 or min(strides, default=0) < 0
         if math.prod(shape) and (is_negative or last_offset >= flat.size):
             raise ArtifactError("a weight of the archive is shorter than stated")
         if not math.prod(shape):
@@ -246,12 +245,11 @@ class _ArchiveReader:
         if math.prod(shape) > max(flat.size, 1) * 64:
             raise ArtifactError("a weight of the archive repeats itself too often")
         byte_strides = tuple(s * flat.itemsize for s in strides)
-        view = np.lib.stride_tricks.as_strided(flat[start:], shape, byte_strides, writeable=False)
+        view = np.lib.stride_tricks.as_strided(flat[offset:], shape, byte_strides, writeable=False)
         return np.ascontiguousarray(view).reshape(shape)
 
 
 def _check_names(defined: set[Any], calls: tuple[OperatorCall, ...], output: str) -> None:
-    """Raise ArtifactError unless every name is defined exactly once, before it is read."""
     if not all(isinstance(name, str) for name in defined):
         raise ArtifactError("a tensor of the archive has no name")
 
@@ -272,7 +270,7 @@ def _check_names(defined: set[Any], calls: tuple[OperatorCall, ...], output: str
 
 
 def _read_dtype_and_shape(meta: Mapping[str, Any]) -> tuple[str, tuple[int, ...]]:
-    """Return the dtype and shape in a tensor's metadata; ROWS stands for a dynamic dimension."""
+    """Return the dtype and the shape of a tensor; a dynamic dimension becomes ROWS."""
     dtype = DTYPES.get(meta["dtype"])
     if dtype is None:
         problem = f"the module uses torch dtype number {meta['dtype']}"
@@ -314,9 +312,8 @@ def _read_call(node: Mapping[str, Any]) -> OperatorCall:
             results.append("")
         else:
             results.append(str(value.get("name", value.get("as_name"))))
-    return OperatorCall(
-        target.removeprefix("torch.ops."), arguments, tuple(positional), tuple(results)
-    )
+    target = target.removeprefix("torch.ops.")
+    return OperatorCall(target, arguments, tuple(positional), tuple(results))
 
 
 def _read_argument(arg: Mapping[str, Any]) -> Any:

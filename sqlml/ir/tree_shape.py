@@ -1,7 +1,7 @@
 """Properties of tree ensembles for cost models and fast kernels.
 
-`TreeShape` has the sizes on which the cost of scoring depends. `Decisions` has the tests of the
-nodes in the only form that fast kernels run.
+`TreeShape` has the sizes that determine the cost of scoring. `Decisions` has the tests of the nodes
+in the form that fast kernels run.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from sqlml.types import Array
 class TreeShape:
     """The shape of an ensemble of T trees with V values per leaf, for cost models.
 
-    `nodes`, int64 (T, L), counts the inner nodes of each level; the last level includes all deeper
-    nodes. `inside`, float64 (T, L), is the share of the leaves below a level. `oblivious`, bool
-    (T,), marks trees in which all nodes of a level have the same test. `columns` counts the columns
-    that the tests read. `thresholds` is the largest number of distinct thresholds of a column, and
-    `all_thresholds` is their sum over all columns. `sets` counts the categorical nodes.
+    `nodes`, int64 (T, L), counts the inner nodes of each level; deeper nodes count as the last
+    level. `inside`, float64 (T, L), is the share of the leaves below a level. `oblivious`, bool
+    (T,), marks trees in which all nodes of a level have the same test. `columns` counts the tested
+    columns. `thresholds` is the largest number of distinct thresholds of a column, and
+    `all_thresholds` is the sum over all columns. `sets` counts the categorical nodes.
     """
 
     nodes: Array
@@ -46,7 +46,7 @@ class TreeShape:
 
 
 def measure_tree_shape(ensemble: Ensemble) -> TreeShape:
-    """Return the shape of `ensemble`, cached while its arrays are alive."""
+    """Return the shape of `ensemble`, cached as long as the arrays of `ensemble` exist."""
     arrays = [value for value in ensemble.attrs().values() if not isinstance(value, str)]
     return cache_by_arrays("shape", arrays, lambda: _measure_tree_shape(ensemble))
 
@@ -91,7 +91,7 @@ def _count_thresholds(ensemble: Ensemble) -> Array:
 
 
 def find_oblivious_trees(ensemble: Ensemble) -> Array:
-    """Return whether each tree has one test per level and all leaves at one depth, bool (T,)."""
+    """Return a mask of the trees with one test per level and all leaves at the same depth."""
     depths, tree_of_node = ensemble.depths(), ensemble.node_roots()
     tree_depths, max_depth = ensemble.tree_depths(), 16  # No library grows deeper oblivious trees.
     node_counts = np.bincount(tree_of_node, minlength=ensemble.trees)
@@ -112,29 +112,28 @@ def find_oblivious_trees(ensemble: Ensemble) -> Array:
 
 
 def _number_sets(ensemble: Ensemble) -> Array:
-    """Return a number for the set of each node: equal sets share a number; -1 means no set."""
-    numbers = np.full(ensemble.nodes, -1, np.int64)
+    """Return a number per node, which is equal for equal sets, and -1 for nodes without a set."""
+    set_numbers = np.full(ensemble.nodes, -1, np.int64)
     if ensemble.categorical is None or ensemble.set_offsets is None or ensemble.set_words is None:
-        return numbers
-    number_of_set: dict[bytes, int] = {}
+        return set_numbers
+    number_by_words: dict[bytes, int] = {}
     for i in np.flatnonzero(ensemble.categorical).tolist():
         words = ensemble.set_words[ensemble.set_offsets[i] : ensemble.set_offsets[i + 1]].tobytes()
-        numbers[i] = number_of_set.setdefault(words, len(number_of_set))
-    return numbers
+        set_numbers[i] = number_by_words.setdefault(words, len(number_by_words))
+    return set_numbers
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decisions:
     """The tests of M inner nodes: a row goes to `then` if `y <= threshold`, else to `otherwise`.
 
-    y is column `feature` (int32) or, where `negated` (bool), minus that column. `then` and
-    `otherwise` (int32) number nodes and leaves as `Ensemble.left` does. `threshold` has the
-    ensemble's dtype; it is NaN where the test never holds, and at categorical nodes, whose NaN
-    follows `default_left`.
+    y is column `feature` (int32), negated if `negated` (bool). `then` and `otherwise` (int32)
+    number nodes and leaves as `Ensemble.left` does. `threshold` is NaN if the test never holds, and
+    at categorical nodes, where NaN follows `default_left`.
 
     The tests of all libraries are converted to this form, in which NaN fails without a special
-    case: `x < t` is `x <= t'` with t' the largest float below t. Where NaN goes left, the test
-    becomes the opposite, `x > t`, written as `-x <= t'`, and the children are swapped.
+    case. `x < t` becomes `x <= t'`, where t' is the largest float below t. If NaN goes left, the
+    test becomes the opposite, `x > t`, written as `-x <= t'`, and the children are swapped.
     """
 
     feature: Array
@@ -164,7 +163,7 @@ def unify_decisions(ensemble: Ensemble) -> Decisions:
 
 
 def find_largest_below(value: Array) -> Array:
-    """Return the largest float below each entry of `value`; NaN for minus infinity.
+    """Return the largest float below each entry of `value`, or NaN for minus infinity.
 
     >>> find_largest_below(np.array([1.0, -np.inf]))
     array([ 1., nan])
@@ -176,8 +175,8 @@ def find_largest_below(value: Array) -> Array:
 def narrow_thresholds(ensemble: Ensemble) -> Ensemble:
     """Return an ensemble with float32 thresholds that sends every float32 row to the same leaf.
 
-    A float32 value is at most t if and only if it is at most the largest float32 up to t. Kernels
-    then read half the bytes and compare twice as many values per vector instruction.
+    A float32 is at most t if and only if it is at most the largest float32 that is not above t.
+    Kernels then read half the bytes, and a vector instruction compares twice as many values.
     """
     if ensemble.threshold.dtype == np.float32:
         return ensemble

@@ -1,14 +1,14 @@
-"""`Ensemble`, the arrays of a tree_ensemble operator, and its construction from raw trees.
+"""`Ensemble`, the arrays of a tree_ensemble operator, and the conversion of raw trees.
 
-All trees of an ensemble are concatenated. Inner nodes are numbered in pre-order and leaves
-from left to right, so a child's index is above its parent's and cycles are impossible.
-A child or a root is the index of an inner node, or `~leaf` (negative) for a leaf.
+All trees of an ensemble are concatenated. Inner nodes are numbered in pre-order, and leaves from
+left to right, so the index of a child is above that of the parent, and cycles are impossible. A
+child or a root is the index of an inner node, or `~leaf` (negative) for a leaf.
 
-A row goes left at a numeric node when `x < threshold` (compare="lt") or `x <= threshold` ("le"), in
-the dtype of x and threshold, and at a categorical node when `trunc(x)` is a member of its set. NaN
-goes left when `default_left`. The exit leaf of tree t adds `leaf_values[leaf]` (V values) to
-outputs `target[t]` to `target[t]+V-1`, starting from `base`, tree by tree in the dtype of
-`leaf_values`, which is the order of the source libraries.
+At a numeric node, a row goes left if `x < threshold` (compare="lt") or `x <= threshold` ("le"). At
+a categorical node, a row goes left if `trunc(x)` is a member of the node's set. NaN goes left if
+`default_left`. The outputs start with `base`. Then the exit leaf of each tree t adds the V values
+`leaf_values[leaf]` to outputs `target[t]` to `target[t] + V - 1`, in the dtype of the leaves. The
+source libraries add trees in the same order.
 """
 
 from __future__ import annotations
@@ -38,10 +38,9 @@ class Ensemble:
     also categorical bool (M,), set_offsets int32 (M+1,) and set_words uint32. The set of node i has
     the words `set_offsets[i]` to `set_offsets[i+1] - 1`; category c is bit c % 32 of word c // 32.
 
-    Optional statistics, float32|float64: cover (M,) and leaf_cover (L,) are the number of training
-    rows that reached a node, or the sum of their weights or hessians. gain (M,) is how much a
-    node's test improved the fit, in float32. input_least and input_most, one number per column of
-    the input, bound the values that the input can have.
+    The statistics are optional. cover (M,) and leaf_cover (L,) are the number of training rows that
+    reached a node, or the sum of their weights or hessians. gain (M,), in float32, tells how much a
+    test improved the fit. input_least and input_most bound the values of each input column.
     """
 
     roots: Array
@@ -93,15 +92,14 @@ class Ensemble:
         return np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little"))
 
     def node_roots(self) -> Array:
-        """Return the index of the tree that each inner node belongs to, int32 (M,)."""
-        trees = np.flatnonzero(self.roots >= 0)
-        counts = np.diff(np.append(self.roots[trees], self.nodes))
-        return np.repeat(trees, counts).astype(np.int32)
+        """Return the index of each inner node's tree, int32 (M,)."""
+        trees_with_nodes = np.flatnonzero(self.roots >= 0)
+        node_counts = np.diff(np.append(self.roots[trees_with_nodes], self.nodes))
+        return np.repeat(trees_with_nodes, node_counts).astype(np.int32)
 
     def depths(self) -> Array:
-        """Return each inner node's depth, int32 (M,): 0 for roots and beyond `MAX_TREE_DEPTH`."""
-        arrays = (self.roots, self.left, self.right)
-        return cache_by_arrays("depths", arrays, self._compute_depths)
+        """Return each inner node's depth, int32 (M,); it is 0 beyond `MAX_TREE_DEPTH`."""
+        return cache_by_arrays("depths", (self.roots, self.left, self.right), self._compute_depths)
 
     def _compute_depths(self) -> Array:
         depths = np.zeros(self.nodes, np.int32)
@@ -117,9 +115,9 @@ class Ensemble:
 
     def tree_depths(self) -> Array:
         """Return the number of tests on each tree's longest path, int64 (T,)."""
-        depth = np.zeros(self.trees, np.int64)
-        np.maximum.at(depth, self.node_roots(), self.depths().astype(np.int64) + 1)
-        return depth
+        depths = np.zeros(self.trees, np.int64)
+        np.maximum.at(depths, self.node_roots(), self.depths().astype(np.int64) + 1)
+        return depths
 
     @property
     def depth(self) -> int:
@@ -207,10 +205,10 @@ def _are_valid_statistics(numbers: Array, can_be_negative: bool) -> bool:
 class RawTrees:
     """Trees as libraries store them: inner nodes and leaves mixed, in any order.
 
-    All arrays have one entry per node, tree after tree. `left`, `right` and `roots` are absolute
-    node numbers, `leaf` (bool) marks the leaves, and `value` (nodes, V) is read only for leaves.
-    `sets` maps a categorical node to the categories that go left. The statistics `cover` and `gain`
-    are dropped if an entry is not finite, or if a cover is negative.
+    Arrays have one entry per node, tree after tree, except `roots`. `left`, `right` and `roots` are
+    indices of nodes, `leaf` (bool) marks the leaves, and `value` (nodes, V) is read only for
+    leaves. `sets` maps a categorical node to the categories that go left. The statistics `cover`
+    and `gain` are dropped if an entry is not finite, or if a cover is negative.
     """
 
     roots: Array
@@ -227,7 +225,7 @@ class RawTrees:
 
 
 BATCH_NODES = 1 << 13
-"""Number of nodes that are numbered at a time, which bounds the additional memory."""
+"""Number of nodes that are numbered at a time, to bound the additional memory."""
 
 
 def build_ensemble(raw: RawTrees, *, target: Array, base: Array, compare: str) -> Ensemble:
@@ -250,7 +248,7 @@ class TreeCollector:
         self._missing_statistics: set[str] = set()
 
     def add(self, raw: RawTrees) -> None:
-        """Append trees; raise ProgramError if a child is missing or a node has two parents."""
+        """Append trees; raise ProgramError if they are not trees."""
         is_leaf, roots = np.asarray(raw.leaf, bool), np.asarray(raw.roots, np.int64)
         left, right = (_clean_children(child, is_leaf) for child in (raw.left, raw.right))
         levels = _find_levels(roots, left, right, is_leaf)
@@ -290,9 +288,9 @@ class TreeCollector:
             raise ProgramError("the trees have more nodes than an ensemble can have")
 
     def _add_statistic(self, name: str, numbers: Array | None) -> None:
-        """Append a batch's `numbers` to a statistic; None or invalid numbers mark it as missing.
+        """Append the `numbers` of a batch to a statistic.
 
-        `build` leaves out a statistic that is missing in any batch.
+        If they are None or invalid in any batch, `build` leaves out the statistic.
         """
         is_gain = name == "gain"
         narrowed = None if numbers is None else _narrow_statistic(numbers, may_round=is_gain)
@@ -302,13 +300,13 @@ class TreeCollector:
             self._arrays.setdefault(name, []).append(narrowed)
 
     def build(self, *, target: Array, base: Array, compare: str) -> Ensemble:
-        """Return the Ensemble of all added trees, with read-only arrays; call this only once."""
+        """Return an Ensemble of all added trees with read-only arrays; call this only once."""
         if self._missing_statistics & {"cover", "leaf_cover"}:
             self._missing_statistics |= {"cover", "leaf_cover"}
         for name in self._missing_statistics:
             self._arrays.pop(name, None)
         arrays = {}
-        for name in list(self._arrays):  # At most one array at a time is in memory twice.
+        for name in list(self._arrays):  # Only one array at a time is in memory twice.
             chunks = self._arrays.pop(name)
             arrays[name] = chunks[0] if len(chunks) == 1 else np.concatenate(chunks)
         if self._sets:
@@ -319,7 +317,7 @@ class TreeCollector:
 
 
 def _split_into_batches(raw: RawTrees) -> Iterator[RawTrees]:
-    """Yield `raw` in batches of complete trees; yield it unchanged if its trees are interleaved."""
+    """Yield batches of complete trees, or `raw` unchanged if trees are interleaved."""
     roots, num_nodes = np.asarray(raw.roots, np.int64), raw.feature.size
     if num_nodes <= BATCH_NODES or not roots.size or roots[0] < 0 or (np.diff(roots) <= 0).any():
         yield raw
@@ -327,19 +325,21 @@ def _split_into_batches(raw: RawTrees) -> Iterator[RawTrees]:
     tree_bounds = np.unique(np.searchsorted(roots, np.arange(0, num_nodes, BATCH_NODES)))
     tree_bounds = np.append(tree_bounds[tree_bounds < roots.size], roots.size)
     tree_ranges = list(zip(tree_bounds[:-1].tolist(), tree_bounds[1:].tolist(), strict=True))
-    starts = np.append(roots, num_nodes).tolist()
-    spans = [(first, end, starts[first], starts[end]) for first, end in tree_ranges]
+    tree_starts = np.append(roots, num_nodes).tolist()
+    spans = [(first, end, tree_starts[first], tree_starts[end]) for first, end in tree_ranges]
     for _, _, begin, end in spans:
         is_inner = ~np.asarray(raw.leaf[begin:end], bool)
         for child in (raw.left[begin:end], raw.right[begin:end]):
             if (is_inner & ((child < begin) | (child >= end))).any():
                 yield raw
                 return
-    nodes = np.array(sorted(raw.sets or ()), np.int64)
-    names = ("feature", "threshold", "leaf", "default_left", "value", "cover", "gain")
+    categorical_nodes = np.array(sorted(raw.sets or ()), np.int64)
+    array_names = ("feature", "threshold", "leaf", "default_left", "value", "cover", "gain")
     for first_tree, end_tree, begin, end in spans:
-        batch_nodes = nodes[np.searchsorted(nodes, begin) : np.searchsorted(nodes, end)].tolist()
-        arrays = {name: getattr(raw, name) for name in names}
+        batch_nodes = categorical_nodes[
+            np.searchsorted(categorical_nodes, begin) : np.searchsorted(categorical_nodes, end)
+        ].tolist()
+        arrays = {name: getattr(raw, name) for name in array_names}
         yield RawTrees(
             roots=roots[first_tree:end_tree] - begin,
             left=raw.left[begin:end] - begin,
@@ -352,9 +352,9 @@ def _split_into_batches(raw: RawTrees) -> Iterator[RawTrees]:
 def _number_nodes(
     is_counted: Array, roots: Array, left: Array, right: Array, parents: Sequence[Array]
 ) -> Array:
-    """Return how many counted nodes precede each node in pre-order, int32 (n,).
+    """Return how many of the counted nodes precede each node in pre-order, int32 (n,).
 
-    `parents` has the inner nodes of each level, from the roots down.
+    `parents` lists the inner nodes of each level, from the roots down.
     """
     counts = is_counted.astype(np.int32)
     for level in reversed(parents):
@@ -369,7 +369,6 @@ def _number_nodes(
 
 
 def _narrow_statistic(numbers: Array, may_round: bool) -> Array:
-    """Convert `numbers` to float32 if that is exact or `may_round`, otherwise to float64."""
     with np.errstate(over="ignore"):
         narrowed = numbers.astype(np.float32, copy=False)
     is_exact = numbers.dtype == np.float32 or bool((narrowed.astype(np.float64) == numbers).all())
@@ -377,7 +376,7 @@ def _narrow_statistic(numbers: Array, may_round: bool) -> Array:
 
 
 def _clean_children(child_numbers: Array, is_leaf: Array) -> Array:
-    """Return the child numbers as int32, with -1 for children of leaves or numbers out of range."""
+    """Return child indices as int32, with -1 for leaves, and for indices that are out of range."""
     children = np.asarray(child_numbers)
     if children.dtype.kind not in "iu":
         children = children.astype(np.int64)
@@ -386,7 +385,6 @@ def _clean_children(child_numbers: Array, is_leaf: Array) -> Array:
 
 
 def _find_levels(roots: Array, left: Array, right: Array, is_leaf: Array) -> list[Array]:
-    """Return each level's nodes, int32, from the roots down; reject anything but trees."""
     num_nodes = is_leaf.size
     visited = np.zeros(num_nodes, bool)
     levels: list[Array] = []
@@ -413,7 +411,6 @@ def _reorder(values: Array, positions: Array) -> Array:
 
 
 def _build_bitsets(sets: Mapping[int, Array], num_nodes: int) -> dict[str, Array]:
-    """Encode the categories that go left at each node as the categorical arrays of an Ensemble."""
     categorical = np.zeros(num_nodes, bool)
     word_counts = np.zeros(num_nodes + 1, np.int32)
     words: list[Array] = []
@@ -425,13 +422,12 @@ def _build_bitsets(sets: Mapping[int, Array], num_nodes: int) -> dict[str, Array
             np.bitwise_or.at(bits, members // 32, np.uint32(1) << (members % 32).astype(np.uint32))
             words.append(bits)
             word_counts[node + 1] = bits.size
-    joined = np.concatenate(words) if words else np.zeros(0, np.uint32)
+    all_words = np.concatenate(words) if words else np.zeros(0, np.uint32)
     offsets = np.cumsum(word_counts, dtype=np.int32)
-    return {"categorical": categorical, "set_offsets": offsets, "set_words": joined}
+    return {"categorical": categorical, "set_offsets": offsets, "set_words": all_words}
 
 
 def _occur_once(arrays: list[Array], count: int) -> bool:
-    """Return whether `arrays` together contain each number from 0 to `count` - 1 exactly once."""
     if sum(a.size for a in arrays) != count or any(a.max(initial=-1) >= count for a in arrays):
         return False
     occurs = np.zeros(count, bool)

@@ -1,7 +1,7 @@
 """`TextColumn`: a string column as UTF-8 bytes, as in Arrow, and packed words in the same layout.
 
-A Python string may contain a lone surrogate, which is not valid UTF-8. It is stored as three bytes
-(Python's "surrogatepass"), so every Python string can be stored.
+A Python string may contain a lone surrogate, which is not valid UTF-8. A surrogate is stored as
+three bytes (Python's "surrogatepass"), so that every Python string can be stored.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class TextColumn:
 
     @classmethod
     def from_values(cls, values: Any) -> TextColumn:
-        """Convert an Arrow or numpy array; entries that are not strings become missing."""
+        """Convert an Arrow or numpy array; an entry that is not a string becomes missing."""
         if isinstance(values, TextColumn):
             return values
         if isinstance(values, pa.Array | pa.ChunkedArray):
@@ -98,7 +98,7 @@ _OFFSET_TYPES = (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
 
 
 def pack_words(words: Iterable[str]) -> tuple[Array, Array]:
-    """Return all words' UTF-8 bytes in one uint8 array, and the end offset of each word, int64."""
+    """Return the UTF-8 bytes of all words, uint8, and the end offset of each word, int64."""
     encoded = [word.encode("utf-8", CODEC) for word in words]
     data = np.frombuffer(b"".join(encoded), np.uint8)
     return data, np.cumsum([len(e) for e in encoded], dtype=np.int64)
@@ -106,21 +106,20 @@ def pack_words(words: Iterable[str]) -> tuple[Array, Array]:
 
 def unpack_words(data: Array, ends: Array) -> list[str]:
     content = data.tobytes()
-    starts = [0, *ends.tolist()]
-    return [content[a:b].decode("utf-8", CODEC) for a, b in zip(starts, starts[1:], strict=False)]
+    offsets = [0, *ends.tolist()]
+    return [content[a:b].decode("utf-8", CODEC) for a, b in zip(offsets, offsets[1:], strict=False)]
 
 
 def select_words(data: Array, ends: Array, indices: Array) -> tuple[Array, Array]:
-    """Select packed words by index; `data`, `ends` and the result have the form of `pack_words`."""
-    sizes = np.diff(ends, prepend=0)
-    selected_sizes = sizes[indices]
+    """Select words by index; arguments and result have the form of `pack_words`."""
+    selected_sizes = np.diff(ends, prepend=0)[indices]
     selected_ends = np.cumsum(selected_sizes)
     shifts = ends[indices] - selected_ends
     return data[np.arange(selected_sizes.sum()) + np.repeat(shifts, selected_sizes)], selected_ends
 
 
 def is_well_formed(data: Array, ends: Array) -> bool:
-    """Return whether `unpack_words` can read the words: `ends` never decreases, words are UTF-8."""
+    """Return whether `unpack_words` can read the words."""
     if data.dtype != np.uint8 or data.ndim != 1 or ends.dtype != np.int64 or ends.ndim != 1:
         return False
     if not ends.size:

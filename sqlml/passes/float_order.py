@@ -22,7 +22,7 @@ from sqlml.types import FLOATS, Array, numpy_dtype
 _BITS = {"float64": np.int64, "float32": np.int32}
 
 POINTS = 257
-"""Number of floats, evenly spaced in the remaining interval, that a search round evaluates."""
+"""Number of floats, evenly spaced in the interval, that each round of a search evaluates."""
 
 NEAR = 256
 """Number of floats on each side of the turning point that must agree with it."""
@@ -33,9 +33,9 @@ def find_last_true(
 ) -> tuple[Array, Array]:
     """Return the largest float for which each of `count` conditions holds, and the next float.
 
-    `holds` maps values (count,) of `dtype`, float64 or float32, to bool (count,); entry i is true
-    up to some value and false above it. It is also called with both infinities. If a condition
-    holds for no value, the largest float is NaN; if it holds for all values, the next float is NaN.
+    `holds` maps values (count,) of `dtype`, float64 or float32, to bool (count,). Entry i must be
+    true up to some value, and false above this value. The infinities are also tried. If a condition
+    never holds, the largest float is NaN. If a condition always holds, the next float is NaN.
 
     >>> last, following = find_last_true(lambda x: x * 2 <= 1.0, 1, np.dtype("float64"))
     >>> last.tolist(), bool(following[0] > 0.5)
@@ -50,9 +50,7 @@ def find_last_true(
         floats = _get_floats_at(np.clip(middle, -max_position, max_position), dtype)
         is_true = holds(floats) | (middle == low)
         low, high = np.where(is_true, middle, low), np.where(is_true, high, middle)
-    last_true, following = (
-        _get_floats_at(np.clip(p, -max_position, max_position), dtype) for p in (low, high)
-    )
+    last_true, following = _get_floats_at(np.clip([low, high], -max_position, max_position), dtype)
     last_true[low == -max_position - 1] = np.nan
     following[high == max_position + 1] = np.nan
     return last_true, following
@@ -61,7 +59,7 @@ def find_last_true(
 def find_turning_point(
     holds: Callable[[Array], Array], dtype: np.dtype[Any]
 ) -> tuple[float, float, bool] | None:
-    """Return the neighbouring floats between which `holds` changes, and if it is true above them.
+    """Return the neighbouring floats between which `holds` changes, and the result above them.
 
     Return None if `holds` never changes, or changes more than once among the evaluated floats.
 
@@ -83,7 +81,7 @@ def find_turning_point(
         agrees = evaluate(positions) == holds_above
         first_agreeing = int(agrees.argmax())
         if not agrees[first_agreeing:].all():
-            return None  # It changes more than once.
+            return None
         low, high = int(positions[first_agreeing - 1]), int(positions[first_agreeing])
     nearby = np.arange(max(-max_position, low - NEAR), min(max_position, high + NEAR) + 1)
     if not ((evaluate(nearby) == holds_above) == (nearby >= high)).all():
@@ -93,7 +91,7 @@ def find_turning_point(
 
 
 def _get_floats_at(positions: Array, dtype: np.dtype[Any]) -> Array:
-    """Return the floats at `positions` in the sequence of all floats, where 0.0 has position 0."""
+    """Return the floats at `positions` in the ordered sequence of all floats; 0.0 is at 0."""
     magnitudes = np.abs(positions).astype(_BITS[dtype.name]).view(dtype)
     return np.where(positions < 0, -magnitudes, magnitudes).astype(dtype)
 
@@ -103,7 +101,7 @@ COMPARISONS = {">": np.greater, ">=": np.greater_equal, "<": np.less, "<=": np.l
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """A comparison that holds for scores >= `value` if `above`, else for scores <= `value`."""
+    """A comparison that holds for scores >= `value` if `above`, otherwise for scores <= `value`."""
 
     value: float
     above: bool
@@ -136,28 +134,28 @@ def find_margin_threshold(
 
 
 def _find_score(program: Program) -> int | None:
-    """Return the node of the score before lossless casts; None unless it is one float per row."""
+    """Return the node of the score before lossless casts, or None if a row has several scores."""
     if "score" not in program.outputs or "proba" not in program.outputs:
         return None
-    index = program.outputs["score"]
-    node = program.nodes[index]
+    score_index = program.outputs["score"]
+    node = program.nodes[score_index]
     while node.op == "cast" and program.nodes[node.inputs[0]].type.dtype == "float32":
-        index = node.inputs[0]
-        node = program.nodes[index]
+        score_index = node.inputs[0]
+        node = program.nodes[score_index]
     is_valid = node.type.dtype in FLOATS and node.type.rowwise and node.type.width == 1
-    return index if is_valid else None
+    return score_index if is_valid else None
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """An operator in a chain; `operand` has a constant per column (k,), or is None for a cast."""
+    """An operator with a constant operand for each column, (k,); a cast has operand None."""
 
     op: str
     operand: Array | None
     dtype: str
 
     def apply(self, x: Array, columns: Array) -> Array:
-        """Apply the step to values x (m,), where x[i] is in column `columns[i]`."""
+        """Apply the step to values (m,), where x[i] is a value of column `columns[i]`."""
         with np.errstate(all="ignore"):
             if self.operand is None:
                 return x.astype(self.dtype)
@@ -169,7 +167,7 @@ _STEPS = ("add", "sub", "mul", "div", "maximum", "minimum")
 
 
 def match_step(builder: Builder, x: Value) -> tuple[Value, Step] | None:
-    """If a step computes `x`, return the step's input and the step; otherwise return None."""
+    """Return the input of the step that computes `x`, and the step; None if no step does."""
     node = builder.node(x)
     if node.op == "cast":
         source = builder.value(node.inputs[0])

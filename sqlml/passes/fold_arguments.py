@@ -1,8 +1,8 @@
 """Partial evaluation of a model for literal arguments. Exact in labels and margins.
 
-In `predict('m', *, plan := 'pro')` the plan is the same for every row, so trees keep only the
-branches that plan = 'pro' can reach. `inject_selection` then drops columns without tests. A linear
-model adds known columns to its bias, unless a class label depends on it.
+In `predict('m', *, plan := 'pro')`, the plan is the same in every row, so trees keep only the
+branches that rows of plan 'pro' can reach. `inject_selection` then drops columns without tests. The
+terms of known columns are added to the bias of a linear model, unless the model has class labels.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ Arguments = Mapping[str, float | str | None]
 
 
 def fold_arguments(program: Program, arguments: Arguments, sums: bool = True) -> Program:
-    """Specialize `program` for rows whose inputs in `arguments` have these values (None is NULL).
+    """Specialize `program` for rows in which inputs have the values `arguments`; None means NULL.
 
-    The caller must still pass this value to an input that remains. If `sums`, known columns of
+    An input that remains must still get the same value. If `sums`, the terms of known columns in
     linear models are added to the bias, which rounds differently.
     """
     unknown = sorted(set(arguments) - set(program.inputs))
     if unknown:
         raise ConfigError(f"the model has no input {unknown[0]!r}")
     if any(node.type.sparse for node in program.nodes):
-        return program  # Sparse rows have no array of values to follow.
+        return program  # Sparse rows are not followed.
     known_columns = _find_known_columns(program, arguments)
     node_values = _compute_values(program, arguments)
     index_by_id = {id(node): i for i, node in enumerate(program.nodes)}
@@ -69,15 +69,14 @@ def rejects_arguments(program: Program, arguments: Arguments) -> bool:
     node_values = _compute_values(program, arguments)
 
     def rejects(node: Node) -> bool:
-        x = node_values[node.inputs[0]][0]
-        is_rejected = x < 0 if node.op == "require_known" else find_out_of_bounds(x, node.attrs)
+        row = node_values[node.inputs[0]][0]
+        is_rejected = row < 0 if node.op == "require_known" else find_out_of_bounds(row, node.attrs)
         return bool((is_rejected & known_columns[node.inputs[0]]).any())
 
     return any(rejects(node) for node in program.nodes if node.op in _CHECKS)
 
 
 def _compute_values(program: Program, arguments: Arguments) -> list[Array]:
-    """Return each node's value in one row; only columns fixed by `arguments` are meaningful."""
     values: list[Array] = []
     with np.errstate(all="ignore"):
         for node in program.nodes:
@@ -86,8 +85,7 @@ def _compute_values(program: Program, arguments: Arguments) -> list[Array]:
                 value = arguments.get(str(node.attrs["name"]))
                 if value is None and not is_text:
                     value = float("nan") if node.type.dtype.startswith("float") else 0
-                dtype = numpy_dtype(node.type.dtype)
-                values.append(np.array([[value] * node.type.width], dtype))
+                values.append(np.array([[value] * node.type.width], numpy_dtype(node.type.dtype)))
             elif node.op in _CHECKS:
                 values.append(values[node.inputs[0]])
             else:
@@ -97,21 +95,21 @@ def _compute_values(program: Program, arguments: Arguments) -> list[Array]:
 
 
 def _find_known_columns(program: Program, arguments: Arguments) -> list[Array]:
-    """Return which columns of each node the arguments determine, bool (width,)."""
+    """Return a mask for each node, bool (width,): the columns that the arguments determine."""
     known_columns: list[Array] = []
     for node in program.nodes:
         width = node.type.width if len(node.type.shape) == 2 else 1
-        inputs = [known_columns[j] for j in node.inputs]
+        known_inputs = [known_columns[j] for j in node.inputs]
         if node.op == "input":
             is_known = np.full(width, node.attrs["name"] in arguments)
         elif node.op == "concat":
-            is_known = np.concatenate(inputs)
+            is_known = np.concatenate(known_inputs)
         elif node.op == "select":
-            is_known = inputs[0][node.attrs["indices"]]
+            is_known = known_inputs[0][node.attrs["indices"]]
         else:  # A constant has no inputs, so all of its columns are known.
             by_column = OPS[node.op].group == "injective" and len(node.type.shape) == 2
             is_known = np.full(width, True)
-            for columns in inputs:
+            for columns in known_inputs:
                 is_known &= columns if by_column and columns.size == width else columns.all()
         known_columns.append(is_known)
     return known_columns
@@ -122,33 +120,35 @@ def specialize_trees(ensemble: Ensemble, is_known: Array, row_values: Array) -> 
     decided_nodes = np.flatnonzero(is_known[ensemble.feature])
     if not decided_nodes.size:
         return ensemble
-    value = row_values[ensemble.feature[decided_nodes]].astype(ensemble.threshold.dtype)
-    is_left = goes_left(ensemble, decided_nodes, value)
+    values = row_values[ensemble.feature[decided_nodes]].astype(ensemble.threshold.dtype)
+    is_left = goes_left(ensemble, decided_nodes, values)
     chosen_child = np.where(is_left, ensemble.left[decided_nodes], ensemble.right[decided_nodes])
-    # A child has a higher number than its parent, so its target is already known.
+    # A child has a higher number than the parent, so the target of the child is already known.
     final_target = np.arange(ensemble.nodes)
     for node, child in zip(decided_nodes[::-1].tolist(), chosen_child[::-1].tolist(), strict=True):
         final_target[node] = child if child < 0 else final_target[child]
 
     def resolve_children(children: Array) -> Array:
-        """Convert the numbers of children to those of RawTrees, where leaf k is node M + k."""
+        """Convert indices of children to those of RawTrees, where leaf k is node M + k."""
         targets = np.where(children >= 0, final_target[np.maximum(children, 0)], children)
         return np.where(targets >= 0, targets, ensemble.nodes + ~targets)
 
     num_leaves, values_per_leaf = ensemble.leaf_values.shape
-    padding = np.zeros(num_leaves, np.int64)
-    no_values = np.zeros((ensemble.nodes, values_per_leaf))
+    leaf_padding = np.zeros(num_leaves, np.int64)
+    inner_values = np.zeros((ensemble.nodes, values_per_leaf))
     categorical = np.zeros(0, bool) if ensemble.categorical is None else ensemble.categorical
     sets = {node: ensemble.set_members(node) for node in np.flatnonzero(categorical).tolist()}
     raw = RawTrees(
         roots=resolve_children(ensemble.roots),
-        feature=np.concatenate([ensemble.feature, padding]),
-        threshold=np.concatenate([ensemble.threshold, padding.astype(ensemble.threshold.dtype)]),
-        left=np.concatenate([resolve_children(ensemble.left), padding]),
-        right=np.concatenate([resolve_children(ensemble.right), padding]),
+        feature=np.concatenate([ensemble.feature, leaf_padding]),
+        threshold=np.concatenate(
+            [ensemble.threshold, leaf_padding.astype(ensemble.threshold.dtype)]
+        ),
+        left=np.concatenate([resolve_children(ensemble.left), leaf_padding]),
+        right=np.concatenate([resolve_children(ensemble.right), leaf_padding]),
         leaf=np.concatenate([np.zeros(ensemble.nodes, bool), np.ones(num_leaves, bool)]),
-        default_left=np.concatenate([ensemble.default_left, padding.astype(bool)]),
-        value=np.concatenate([no_values, ensemble.leaf_values]),
+        default_left=np.concatenate([ensemble.default_left, leaf_padding.astype(bool)]),
+        value=np.concatenate([inner_values, ensemble.leaf_values]),
         sets=sets,
     )
     return build_ensemble(raw, target=ensemble.target, base=ensemble.base, compare=ensemble.compare)

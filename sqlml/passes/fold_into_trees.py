@@ -1,9 +1,9 @@
 """Fold scalers and imputers in front of trees into their thresholds. Exact.
 
-A step that never decreases keeps each comparison monotone, also in floating point: f(x) <= t holds
-up to some largest float x and for no float above it. Bisection over the ordered floats finds x by
-evaluating the chain itself, so each row reaches the same leaf as before. An imputer sends NaN where
-its fill value goes. `sink_checks` has moved checks below these steps.
+A step f that never decreases keeps comparisons monotone, even in floating point: f(x) <= t holds up
+to some float, and for no larger float. Bisection over the ordered floats finds this float by
+evaluating the steps, so each row reaches the same leaf as before. An imputer sends NaN where the
+fill value goes. `sink_checks` has moved checks below these steps.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from sqlml.types import Array, numpy_dtype
 
 
 @dataclass(frozen=True, slots=True)
-class Impute:
-    """A step that replaces NaN with `fill` (k,)."""
+class Imputer:
+    """A step that replaces NaN with the number in `fill` (k,) of the column."""
 
     fill: Array
 
@@ -34,10 +34,10 @@ class Impute:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """The steps from value `x` up to the trees, in the order in which they are computed."""
+    """The steps between `x` and the trees, in the order of computation."""
 
     x: Value
-    steps: tuple[Step | Impute, ...]
+    steps: tuple[Step | Imputer, ...]
 
     def apply(self, x: Array, columns: Array) -> Array:
         for step in self.steps:
@@ -46,12 +46,12 @@ class Chain:
 
 
 def fold_into_trees(program: Program) -> Program:
-    """Fold the monotone steps in front of the trees of `program` into the trees' thresholds."""
+    """Fold the monotone steps in front of trees into the thresholds of the trees."""
     return rewrite(program, _fold_steps, ops=("tree_ensemble",))
 
 
 def fold_casts_into_trees(program: Program) -> Program:
-    """Fold steps into trees, even chains of casts only: SQL engines cannot cast 1e300 to FLOAT."""
+    """Fold steps, even if all are casts, because SQL engines cannot cast 1e300 to FLOAT."""
     return rewrite(program, partial(_fold_steps, fold_casts=True), ops=("tree_ensemble",))
 
 
@@ -68,7 +68,7 @@ def _fold_steps(
     threshold = _fold_thresholds(ensemble, chain)
     if threshold is None:
         return None
-    # NaN goes left by default, or because the fill value of an imputer goes left.
+    # A NaN goes left by default, or because the fill value of an imputer goes left.
     nan = np.full(ensemble.nodes, np.nan, numpy_dtype(chain.x.type.dtype))
     filled = chain.apply(nan, ensemble.feature)
     default_left = goes_left(ensemble, np.arange(ensemble.nodes), filled)
@@ -76,24 +76,24 @@ def _fold_steps(
     return builder.op("tree_ensemble", chain.x, **attrs)
 
 
-def match_step_or_impute(builder: Builder, x: Value) -> tuple[Value, Step | Impute] | None:
-    """If a step or imputer computes `x`, return its input and itself; otherwise return None."""
+def match_step_or_imputer(builder: Builder, x: Value) -> tuple[Value, Step | Imputer] | None:
+    """Return the input of the step or imputer that computes `x`, and the step; None if neither."""
     node = builder.node(x)
     if node.op == "impute" and np.isnan(node.attrs["missing"]):
-        return builder.value(node.inputs[0]), Impute(node.attrs["fill"])
+        return builder.value(node.inputs[0]), Imputer(node.attrs["fill"])
     return match_step(builder, x)
 
 
 def _find_chain(builder: Builder, x: Value) -> Chain:
-    steps: list[Step | Impute] = []
-    while (match := match_step_or_impute(builder, x)) is not None:
+    steps: list[Step | Imputer] = []
+    while (match := match_step_or_imputer(builder, x)) is not None:
         x = match[0]
         steps.append(match[1])
     return Chain(x, tuple(reversed(steps)))
 
 
 def _fold_thresholds(ensemble: Ensemble, chain: Chain) -> Array | None:
-    """Return the thresholds of tests on `chain.x`, or None if a test always or never holds."""
+    """Return the thresholds for tests of `chain.x`, or None if a test always or never holds."""
     fields = [("feature", ensemble.feature.dtype), ("threshold", ensemble.threshold.dtype)]
     pairs = np.zeros(ensemble.nodes, fields)
     pairs["feature"], pairs["threshold"] = ensemble.feature, ensemble.threshold
@@ -104,7 +104,6 @@ def _fold_thresholds(ensemble: Ensemble, chain: Chain) -> Array | None:
         value = chain.apply(x, columns)
         return np.asarray(value < threshold if ensemble.compare == "lt" else value <= threshold)
 
-    dtype = numpy_dtype(chain.x.type.dtype)
-    last, following = find_last_true(holds, columns.size, dtype)
+    last, following = find_last_true(holds, columns.size, numpy_dtype(chain.x.type.dtype))
     folded_thresholds = following if ensemble.compare == "lt" else last
     return None if np.isnan(folded_thresholds).any() else folded_thresholds[inverse]

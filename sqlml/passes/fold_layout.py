@@ -1,8 +1,8 @@
 """Fold concat, select and cast, so that less is copied. Exact.
 
-A select looks through selects and concats, neighbours in a concat that select from one value
-become one select, and a concat of casts becomes the cast of a concat. (A select of a concat stays
-if it selects a column twice; otherwise it would become many small selects.)
+A select of a select or concat becomes a select of the inputs. Neighbours in a concat that select
+from the same value become one select. A concat of casts becomes the cast of a concat. A select of a
+concat stays if a column is selected twice, because folding would result in many small selects.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ def fold_layout(program: Program, keep_inputs: bool = False) -> Program:
 
 def _fold_node(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
     if node.op == "cast":
-        return _fold_cast(builder, inputs[0], str(node.attrs["dtype"]))
+        return _try_fold_cast(builder, inputs[0], str(node.attrs["dtype"]))
     if node.op == "select":
-        return _fold_select(builder, inputs[0], node.attrs["indices"])
+        return _try_fold_select(builder, inputs[0], node.attrs["indices"])
     values = _merge_neighbours(builder, inputs)
     if len(values) == len(inputs):
         return None
@@ -41,27 +41,27 @@ def match_sparsity(builder: Builder, value: Value, sparse: bool) -> Value:
 
 
 def _cast_or_fold(builder: Builder, x: Value, dtype: str) -> Value:
-    folded = _fold_cast(builder, x, dtype)
+    folded = _try_fold_cast(builder, x, dtype)
     return builder.op("cast", x, dtype=dtype) if folded is None else folded
 
 
-def _fold_cast(builder: Builder, x: Value, dtype: str) -> Value | None:
-    """Return an existing value that equals `x` cast to `dtype`, or None without such a value."""
+def _try_fold_cast(builder: Builder, x: Value, dtype: str) -> Value | None:
+    """Return an existing value that equals `x` cast to `dtype`, or None if a cast is needed."""
     if x.type.dtype == dtype:
         return x
     source = builder.node(x)
     if x.type.dtype == "float64" and dtype == "float32" and source.op == "cast":
-        inner = builder.value(source.inputs[0])
-        return inner if inner.type.dtype == "float32" else None
+        uncast = builder.value(source.inputs[0])
+        return uncast if uncast.type.dtype == "float32" else None
     return None
 
 
 def fold_select(builder: Builder, x: Value, indices: Array) -> Value:
-    folded = _fold_select(builder, x, indices)
+    folded = _try_fold_select(builder, x, indices)
     return builder.op("select", x, indices=indices) if folded is None else folded
 
 
-def _fold_select(builder: Builder, x: Value, indices: Array) -> Value | None:
+def _try_fold_select(builder: Builder, x: Value, indices: Array) -> Value | None:
     """Fold a select of columns `indices` into `x`; return None if there is nothing to fold."""
     width = x.type.width
     if indices.size == width and np.array_equal(indices, np.arange(width)):
@@ -72,14 +72,13 @@ def _fold_select(builder: Builder, x: Value, indices: Array) -> Value | None:
         return fold_select(builder, builder.value(source.inputs[0]), source_indices[indices])
     if source.op == "concat" and indices.size == np.unique(indices).size > 0:
         selected = select_from_concat(builder, x, indices, partial(fold_select, builder))
-        return match_sparsity(
-            builder, builder.concat(_merge_neighbours(builder, selected)), x.type.sparse
-        )
+        merged = builder.concat(_merge_neighbours(builder, selected))
+        return match_sparsity(builder, merged, x.type.sparse)
     return None
 
 
 def flatten_concat(builder: Builder, x: Value) -> list[Value]:
-    """Return the values that `x` concatenates if all have the dtype of `x`, otherwise [`x`]."""
+    """Return the values that `x` concatenates, or only `x` if one of them has another dtype."""
     node = builder.node(x)
     if node.op != "concat" or any(builder.value(i).type.dtype != x.type.dtype for i in node.inputs):
         return [x]
@@ -90,26 +89,23 @@ def select_from_concat(
     builder: Builder, x: Value, indices: Array, select_from: Callable[[Value, Array], Value]
 ) -> list[Value]:
     """Select columns of the concat `x`; call `select_from` once per run of columns of one input."""
-    input_indices, first_columns = builder.node(x).inputs, builder.first_columns(x)
+    operands = [builder.value(i) for i in builder.node(x).inputs]
+    first_columns = builder.first_columns(x)
     input_of_column = np.searchsorted(first_columns, indices, "right") - 1
     starts = np.flatnonzero(np.diff(input_of_column)) + 1
     runs = zip(np.split(indices, starts), input_of_column[[0, *starts]].tolist(), strict=True)
-    selected = [
-        select_from(builder.value(input_indices[k]), run - first_columns[k]) for run, k in runs
-    ]
+    selected = [select_from(operands[k], run - first_columns[k]) for run, k in runs]
     return [_cast_or_fold(builder, value, x.type.dtype) for value in selected]
 
 
 def _merge_neighbours(builder: Builder, values: Sequence[Value]) -> list[Value]:
     values = [value for value in values if value.type.width] or list(values[:1])
-    return [
-        _merge_run(builder, list(run))
-        for _, run in groupby(values, partial(_find_merge_key, builder))
-    ]
+    runs = groupby(values, partial(_find_merge_key, builder))
+    return [_merge_run(builder, list(run)) for _, run in runs]
 
 
 def _find_merge_key(builder: Builder, x: Value) -> tuple[object, ...]:
-    """Return a key for merging `x`: the value from which it selects, and the casts above it."""
+    """Return a key that is equal for values that can be merged: the source, and the casts."""
     casts: list[object] = []
     while (node := builder.node(x)).op == "cast":
         casts.append(node.type.dtype)
@@ -123,10 +119,11 @@ def _merge_run(builder: Builder, run: Sequence[Value]) -> Value:
         return run[0]
     node = builder.node(run[0])
     if node.op == "cast":
-        inner = _merge_run(builder, [builder.value(builder.node(value).inputs[0]) for value in run])
-        return _cast_or_fold(builder, inner, run[0].type.dtype)
-    sources = [_split_selection(builder, value) for value in run]
-    return fold_select(builder, sources[0][0], np.concatenate([indices for _, indices in sources]))
+        sources = [builder.value(builder.node(value).inputs[0]) for value in run]
+        return _cast_or_fold(builder, _merge_run(builder, sources), run[0].type.dtype)
+    selections = [_split_selection(builder, value) for value in run]
+    indices = np.concatenate([indices for _, indices in selections])
+    return fold_select(builder, selections[0][0], indices)
 
 
 def _split_selection(builder: Builder, x: Value) -> tuple[Value, Array]:

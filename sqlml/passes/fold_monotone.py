@@ -1,8 +1,8 @@
 """Remove operators that undo or repeat their neighbours, and compare margins. Exact.
 
-`fold_monotone` does not merge sums or products with constants, which would round differently. A
+`fold_monotone` does not merge sums or products with constants, because that rounds differently. A
 softmax before argmax stays, although Hummingbird drops it: margins that differ in the last bit may
-have equal float32 probabilities, and then the source library selects the first.
+have equal float32 probabilities, of which the source library selects the first.
 """
 
 from __future__ import annotations
@@ -36,17 +36,16 @@ def _fold_abs(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value | 
 
 
 def _merge_bounds(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
-    """Fold maximum(maximum(x, c), d) into maximum(x, max(c, d)); fold minimum in the same way."""
+    """Fold maximum(maximum(x, c), d) into maximum(x, max(c, d)), and minimum likewise."""
     source = builder.node(inputs[0])
     if source.op != node.op:
         return None
-    outer, inner = (
-        _read_constant(builder, inputs[1]),
-        _read_constant(builder, builder.value(source.inputs[1])),
-    )
-    if outer is None or inner is None:
+    outer_bound = _read_constant(builder, inputs[1])
+    inner_bound = _read_constant(builder, builder.value(source.inputs[1]))
+    if outer_bound is None or inner_bound is None:
         return None
-    return builder.op(node.op, builder.value(source.inputs[0]), UFUNCS[node.op](outer, inner))
+    bound = UFUNCS[node.op](outer_bound, inner_bound)
+    return builder.op(node.op, builder.value(source.inputs[0]), bound)
 
 
 def _read_constant(builder: Builder, value: Value) -> Array | None:
@@ -93,8 +92,8 @@ def fold_monotone(builder: Builder, node: Node, inputs: Sequence[Value]) -> Valu
 def compare_margins(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
     """Turn a comparison of a sigmoid with a number into a comparison of the margin.
 
-    The sigmoid never decreases, so bisection finds the float from which on sigmoid(x) > p holds. If
-    rounding makes the sigmoid decrease near this float, nothing is changed.
+    The sigmoid never decreases, so bisection finds the smallest float x with sigmoid(x) > p. If
+    rounding makes the sigmoid decrease near this float, the comparison does not change.
     """
     left, right = (builder.node(value) for value in inputs)
     if left.op != "sigmoid" or right.op != "constant" or right.attrs["value"].size != 1:

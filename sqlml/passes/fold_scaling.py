@@ -1,8 +1,8 @@
 """Fold scalers in front of a linear model into its weights and bias (Hummingbird, section 5.2).
 
-(x - m) / s @ w + b equals x @ (w / s) + (b - (m / s) @ w), which rounds differently, but keeps
-results to about 1e-13 of the largest term: |m / s| may be at most 2**10 in every column. Programs
-with a class label are left alone, because the label of a row on the decision boundary could change.
+(x - m) / s @ w + b equals x @ (w / s) + (b - (m / s) @ w) up to rounding. Results differ by at
+most 1e-13 of the largest term, because folding requires |m / s| <= 2**10 in every column. Programs
+with a class label do not change, because rounding could change labels near a decision boundary.
 """
 
 from __future__ import annotations
@@ -20,20 +20,19 @@ from sqlml.types import Array
 
 
 def fold_scaling(program: Program) -> Program:
-    """Fold the scalers of `program` into the weights of linear models where that is allowed."""
+    """Fold scalers into the weights of linear models if that cannot change a predicted label."""
     if program.labels and "label" in program.outputs:
         return program
-    return rewrite(program, _fold_scalers, ops=("linear",))
+    return rewrite(program, _fold_into_weights, ops=("linear",))
 
 
-def _fold_scalers(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
+def _fold_into_weights(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
     if node.type.dtype != "float64" or inputs[0].type.sparse:
         return None
     weights, bias = node.attrs["weights"], node.attrs["bias"]
     values = flatten_concat(builder, inputs[0])
-    sources, factors, shifts = zip(
-        *[_find_scaling(builder, value) for value in values], strict=True
-    )
+    scalings = [_find_scaling(builder, value) for value in values]
+    sources, factors, shifts = zip(*scalings, strict=True)
     if list(sources) == values:
         return None
     scaled_weights = weights * np.concatenate(factors)[:, None]
@@ -45,15 +44,13 @@ def _fold_scalers(builder: Builder, node: Node, inputs: Sequence[Value]) -> Valu
     return builder.op("linear", builder.concat(sources), weights=scaled_weights, bias=bias)
 
 
+_SCALING_OPERATORS = ("add", "sub", "mul", "div")
+
+
 def _find_scaling(builder: Builder, x: Value) -> tuple[Value, Array, Array]:
-    """Return (v, f, s) such that `x` equals v * f + s; f and s have a number per column of v."""
-    unscaled, steps = x, list[Step]()
-    while (match := match_step(builder, x)) is not None and match[1].op in (
-        "add",
-        "sub",
-        "mul",
-        "div",
-    ):
+    """Return a value v, factors f and shifts s, each per column, such that `x` is v * f + s."""
+    original_x, steps = x, list[Step]()
+    while (match := match_step(builder, x)) is not None and match[1].op in _SCALING_OPERATORS:
         x = match[0]
         steps.append(match[1])
     factor, shift = np.ones(x.type.width), np.zeros(x.type.width)
@@ -64,5 +61,5 @@ def _find_scaling(builder: Builder, x: Value) -> tuple[Value, Array, Array]:
         if step.op in ("mul", "div"):
             factor = compute(factor, step.operand)
     if np.abs(shift).max(initial=0) > 2**10 or not np.isfinite(factor).all():
-        return unscaled, np.ones(x.type.width), np.zeros(x.type.width)
+        return original_x, np.ones(x.type.width), np.zeros(x.type.width)
     return x, factor, shift

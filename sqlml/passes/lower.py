@@ -1,7 +1,7 @@
 """`lower`: rewrite model operators as tensor operators, with a strategy for trees.
 
-Checks (`require_finite`, `require_known`), strings (`fill`, `encode` of strings) and long lists of
-categories are not lowered; a tensor backend runs them on the host.
+Checks, operators on strings and encoders with long lists of categories are not lowered. A tensor
+backend runs these operators on the host.
 """
 
 from __future__ import annotations
@@ -21,16 +21,15 @@ from sqlml.types import FLOATS, Array, numpy_dtype
 def lower_linear_leaves(builder: Builder, leaves: Value, x: Value, attrs: Attrs) -> Value:
     """Lower a linear_leaves operator on `leaves` (n, trees) and `x` (n, features).
 
-    All trees are computed at once, term by term: tables have the weight and the feature of each
-    leaf's k-th term. Terms are added in the reference interpreter's order, so results are equal.
+    All trees are computed at once, term by term. For each k, a table has the weight and the feature
+    of each leaf's k-th term. The order of additions is that of the reference interpreter.
     """
     missing_values, weights = attrs["value"], attrs["weights"]
-    begin, feature = (attrs[name].astype(np.int64) for name in ("begin", "feature"))
+    begin, features = (attrs[name].astype(np.int64) for name in ("begin", "feature"))
     term_counts = np.diff(begin)
     last_leaf = builder.constant(np.array([missing_values.size - 1], np.int64))
-    leaf_index = builder.op(
-        "minimum", builder.op("maximum", leaves, builder.constant(np.zeros(1, np.int64))), last_leaf
-    )
+    leaf_index = builder.op("maximum", leaves, builder.constant(np.zeros(1, np.int64)))
+    leaf_index = builder.op("minimum", leaf_index, last_leaf)
 
     def look_up(table: Array) -> Value:
         return builder.op("take", builder.constant(table), leaf_index)
@@ -39,17 +38,15 @@ def lower_linear_leaves(builder: Builder, leaves: Value, x: Value, attrs: Attrs)
     is_missing: Value | None = None
     for k in range(int(term_counts.max(initial=0))):
         leaf_has_term = k < term_counts
-        position = np.where(leaf_has_term, begin[:-1] + k, 0)
+        term_index = np.where(leaf_has_term, begin[:-1] + k, 0)
         has_term = look_up(leaf_has_term)
-        term = builder.op("gather", x, look_up(feature[position]))
+        term = builder.op("gather", x, look_up(features[term_index]))
         term_is_missing = builder.op("and", has_term, builder.op("isnan", term))
-        is_missing = (
-            builder.op("or", is_missing, term_is_missing) if is_missing else term_is_missing
-        )
-        sum_with_term = builder.op(
-            "add", total, builder.op("mul", look_up(weights[position]), term)
-        )
-        total = builder.op("where", has_term, sum_with_term, total)
+        if is_missing is not None:
+            term_is_missing = builder.op("or", is_missing, term_is_missing)
+        is_missing = term_is_missing
+        product = builder.op("mul", look_up(weights[term_index]), term)
+        total = builder.op("where", has_term, builder.op("add", total, product), total)
     if is_missing is not None:
         total = builder.op("where", is_missing, look_up(missing_values), total)
     total = builder.op("reshape", total, shape=(leaves.type.width, 1))
@@ -57,11 +54,11 @@ def lower_linear_leaves(builder: Builder, leaves: Value, x: Value, attrs: Attrs)
 
 
 MAX_CATEGORIES = 256
-"""Longest list of categories that `encode` compares with rows; longer lists stay on the host."""
+"""Maximum number of categories to compare with each row; longer lists stay on the host."""
 
 
 def lower_model_ops(program: Program) -> Program:
-    """Lower all model operators of `program` to tensor operators, except for trees."""
+    """Lower all model operators of `program`, except for trees, to tensor operators."""
 
     def rule(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
         lower_node = LOWERINGS.get(node.op)
@@ -86,9 +83,8 @@ def _lower_one_hot(builder: Builder, codes: Value, attrs: Attrs) -> Value | None
 
 def _lower_impute(builder: Builder, x: Value, attrs: Attrs) -> Value | None:
     missing = np.array([attrs["missing"]], numpy_dtype(x.type.dtype))
-    is_missing = (
-        builder.op("isnan", x) if np.isnan(attrs["missing"]) else builder.op("eq", x, missing)
-    )
+    marks_nan = np.isnan(attrs["missing"])
+    is_missing = builder.op("isnan", x) if marks_nan else builder.op("eq", x, missing)
     return builder.op("where", is_missing, attrs["fill"], x)
 
 
@@ -96,12 +92,11 @@ def _lower_encode(builder: Builder, x: Value, attrs: Attrs) -> Value | None:
     categories: Array = attrs["categories"]
     if x.type.dtype == "string" or not 0 < categories.size <= MAX_CATEGORIES:
         return None
-    # The maximum of float32 codes is fast and exact; it selects the last of equal categories.
+    # The maximum of float32 codes is fast and exact, and selects the last of equal categories.
     category_codes = builder.constant(np.arange(categories.size, dtype=np.float32))
     unknown_code = builder.constant(np.array([-1], np.float32))
-    codes = builder.op(
-        "where", builder.op("eq", x, builder.constant(categories)), category_codes, unknown_code
-    )
+    is_equal = builder.op("eq", x, builder.constant(categories))
+    codes = builder.op("where", is_equal, category_codes, unknown_code)
     codes = builder.op("cast", builder.op("max", codes, axis=1), dtype="int64")
     if x.type.dtype not in FLOATS:
         return codes
@@ -119,11 +114,11 @@ LOWERINGS: Mapping[str, Callable[..., Value | None]] = {
 
 
 WHOLE_TREE_STRATEGIES = ("traverse", "fused")
-"""Strategies that run whole trees with a kernel of the backend."""
+"""Strategies in which a kernel of the backend runs whole trees."""
 
 
 def explain_refusal(program: Program, strategy: str) -> str | None:
-    """Return why `strategy` does not suit the trees of `program`, or None if it does."""
+    """Return why `strategy` does not support the trees of `program`, or None if supported."""
     if strategy not in REFUSALS:
         return None
     ensembles = (Ensemble.of(node.attrs) for node in program.nodes if node.op == "tree_ensemble")
@@ -132,7 +127,10 @@ def explain_refusal(program: Program, strategy: str) -> str | None:
 
 
 def lower(program: Program, strategy: str) -> Program:
-    """Lower `program` for a tensor backend; raise BackendError if `strategy` does not suit it."""
+    """Lower `program` for a tensor backend.
+
+    Raise BackendError if `strategy` does not support the trees, and ConfigError if it is unknown.
+    """
     if strategy in WHOLE_TREE_STRATEGIES:
         return lower_model_ops(program)
     if strategy not in STRATEGIES:

@@ -2,9 +2,9 @@
 
 CMLCompiler, section 4.3.1, uses the lowest of float32 > int32/float16 > int16 > int8 > bool that
 has every possible value. On CPUs only int32 pays off (torch 2.13, onnxruntime 1.31, one thread,
-best of 7): forests of 100 trees became 1.02 to 1.4 times as fast, while products of integers take
-1.3 to 4.2 times as long as float32, which counts up to 2^24 inner nodes exactly. So a region of
-index arithmetic becomes int32 if its values end as indices of `take`, or in a cast.
+best of 7): forests of 100 trees became 1.02 to 1.4 times as fast. Products of integers take 1.3 to
+4.2 times as long as those of float32, which counts up to 2^24 inner nodes exactly. So index
+arithmetic becomes int32 if all results are indices of `take` or operands of a cast.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from sqlml.ir.program import Node, Program
 from sqlml.types import Array, DType
 
 Range = tuple[int, int]
-"""A lower and an upper bound, which need not be attained."""
+"""A lower and an upper bound of the values, which may be too wide."""
 
 MAX_BOUND = 1 << 53
-"""Largest bound of a range; up to it, float64 represents every integer."""
+"""Largest bound of a range: float64 represents every integer up to this bound."""
 
 EXACT: Mapping[str, int] = {
     **{name: int(np.iinfo(name).max) for name in ("int8", "int16", "int32")},
     "float16": 1 << 11,
     "float32": 1 << 24,
 }
-"""Map a dtype to the magnitude up to which it represents every integer; sums up to it are exact."""
+"""Map a dtype to the magnitude up to which every integer, and so every sum, is exact."""
 
 
 def infer_ranges(program: Program) -> list[Range | None]:
-    """Return the range of each node of `program`; a range is None if it is unknown."""
+    """Return the range of each node, or None for a node of unknown range."""
     ranges: list[Range | None] = []
     for node in program.nodes:
         candidate = _infer_range(program, node, [ranges[i] for i in node.inputs])
@@ -42,8 +42,9 @@ def infer_ranges(program: Program) -> list[Range | None]:
     return ranges
 
 
-def _infer_range(program: Program, node: Node, inputs: Sequence[Range | None]) -> Range | None:
-    """Return the range of `node`, given the ranges of its inputs; None if it is unknown."""
+def _infer_range(
+    program: Program, node: Node, input_ranges: Sequence[Range | None]
+) -> Range | None:
     if node.type.dtype == "bool" or node.op == "one_hot":
         return (0, 1)
     if node.op == "constant":
@@ -51,22 +52,23 @@ def _infer_range(program: Program, node: Node, inputs: Sequence[Range | None]) -
     if node.op == "encode":
         missing, last_code = int(node.attrs["missing"]), int(node.attrs["categories"].size) - 1
         return (min(-1, missing), max(last_code, missing))
-    if node.op in ("matmul", "batch_matmul") and inputs[0] is not None:
+    if node.op in ("matmul", "batch_matmul") and input_ranges[0] is not None:
         weights = program.nodes[node.inputs[1]]
-        is_constant = weights.op == "constant"
-        return _find_range_of_product(inputs[0], weights.attrs["value"]) if is_constant else None
+        if weights.op != "constant":
+            return None
+        return _find_range_of_product(input_ranges[0], weights.attrs["value"])
     if node.op == "sum":
         count = program.nodes[node.inputs[0]].type.shape[node.attrs["axis"]]
-        low, high = inputs[0] or (0, 0)
-        is_known = inputs[0] is not None or not count
+        low, high = input_ranges[0] or (0, 0)
+        is_known = input_ranges[0] is not None or not count
         return (count * min(low, 0), count * max(high, 0)) if is_known else None
     rule = RULES.get(node.op)
     if node.op in ("take", "gather"):
-        inputs = inputs[:1]  # The second input has the indices.
+        input_ranges = input_ranges[:1]  # The second input has the indices.
     elif node.op == "where":
-        inputs = inputs[1:]
-    ranges = [input_range for input_range in inputs if input_range is not None]
-    return None if rule is None or len(ranges) < len(inputs) else rule(*ranges)
+        input_ranges = input_ranges[1:]
+    ranges = [input_range for input_range in input_ranges if input_range is not None]
+    return None if rule is None or len(ranges) < len(input_ranges) else rule(*ranges)
 
 
 def _find_range_of_array(value: Array) -> Range | None:
@@ -81,7 +83,7 @@ def _find_range_of_array(value: Array) -> Range | None:
 
 
 def _find_range_of_product(x: Range, weights: Array) -> Range | None:
-    """Return a range for x @ weights and all partial sums, or None if `weights` has no range."""
+    """Return a range of x @ weights and of all partial sums, or None if `weights` has no range."""
     if _find_range_of_array(weights) is None:
         return None
     products = np.stack([weights * float(x[0]), weights * float(x[1])]).astype(np.float64)
@@ -108,13 +110,14 @@ RULES: Mapping[str, Callable[..., Range]] = {
     "maximum": lambda x, y: (max(x[0], y[0]), max(x[1], y[1])),
     "minimum": lambda x, y: (min(x[0], y[0]), min(x[1], y[1])),
 }
-"""Map an operator to a function that computes the range of its result from its inputs' ranges."""
+"""Map an operator to a function that computes the result's range from the inputs' ranges."""
 
 NARROW_DTYPE: DType = "int32"
 SELECTING_OPERATORS = frozenset({"constant", "where", "max", "min", "select", "concat", "reshape"})
-"""Operators that only select numbers; only they are narrowed from float32, which has -0.0."""
+"""Operators that only select numbers. Other operators are not narrowed from float32, which has
+-0.0."""
 INDEX_OPERATORS = SELECTING_OPERATORS | {"cast", "take", "add", "sub", "mul", "maximum", "minimum"}
-"""Operators of index arithmetic; `gather` is not included, because it needs an int64 index."""
+"""Operators of index arithmetic, without `gather`, which needs an int64 index."""
 
 
 def narrow_dtypes(program: Program) -> Program:
@@ -130,8 +133,10 @@ def narrow_dtypes(program: Program) -> Program:
         index += 1
         is_reader = index in narrow_nodes or node.op == "take" or _is_integer_cast(program, index)
         operands = [
-            narrowed[j] if is_reader and j in narrowed and not _is_condition(node, position) else v
-            for position, (j, v) in enumerate(zip(node.inputs, inputs, strict=True))
+            narrowed[j]
+            if is_reader and j in narrowed and not _is_condition(node, position)
+            else value
+            for position, (j, value) in enumerate(zip(node.inputs, inputs, strict=True))
         ]
         if index not in narrow_nodes:
             if node.op == "take" and node.inputs[0] in narrowed:
@@ -150,14 +155,13 @@ def narrow_dtypes(program: Program) -> Program:
 
 
 def _find_narrow_nodes(program: Program) -> set[int]:
-    """Return the nodes to compute in int32: the largest set that `_can_be_narrow` accepts."""
-    limit = np.iinfo(NARROW_DTYPE)
+    dtype_limits = np.iinfo(NARROW_DTYPE)
     operators = {"int64": INDEX_OPERATORS, "float32": SELECTING_OPERATORS}
     ranges = infer_ranges(program)
 
     def may_be_narrow(i: int) -> bool:
-        node, (low, high) = program.nodes[i], ranges[i] or (0, limit.max + 1)
-        is_in_range = limit.min <= low and high <= limit.max
+        node, (low, high) = program.nodes[i], ranges[i] or (0, dtype_limits.max + 1)
+        is_in_range = dtype_limits.min <= low and high <= dtype_limits.max
         return is_in_range and node.op in operators.get(node.type.dtype, ())
 
     narrow_nodes = set(filter(may_be_narrow, range(len(ranges)))) - set(program.outputs.values())
@@ -175,8 +179,10 @@ def _find_narrow_nodes(program: Program) -> set[int]:
     return narrow_nodes
 
 
-def _can_be_narrow(program: Program, i: int, narrow: set[int], readers: Sequence[int]) -> bool:
-    """Return whether node i can be int32, given that exactly the nodes `narrow` are int32."""
+def _can_be_narrow(
+    program: Program, i: int, narrow_nodes: set[int], readers: Sequence[int]
+) -> bool:
+    """Return whether node i can be int32 if exactly `narrow_nodes` are int32."""
     node = program.nodes[i]
     if node.op == "constant":
         return True  # Readers that are not narrow read the original constant.
@@ -184,12 +190,14 @@ def _can_be_narrow(program: Program, i: int, narrow: set[int], readers: Sequence
         is_index = node.op == "take" and position == 1
         if node.op == "cast" or is_index or _is_condition(node, position):
             continue  # This input need not be narrowed.
-        if j not in narrow:
+        if j not in narrow_nodes:
             return False
     for reader_index in readers:
         reader = program.nodes[reader_index]
         is_index = reader.op == "take" and reader.inputs[0] != i
-        if not (is_index or reader_index in narrow or _is_integer_cast(program, reader_index)):
+        if not (
+            is_index or reader_index in narrow_nodes or _is_integer_cast(program, reader_index)
+        ):
             return False
     return True
 
@@ -199,7 +207,7 @@ def _is_condition(node: Node, position: int) -> bool:
 
 
 def _is_integer_cast(program: Program, i: int) -> bool:
-    """Return whether node i is a cast from or to int64, so that it is never -0.0."""
+    """Return whether node i is a cast from or to int64, which never results in -0.0."""
     node = program.nodes[i]
     if node.op != "cast":
         return False

@@ -1,9 +1,9 @@
-"""`OneTree`: a small tree model as one tree over its input columns, with results as leaves. Exact.
+"""`OneTree`: a small tree model as a single tree over the input columns. Exact.
 
 Each tree of an ensemble is appended to the leaves of the previous tree, without the tests whose
-outcome the path already decides. Everything after the margins is computed once for each leaf.
-Scalers, imputers and casts in front of the trees become part of the thresholds, and checks become
-ranges of accepted values.
+outcome the path already decides. The leaves hold the final results, so everything after the margins
+is computed once per leaf. Scalers, imputers and casts in front of the trees become part of the
+thresholds, and checks become ranges of accepted values.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
 from sqlml.ir.trees import Ensemble
 from sqlml.passes.float_order import Step, find_last_true
-from sqlml.passes.fold_into_trees import Impute, match_step_or_impute
+from sqlml.passes.fold_into_trees import Imputer, match_step_or_imputer
 from sqlml.passes.sink_checks import read_check
 from sqlml.types import FLOATS, Array, DType, numpy_dtype
 
 MAX_TESTS, MAX_TREES = 63, 16
-"""Maximum number of tests of the one tree, and of trees; with more, a kernel is always faster."""
+"""Maximum number of tests, and of trees; with more of either, a kernel is always faster."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Leaf:
-    """A leaf, which holds a result of the model: `value` (width,)."""
+    """A leaf that holds the result of the model, `value` (width,)."""
 
     value: Array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TreeTest:
-    """A test: x[column] <= threshold goes left, and NaN goes left if `missing_left`.
+    """A test: a row goes left if `x[column] <= threshold`, or if x is NaN and `missing_left`.
 
-    A threshold of NaN sends all numbers right.
+    If the threshold is NaN, all numbers go right.
     """
 
     column: int
@@ -54,7 +54,7 @@ Tree = TreeTest | Leaf
 
 @dataclass(frozen=True, slots=True)
 class ValueRange:
-    """The accepted values of a column: low <= x <= high, and missing values if `missing`."""
+    """The accepted values of a column: `low` to `high`, and missing values if `missing`."""
 
     low: float = -np.inf
     high: float = np.inf
@@ -67,7 +67,7 @@ class ValueRange:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OneTree:
-    """A model as one tree, for rows whose columns all lie in their `ranges`."""
+    """A model as one tree, for rows whose values all lie in the `ranges` of the columns."""
 
     tree: Tree
     ranges: tuple[ValueRange, ...]
@@ -92,10 +92,10 @@ def _iterate_test_shares(tree: Tree, share: float = 1.0) -> Iterator[float]:
 
 @cache_by_program
 def build_one_tree(program: Program, max_tests: int = MAX_TESTS) -> OneTree | None:
-    """Convert a `program` of one input and one output to one tree of up to `max_tests` tests.
+    """Convert a Program of one input and one output to one tree of up to `max_tests` tests.
 
-    Return None if the tree needs more tests, or if the Program has several ensembles, more than
-    `MAX_TREES` trees, or operators in front of the trees that thresholds cannot absorb.
+    Return None if the tree needs more tests, or if the Program does not have exactly one ensemble,
+    has more than `MAX_TREES` trees, or has operators that thresholds cannot absorb.
     """
     ensembles = [i for i, node in enumerate(program.nodes) if node.op == "tree_ensemble"]
     if len(ensembles) != 1 or len(program.inputs) != 1 or len(program.outputs) != 1:
@@ -105,8 +105,7 @@ def build_one_tree(program: Program, max_tests: int = MAX_TESTS) -> OneTree | No
         return None
     try:
         reader = _PathReader(program)
-        paths = reader.find_paths(program.nodes[ensembles[0]].inputs[0])
-        tests = _fold_tests(ensemble, paths)
+        tests = _fold_tests(ensemble, reader.find_paths(program.nodes[ensembles[0]].inputs[0]))
         ranges = reader.find_ranges()
         grower = _TreeGrower(ensemble, tests, ranges, max_tests)
         tree = grower.grow(0, int(ensemble.roots[0]) if ensemble.trees else 0, ensemble.base, {})
@@ -120,29 +119,28 @@ def build_one_tree(program: Program, max_tests: int = MAX_TESTS) -> OneTree | No
 
 
 class _NotOneTree(Exception):
-    """Raised if the model cannot be written as one small tree."""
+    """The model cannot be written as one small tree."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Path:
-    """The steps that turn input column `source` into a value, each with its operand's column."""
+    """Steps that turn input column `source` into a value, each with the column of its operand."""
 
     source: int
     dtype: DType
-    steps: tuple[tuple[Step | Impute, int], ...] = ()
+    steps: tuple[tuple[Step | Imputer, int], ...] = ()
 
-    def append(self, step: Step | Impute, column: int) -> _Path:
+    def append(self, step: Step | Imputer, column: int) -> _Path:
         return _Path(self.source, self.dtype, (*self.steps, (step, column)))
 
-    def apply(self, x: Array) -> Array:
+    def apply(self, values: Array) -> Array:
         for step, column in self.steps:
-            x = step.apply(x, np.full(x.size, column))
-        return x
+            values = step.apply(values, np.full(values.size, column))
+        return values
 
     def find_last_true(self, holds: Callable[[Array], Array]) -> tuple[float, float]:
         """Return the largest input whose result makes `holds` true, and the next float."""
-        dtype = numpy_dtype(self.dtype)
-        last, following = find_last_true(lambda x: holds(self.apply(x)), 1, dtype)
+        last, following = find_last_true(lambda x: holds(self.apply(x)), 1, numpy_dtype(self.dtype))
         return float(last[0]), float(following[0])
 
     def map_missing(self) -> float:
@@ -152,14 +150,13 @@ class _Path:
 
 @dataclass(slots=True)
 class _PathReader:
-    """Finds the paths from the input to the columns of a node, and the checks on these paths."""
+    """Finds the path from the input to each column of a node, and the checks on the paths."""
 
     program: Program
     checks: list[tuple[_Path, float, float, bool]] = field(default_factory=list)
     paths_of_nodes: dict[int, list[_Path]] = field(default_factory=dict)
 
     def find_paths(self, index: int) -> list[_Path]:
-        """Return the path to each column of node `index`."""
         if index not in self.paths_of_nodes:
             self.paths_of_nodes[index] = self._find_paths(index)
         return self.paths_of_nodes[index]
@@ -180,7 +177,7 @@ class _PathReader:
             self.checks += [(path, low, high, check.allow_nan) for path, low, high in bounds]
             return source_paths
         builder = Builder(self.program.nodes)
-        match = match_step_or_impute(builder, builder.value(index))
+        match = match_step_or_imputer(builder, builder.value(index))
         if match is None:
             raise _NotOneTree
         source, step = match
@@ -204,14 +201,13 @@ class _PathReader:
 
 
 def _fold_tests(ensemble: Ensemble, paths: Sequence[_Path]) -> list[tuple[int, float, bool]]:
-    """Return each node's test on the input: (column, threshold, whether missing values go left)."""
+    """Return each node's test: an input column, a threshold, and if missing values go left."""
     tests: list[tuple[int, float, bool]] = []
     for k in range(ensemble.nodes):
         path, threshold = paths[int(ensemble.feature[k])], ensemble.threshold[k]
 
         def goes_left(value: Array, threshold: Array = threshold) -> Array:
-            is_strict = ensemble.compare == "lt"
-            return np.asarray(value < threshold if is_strict else value <= threshold)
+            return np.asarray(value < threshold if ensemble.compare == "lt" else value <= threshold)
 
         folded_threshold, _ = path.find_last_true(goes_left)
         imputed = np.array(path.map_missing())
@@ -223,12 +219,12 @@ def _fold_tests(ensemble: Ensemble, paths: Sequence[_Path]) -> list[tuple[int, f
 
 
 _PathRanges = Mapping[int, ValueRange]
-"""Map a column to the values that the path to a node allows: low < x <= high, or missing."""
+"""Map a column to the values with which a row reaches a node: low < x <= high, or missing."""
 
 
 @dataclass(slots=True)
 class _TreeGrower:
-    """Grows the one tree; each leaf is an index into `sums`, the sums of all trees' values."""
+    """Grows the one tree. A leaf holds an index of `sums`, which sum the values of all trees."""
 
     ensemble: Ensemble
     tests: list[tuple[int, float, bool]]
@@ -238,7 +234,7 @@ class _TreeGrower:
     sums: list[Array] = field(default_factory=list)
 
     def grow(self, tree: int, node: int, total: Array, ranges: _PathRanges) -> Tree:
-        """Grow a subtree from `node` of `tree` for rows in `ranges`; `total` sums earlier trees."""
+        """Grow the subtree for rows in `ranges` at `node` of `tree`; `total` sums earlier trees."""
         ensemble = self.ensemble
         if tree == ensemble.trees:
             self.sums.append(total)
@@ -258,9 +254,14 @@ class _TreeGrower:
         right = replace(limits, low=max(limits.low, threshold), missing=missing_goes_right)
         if threshold != threshold:
             left, right = (replace(left, high=-np.inf, low=np.inf), replace(right, low=limits.low))
-        for branch, other, other_child in ((left, right, children[1]), (right, left, children[0])):
-            if not branch.low < branch.high and not branch.missing:  # No row takes this side.
-                return self.grow(tree, other_child, total, {**ranges, column: other})
+        for limits_of_side, limits_of_other, other_child in (
+            (left, right, children[1]),
+            (right, left, children[0]),
+        ):
+            if (
+                not limits_of_side.low < limits_of_side.high and not limits_of_side.missing
+            ):  # No row takes this side.
+                return self.grow(tree, other_child, total, {**ranges, column: limits_of_other})
         self.test_count += 1
         if self.test_count > self.max_tests:
             raise _NotOneTree
@@ -273,14 +274,14 @@ class _TreeGrower:
         )
 
     def _open_lower_end(self, column: int) -> ValueRange:
-        """Return a column's range with an open lower end, just below the range's lowest value."""
         column_range = self.ranges[column]
+        # The ranges of paths exclude their lower end.
         with np.errstate(over="ignore"):
             return replace(column_range, low=float(np.nextafter(column_range.low, -np.inf)))
 
 
 def _set_results(tree: Tree, results: Array) -> Tree:
-    """Replace each leaf's index with that row of `results`; drop tests between equal leaves."""
+    """Replace the index in each leaf with a row of `results`; drop tests between equal leaves."""
     if isinstance(tree, Leaf):
         return Leaf(results[tree.value[0]])
     left, right = _set_results(tree.left, results), _set_results(tree.right, results)

@@ -1,8 +1,8 @@
 """Feature selection: inject selects in front of models, and push them towards the inputs. Exact.
 
-Hummingbird, section 5.2. A select moves down through operators that work column by column, so
-columns that a model ignores are never read. The source library also raises an error for a NULL,
-infinity or unknown category in an ignored column; here, this check is removed.
+A select moves down through operators that work column by column (Hummingbird, section 5.2). So
+columns that a model ignores are never read, and never checked: the source library raises an error
+for a NULL, infinity or unknown category in an ignored column, but sqlml does not.
 """
 
 from __future__ import annotations
@@ -23,28 +23,29 @@ from sqlml.types import TEXTUAL, Array
 
 @make_pass("select")
 def push_selection(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
-    return _push(builder, inputs[0], node.attrs["indices"])
+    return _push_down(builder, inputs[0], node.attrs["indices"])
 
 
-def _push(builder: Builder, x: Value, indices: Array) -> Value:
-    """Compute the columns `indices` of `x` from as few input columns as possible."""
+def _push_down(builder: Builder, x: Value, indices: Array) -> Value:
+    """Select the columns `indices` of `x`, computed from as few input columns as possible."""
     if np.array_equal(indices, np.arange(x.type.width)):
         return x
     if not indices.size:
         return _select_nothing(builder, x)
     used_columns, positions = np.unique(indices, return_inverse=True)
     if used_columns.size < indices.size:
-        # A column that is selected several times, such as a factor of products, is computed once.
-        return fold_select(builder, _push(builder, x, used_columns), positions.astype(np.int64))
+        # Compute a column once, even if it is selected several times.
+        x = _push_down(builder, x, used_columns)
+        return fold_select(builder, x, positions.astype(np.int64))
     node = builder.node(x)
     if node.op == "concat":
-        selected = select_from_concat(builder, x, indices, partial(_push, builder))
+        selected = select_from_concat(builder, x, indices, partial(_push_down, builder))
         return match_sparsity(builder, builder.concat(selected), x.type.sparse)
     rule = _RULES.get(node.op)
     if rule is not None:
         return rule(builder, node, indices)
     if OPS[node.op].group == "injective" and node.op in _ELEMENTWISE:
-        pushed = (_push_operand(builder, builder.value(i), x, indices) for i in node.inputs)
+        pushed = (_push_down_operand(builder, builder.value(i), x, indices) for i in node.inputs)
         operands = [operand for operand in pushed if operand is not None]
         if len(operands) == len(node.inputs):
             return builder.op(node.op, *operands, **node.attrs)
@@ -52,15 +53,14 @@ def _push(builder: Builder, x: Value, indices: Array) -> Value:
 
 
 def _select_nothing(builder: Builder, x: Value) -> Value:
-    """Select no column of `x`, from a value near the inputs that has the same number of rows."""
-    dtype, sparse, node = x.type.dtype, x.type.sparse, builder.node(x)
+    """Return no columns, selected from a value near the inputs with as many rows as `x`."""
+    dtype, is_sparse, node = x.type.dtype, x.type.sparse, builder.node(x)
     while node.inputs and (source := builder.value(node.inputs[0])).type.rowwise:
         if source.type.dtype in TEXTUAL or len(source.type.shape) != 2:
             break
         x, node = source, builder.node(source)
-    return builder.cast(
-        match_sparsity(builder, fold_select(builder, x, np.empty(0, np.int64)), sparse), dtype
-    )
+    no_columns = fold_select(builder, x, np.empty(0, np.int64))
+    return builder.cast(match_sparsity(builder, no_columns, is_sparse), dtype)
 
 
 _ELEMENTWISE = frozenset(elementwise.UNARY_FLOAT) | frozenset(
@@ -69,12 +69,13 @@ _ELEMENTWISE = frozenset(elementwise.UNARY_FLOAT) | frozenset(
 )
 
 
-def _push_operand(builder: Builder, operand: Value, x: Value, indices: Array) -> Value | None:
-    """Return the part of `operand` that columns `indices` of `x` read, or None if unknown."""
+def _push_down_operand(builder: Builder, operand: Value, x: Value, indices: Array) -> Value | None:
+    """Return the columns of `operand` from which `indices` of `x` are computed; None if unknown."""
     if operand.type.rowwise:
         if len(operand.type.shape) != 2:
             return None
-        return _push(builder, operand, indices) if operand.type.width == x.type.width else operand
+        is_broadcast = operand.type.width != x.type.width
+        return operand if is_broadcast else _push_down(builder, operand, indices)
     node = builder.node(operand)
     if node.op != "constant" or len(operand.type.shape) > 1:
         return None
@@ -82,48 +83,48 @@ def _push_operand(builder: Builder, operand: Value, x: Value, indices: Array) ->
     return builder.constant(value[indices]) if value.shape == (x.type.width,) else operand
 
 
-def _push_impute(builder: Builder, node: Node, indices: Array) -> Value:
-    x = _push(builder, builder.value(node.inputs[0]), indices)
+def _push_below_impute(builder: Builder, node: Node, indices: Array) -> Value:
+    x = _push_down(builder, builder.value(node.inputs[0]), indices)
     fill: Array = node.attrs["fill"]
     return builder.op("impute", x, fill=fill[indices], missing=node.attrs["missing"])
 
 
-def _push_require_finite(builder: Builder, node: Node, indices: Array) -> Value:
-    x = _push(builder, builder.value(node.inputs[0]), indices)
+def _push_below_require_finite(builder: Builder, node: Node, indices: Array) -> Value:
+    x = _push_down(builder, builder.value(node.inputs[0]), indices)
     features: tuple[str, ...] = node.attrs["features"]
     selected_features = {"features": tuple(features[i] for i in indices)}
     bounds = {key: node.attrs[key][indices] for key in ("low", "high") if key in node.attrs}
     return builder.op("require_finite", x, **{**node.attrs, **selected_features, **bounds})
 
 
-def _push_one_hot(builder: Builder, node: Node, indices: Array) -> Value:
+def _push_below_one_hot(builder: Builder, node: Node, indices: Array) -> Value:
     """Drop categories whose one-hot column is unused, if an `encode` computes the codes."""
     codes = builder.value(node.inputs[0])
-    source = builder.node(codes)
-    categories = source.attrs["categories"] if source.op == "encode" else np.empty(0)
+    encoder = builder.node(codes)
+    categories = encoder.attrs["categories"] if encoder.op == "encode" else np.empty(0)
     width = len(set(categories.tolist()))
-    has_all_categories = source.op == "encode" and width == categories.size == node.attrs["width"]
+    has_all_categories = encoder.op == "encode" and width == categories.size == node.attrs["width"]
     if not has_all_categories or np.unique(indices).size != indices.size:
         return fold_select(builder, builder.op("one_hot", codes, **node.attrs), indices)
-    missing = next(iter(np.flatnonzero(indices == source.attrs["missing"]).tolist()), -1)
-    attrs = {"categories": categories[indices], "missing": missing}
-    selected_codes = builder.op("encode", builder.value(source.inputs[0]), **attrs)
+    missing_code = next(iter(np.flatnonzero(indices == encoder.attrs["missing"]).tolist()), -1)
+    attrs = {"categories": categories[indices], "missing": missing_code}
+    selected_codes = builder.op("encode", builder.value(encoder.inputs[0]), **attrs)
     return builder.op("one_hot", selected_codes, width=indices.size, dtype=node.attrs["dtype"])
 
 
-def _push_columnwise(builder: Builder, node: Node, indices: Array) -> Value:
-    return builder.op(node.op, _push(builder, builder.value(node.inputs[0]), indices), **node.attrs)
+def _push_below_columnwise(builder: Builder, node: Node, indices: Array) -> Value:
+    x = _push_down(builder, builder.value(node.inputs[0]), indices)
+    return builder.op(node.op, x, **node.attrs)
 
 
-def _push_scale(builder: Builder, node: Node, indices: Array) -> Value:
-    x, factors = _push(builder, builder.value(node.inputs[0]), indices), node.attrs["factors"]
-    has_one_per_column = factors.shape == (node.type.width,)
-    return builder.op(
-        "scale_stored", x, factors=factors[indices] if has_one_per_column else factors
-    )
+def _push_below_scale(builder: Builder, node: Node, indices: Array) -> Value:
+    x, factors = _push_down(builder, builder.value(node.inputs[0]), indices), node.attrs["factors"]
+    has_factor_per_column = factors.shape == (node.type.width,)
+    selected_factors = factors[indices] if has_factor_per_column else factors
+    return builder.op("scale_stored", x, factors=selected_factors)
 
 
-def _push_vocabulary(builder: Builder, node: Node, indices: Array) -> Value:
+def _push_into_vocabulary(builder: Builder, node: Node, indices: Array) -> Value:
     x = builder.value(node.inputs[0])
     if np.unique(indices).size != indices.size:  # A word has only one column.
         return fold_select(builder, builder.op(node.op, x, **node.attrs), indices)
@@ -131,54 +132,53 @@ def _push_vocabulary(builder: Builder, node: Node, indices: Array) -> Value:
     return builder.op(node.op, x, **{**node.attrs, "words": words, "ends": ends})
 
 
-def _push_linear(builder: Builder, node: Node, indices: Array) -> Value:
+def _push_into_weights(builder: Builder, node: Node, indices: Array) -> Value:
     weights, bias = node.attrs["weights"][:, indices], node.attrs["bias"][indices]
     return builder.op("linear", builder.value(node.inputs[0]), weights=weights, bias=bias)
 
 
-def _push_select(builder: Builder, node: Node, indices: Array) -> Value:
+def _push_below_select(builder: Builder, node: Node, indices: Array) -> Value:
     inner_indices: Array = node.attrs["indices"]
-    return _push(builder, builder.value(node.inputs[0]), inner_indices[indices])
+    return _push_down(builder, builder.value(node.inputs[0]), inner_indices[indices])
 
 
-def _push_piecewise(builder: Builder, node: Node, indices: Array) -> Value:
-    x = _push(builder, builder.value(node.inputs[0]), indices)
+def _push_below_piecewise(builder: Builder, node: Node, indices: Array) -> Value:
+    x = _push_down(builder, builder.value(node.inputs[0]), indices)
     offsets: Array = node.attrs["offsets"]
-    ranges = [np.arange(offsets[i], offsets[i + 1]) for i in indices]
-    names = node.attrs.keys() & {"edges", "points", "values"}
-    narrowed = {name: node.attrs[name][np.concatenate(ranges)] for name in names}
-    new_offsets = np.cumsum([0, *map(len, ranges)]).astype(np.int64)
+    point_indices = [np.arange(offsets[i], offsets[i + 1]) for i in indices]
+    attr_names = node.attrs.keys() & {"edges", "points", "values"}
+    narrowed = {name: node.attrs[name][np.concatenate(point_indices)] for name in attr_names}
+    new_offsets = np.cumsum([0, *map(len, point_indices)]).astype(np.int64)
     return builder.op(node.op, x, **{**node.attrs, **narrowed, "offsets": new_offsets})
 
 
-def _push_bspline(builder: Builder, node: Node, indices: Array) -> Value:
-    """Select the columns that the selected basis functions need, then these functions."""
+def _push_below_bspline(builder: Builder, node: Node, indices: Array) -> Value:
     knots: Array = node.attrs["knots"]
-    basis_size = node.type.width // len(knots)  # The number of functions per column.
-    used_columns, column_of_function = np.unique(indices // basis_size, return_inverse=True)
-    x = _push(builder, builder.value(node.inputs[0]), used_columns)
+    num_functions = node.type.width // len(knots)
+    used_columns, column_of_function = np.unique(indices // num_functions, return_inverse=True)
+    x = _push_down(builder, builder.value(node.inputs[0]), used_columns)
     splines = builder.op("bspline", x, knots=knots[used_columns], degree=node.attrs["degree"])
-    positions = column_of_function.astype(np.int64) * basis_size + indices % basis_size
-    return fold_select(builder, splines, positions)
+    new_indices = column_of_function.astype(np.int64) * num_functions + indices % num_functions
+    return fold_select(builder, splines, new_indices)
 
 
 _RULES: Mapping[str, Callable[[Builder, Node, Array], Value]] = {
-    **dict.fromkeys(("count_tokens", "has_items"), _push_vocabulary),
-    **dict.fromkeys(("densify", "map_stored", "sparsify"), _push_columnwise),
-    "require_finite_stored": _push_columnwise,
-    **dict.fromkeys(("interpolate", "search_sorted"), _push_piecewise),
-    "bspline": _push_bspline,
-    "scale_stored": _push_scale,
-    "impute": _push_impute,
-    "linear": _push_linear,
-    "one_hot": _push_one_hot,
-    "require_finite": _push_require_finite,
-    "select": _push_select,
+    **dict.fromkeys(("count_tokens", "has_items"), _push_into_vocabulary),
+    **dict.fromkeys(("densify", "map_stored", "sparsify"), _push_below_columnwise),
+    "require_finite_stored": _push_below_columnwise,
+    **dict.fromkeys(("interpolate", "search_sorted"), _push_below_piecewise),
+    "bspline": _push_below_bspline,
+    "scale_stored": _push_below_scale,
+    "impute": _push_below_impute,
+    "linear": _push_into_weights,
+    "one_hot": _push_below_one_hot,
+    "require_finite": _push_below_require_finite,
+    "select": _push_below_select,
 }
 
 
 def _pays_off(builder: Builder, x: Value) -> bool:
-    """Return whether a select of `x` pays off: on sparse rows, only if it shortens a vocabulary."""
+    """Return whether a select pays off: of sparse rows, only if a vocabulary gets shorter."""
     if not x.type.sparse:
         return True
     node = builder.node(x)

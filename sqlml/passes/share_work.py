@@ -1,7 +1,7 @@
 """Compute equal values once: share equal nodes, merge linear models, fold constants. Exact.
 
 `merge_linears` follows Hummingbird, section 5.2. Each output of a merged model is still summed
-column by column, so its bits do not change.
+column by column, so results do not change by a bit.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def share_work(program: Program) -> Program:
 
 
 def _make_key(value: object) -> Hashable:
-    """Return a key that is equal for equal types and contents; floats are compared by bits."""
+    """Return a key that compares types and contents, and floats bit for bit."""
     if isinstance(value, np.ndarray):
         if value.dtype == object:
             return ("strings", value.shape, tuple(value.ravel().tolist()))

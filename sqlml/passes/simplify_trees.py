@@ -1,8 +1,8 @@
 """Drop statistics of trees, and default directions that NaN never takes. Exact.
 
 Libraries set a default direction in every node, even if rows with missing values are rejected
-before they reach a tree. Then all nodes send NaN right, as a comparison that does not hold does,
-and kernels need not test for NaN and read each column only once.
+before they reach a tree. In such trees, all nodes are set to send NaN right, like a comparison that
+does not hold. Kernels then need no test for NaN, and read each column only once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def drop_statistics(builder: Builder, node: Node, inputs: Sequence[Value]) -> Va
 
 
 _NAN_PRESERVING = ("select", "concat", "cast")
-"""Operators whose result is NaN only if an input is NaN."""
+"""Operators whose results are NaN only if an input is NaN."""
 
 
 @make_pass("tree_ensemble")
@@ -47,6 +47,5 @@ def _is_never_missing(builder: Builder, value: Value) -> bool:
         return not np.isnan(node.attrs["value"]).any()
     if node.op == "impute" and node.attrs["missing"] != node.attrs["missing"]:
         return not np.isnan(node.attrs["fill"]).any()
-    return node.op in _NAN_PRESERVING and all(
-        _is_never_missing(builder, builder.value(i)) for i in node.inputs
-    )
+    operands = [builder.value(i) for i in node.inputs]
+    return node.op in _NAN_PRESERVING and all(_is_never_missing(builder, x) for x in operands)

@@ -1,9 +1,9 @@
 """Move checks for NaN and infinity down towards the inputs. Exact.
 
 One-hot columns need no check, and below an imputer NaN is allowed. The result of a scaler is finite
-exactly for inputs within a range, which bisection over the floats finds. So the check moves to the
-raw columns, merges with a check that is already there, and no longer separates a scaler from the
-weights or thresholds that can absorb it.
+exactly for inputs within a range, which bisection over the floats finds. So a check moves to the
+raw columns, and merges with an existing check. Then no check separates a scaler from weights or
+thresholds that can absorb the scaler.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sqlml.types import FLOATS, Array, numpy_dtype
 
 @dataclass(frozen=True, slots=True)
 class FiniteCheck:
-    """A check that each column is within finite bounds `low` and `high`, or NaN if `allow_nan`."""
+    """A check that each number is between the finite `low` and `high`, or NaN if `allow_nan`."""
 
     features: tuple[str, ...]
     allow_nan: bool
@@ -30,7 +30,6 @@ class FiniteCheck:
     high: Array
 
     def slice(self, start: int, stop: int) -> FiniteCheck:
-        """Return the check of columns `start` to `stop` - 1."""
         low, high = self.low[start:stop], self.high[start:stop]
         return replace(self, features=self.features[start:stop], low=low, high=high)
 
@@ -44,7 +43,7 @@ def sink_checks(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value 
 
 
 def read_check(node: Node) -> FiniteCheck:
-    """Return the check of a require_finite node; default bounds are the largest finite numbers."""
+    """Return the check of a require_finite node; by default, bounds are the extreme floats."""
     max_number = np.full(node.type.width, np.finfo(numpy_dtype(node.type.dtype)).max)
     attrs = node.attrs
     low = np.maximum(attrs.get("low", -max_number), -max_number)
@@ -53,7 +52,7 @@ def read_check(node: Node) -> FiniteCheck:
 
 
 def _sink_check(builder: Builder, x: Value, check: FiniteCheck) -> Value:
-    """Apply `check` to `x`, or to values as far below `x` as possible; return the new `x`."""
+    """Return `x` with `check` applied as close to the inputs as possible."""
     node = builder.node(x)
     is_cast_integer = node.op == "cast" and _get_source(builder, node).type.dtype not in FLOATS
     if node.op == "one_hot" or is_cast_integer:
@@ -64,9 +63,8 @@ def _sink_check(builder: Builder, x: Value, check: FiniteCheck) -> Value:
         source = _sink_check(builder, _get_source(builder, node), replace(check, allow_nan=True))
         return builder.op("impute", source, **node.attrs)
     if node.op == "require_finite" and node.type.dtype in ("float32", "float64"):
-        return _sink_check(
-            builder, _get_source(builder, node), _merge_checks(check, read_check(node))
-        )
+        merged = _merge_checks(check, read_check(node))
+        return _sink_check(builder, _get_source(builder, node), merged)
     below_step = _sink_below_step(builder, x, check) if _can_sink(builder, x) else None
     return _place_check(builder, x, check) if below_step is None else below_step
 
@@ -84,29 +82,33 @@ def _can_sink(builder: Builder, x: Value) -> bool:
 
 
 def _sink_below_concat(builder: Builder, node: Node, check: FiniteCheck) -> Value:
-    """Check each input of a concat; adjacent inputs whose check cannot sink share one check."""
-    results: list[Value] = []
-    pending: list[Value] = []
-    start = stop = 0
+    """Check each input of a concat; adjacent inputs share one check if it cannot sink."""
+    checked_values: list[Value] = []
+    pending_values: list[Value] = []
+    first_pending = column = 0
 
     def place_pending() -> None:
-        if pending:
-            results.append(_place_check(builder, builder.concat(pending), check.slice(start, stop)))
-            pending.clear()
+        if pending_values:
+            checked_values.append(
+                _place_check(
+                    builder, builder.concat(pending_values), check.slice(first_pending, column)
+                )
+            )
+            pending_values.clear()
 
     for operand in (builder.value(i) for i in node.inputs):
-        end = stop + operand.type.width
+        next_column = column + operand.type.width
         if operand.type.dtype in FLOATS and not _can_sink(builder, operand):
-            pending.append(operand)
+            pending_values.append(operand)
         else:
             place_pending()
-            start = end
+            first_pending = next_column
             if operand.type.dtype in FLOATS:
-                operand = _sink_check(builder, operand, check.slice(stop, end))
-            results.append(operand)
-        stop = end
+                operand = _sink_check(builder, operand, check.slice(column, next_column))
+            checked_values.append(operand)
+        column = next_column
     place_pending()
-    return builder.concat(results)
+    return builder.concat(checked_values)
 
 
 def _get_source(builder: Builder, node: Node) -> Value:
@@ -127,7 +129,7 @@ def _merge_checks(upper: FiniteCheck, lower: FiniteCheck) -> FiniteCheck:
 
 
 def _sink_below_step(builder: Builder, x: Value, check: FiniteCheck) -> Value | None:
-    """Move `check` below the step that computes `x`; return None if no such step allows it."""
+    """Move `check` below the step that computes `x`; return None if that is impossible."""
     match = match_step(builder, x)
     if match is None or not check.low.size:
         return None
@@ -154,7 +156,5 @@ def _place_check(builder: Builder, x: Value, check: FiniteCheck) -> Value:
         bounds["low"] = check.low.astype(dtype)
     if (check.high < max_number).any():
         bounds["high"] = check.high.astype(dtype)
-    features, allow_nan, step = check.features, check.allow_nan, check.step
-    return builder.op(
-        "require_finite", x, features=features, allow_nan=allow_nan, step=step, **bounds
-    )
+    attrs = {"features": check.features, "allow_nan": check.allow_nan, "step": check.step}
+    return builder.op("require_finite", x, **attrs, **bounds)

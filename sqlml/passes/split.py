@@ -1,9 +1,8 @@
 """Split a Program where strings become numbers: the first part runs as SQL, the rest as kernels.
 
-Numbers enter the kernels packed as one (n, k) matrix, which is the fastest way through an Arrow
-UDF. SQL turns categories into codes. Two kinds of strings are passed in addition to the matrix:
-those of encoders with very many categories, which would all be written into the query, and those
-that are split into tokens. Exact.
+Exact. Numbers enter the kernels as one packed (n, k) matrix, which is the fastest way through an
+Arrow UDF. SQL turns categories into codes. Two kinds of strings are passed beside the matrix:
+strings that are split into tokens, and strings of too many categories to write into the query.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _DTYPE: dict[str, DType] = {"f32": "float32", "f64": "float64"}
 _MIXED = frozenset({"hash_categories", "onnx_graph", "sampled_contributions"})
 """Operators that may read both strings and numbers."""
 _TEXT_READERS = (TEXT_OPERATORS | ITEM_OPERATORS | HASHING_OPERATORS) - _MIXED
-"""Operators that read the strings themselves; lists and maps are JSON strings."""
+"""Operators that read strings instead of codes; lists and maps are JSON strings."""
 PACKED = "x"
 """Name of the packed input of `SplitProgram.core`."""
 
@@ -37,8 +36,8 @@ PACKED = "x"
 class PackedColumn:
     """A column of the packed matrix: input `name`, or an output of the encoders or the lookup.
 
-    Features and outputs have separate namespaces, because a feature may have any name. If
-    `is_strict`, the model rejects codes below 0.
+    `is_encoded` tells inputs from outputs, because an input may have any name. If `is_strict`, the
+    model rejects codes below 0.
     """
 
     name: str
@@ -51,10 +50,10 @@ class PackedColumn:
 class SplitProgram:
     """A Program in two or three parts.
 
-    `columns` are the columns of the packed matrix in order. `encoders` (None if not needed) turns
-    string inputs into codes in SQL, and `lookup` does so in the function, for encoders with too
-    many categories. `core` reads the matrix as input `PACKED`, (n, max(1, k)), and the inputs
-    `texts` of the Program as `text_input_name(0)`, `text_input_name(1)`, ...
+    `columns` are the columns of the packed matrix in order. `encoders` turns strings into codes in
+    SQL. `lookup` does the same in the function, for encoders with too many categories. Both are
+    None if not needed. `core` reads the matrix as input `PACKED`, (n, max(1, k)), and the strings
+    of the inputs `texts` as inputs `text_input_name(0)`, `text_input_name(1)`, ...
     """
 
     columns: tuple[PackedColumn, ...]
@@ -65,17 +64,17 @@ class SplitProgram:
 
     @property
     def packed_columns(self) -> tuple[PackedColumn, ...]:
-        """The columns that the engine packs; the batch function looks up all others."""
+        """The columns that the engine packs; the batch function looks up the other columns."""
         return tuple(column for column in self.columns if not column.is_looked_up)
 
     @property
     def text_inputs(self) -> tuple[str, ...]:
-        """The string inputs that the function receives: those of the core, then of the lookup."""
+        """The string inputs that the function receives: for the core, then for the lookup."""
         return (*self.texts, *(self.lookup.inputs if self.lookup is not None else ()))
 
 
 def text_input_name(position: int) -> str:
-    """Return the name of the core input for the strings at `position` of `SplitProgram.texts`."""
+    """Return the name of the core input for entry `position` of `SplitProgram.texts`."""
     return f"text{position}"
 
 
@@ -84,8 +83,8 @@ def split(
 ) -> SplitProgram:
     """Split `program` into string encoders and a core on a packed matrix of `layout`.
 
-    With layout "f32" the caller guarantees that all numbers are exact in float32. Encoders with
-    more than `max_categories` categories (None: no limit) become the lookup.
+    If the layout is "f32", the caller guarantees that all numbers are exact in float32. Encoders
+    with more than `max_categories` categories become the lookup; None means no limit.
     """
     nodes = program.nodes
     dtypes = [{node.type.dtype, *(nodes[j].type.dtype for j in node.inputs)} for node in nodes]
@@ -94,11 +93,11 @@ def split(
     texts = tuple(name for name, i in program.inputs.items() if i in text_nodes)
     readers = [j for i, node in enumerate(nodes) if not is_textual[i] for j in node.inputs]
     readers += program.outputs.values()
-    # The textual nodes whose numbers the rest of the Program reads.
+    # The boundary consists of the textual nodes whose numbers other nodes read.
     boundary = sorted({j for j in readers if is_textual[j] and not _reads_texts(program, j)})
     columns = [PackedColumn(name) for name, i in program.inputs.items() if not is_textual[i]]
-    limit = float("inf") if max_categories is None else max_categories
-    large_encoders = {i for i in boundary if _is_large_encoder(program, i, limit)}
+    category_limit = float("inf") if max_categories is None else max_categories
+    large_encoders = {i for i in boundary if _is_large_encoder(program, i, category_limit)}
     strict_encoders = _find_strict_encoders(program)
     for i in boundary:
         is_large, is_strict = i in large_encoders, i in strict_encoders
@@ -127,14 +126,14 @@ _LOOKUP_OPERATORS = frozenset({"input", "fill", "encode"})
 
 
 def _is_large_encoder(program: Program, i: int, max_categories: float) -> bool:
-    """Return whether node `i` encodes more than `max_categories` and fits in a lookup Program."""
+    """Return whether node `i` has more than `max_categories` and only needs a lookup Program."""
     chain = list(_iterate_chain(program, i))
     counts = [node.attrs["categories"].size for node in chain if node.op == "encode"]
     return max(counts, default=0) > max_categories and {n.op for n in chain} <= _LOOKUP_OPERATORS
 
 
 def _iterate_chain(program: Program, i: int) -> Iterator[Node]:
-    """Yield node `i`, its first input, the first input of this input, and so on."""
+    """Yield node `i`, then repeatedly the first input of the previous node."""
     yield program.nodes[i]
     while program.nodes[i].inputs:
         i = program.nodes[i].inputs[0]
@@ -142,13 +141,13 @@ def _iterate_chain(program: Program, i: int) -> Iterator[Node]:
 
 
 def _find_text_nodes(program: Program) -> frozenset[int]:
-    """Return the nodes that read the strings themselves, and all nodes that they depend on."""
+    """Return the nodes that read strings instead of codes, and all nodes they depend on."""
     text_nodes: set[int] = set()
     for i in range(len(program.nodes) - 1, -1, -1):
         node = program.nodes[i]
         if node.op in _MIXED and _reads_texts(program, i):
-            texts = {j for j in node.inputs if program.nodes[j].type.dtype in TEXTUAL}
-            text_nodes |= {i, *texts}
+            textual_inputs = {j for j in node.inputs if program.nodes[j].type.dtype in TEXTUAL}
+            text_nodes |= {i, *textual_inputs}
         elif node.op in _TEXT_READERS or i in text_nodes:
             text_nodes |= {i, *node.inputs}
     return frozenset(text_nodes)
@@ -165,11 +164,11 @@ def _make_code_name(node: int) -> str:
 
 
 def _build_encoders(program: Program, is_textual: list[bool], boundary: list[int]) -> Program:
-    b, values = Builder(), dict[int, Value]()
+    builder, values = Builder(), dict[int, Value]()
     for i, node in enumerate(program.nodes):
         if (is_textual[i] and not _reads_texts(program, i)) or node.op == "constant":
-            values[i] = copy_retyped(b, node, [values[j] for j in node.inputs])
-    return verify(b.build({_make_code_name(i): values[i] for i in boundary}))
+            values[i] = copy_retyped(builder, node, [values[j] for j in node.inputs])
+    return verify(builder.build({_make_code_name(i): values[i] for i in boundary}))
 
 
 def _build_core(
@@ -180,7 +179,6 @@ def _build_core(
     texts: Sequence[str],
     layout: Layout,
 ) -> Program:
-    """Rebuild `program` so that it reads numbers and codes from the columns of a packed matrix."""
     builder = Builder()
     packed = builder.input(PACKED, _DTYPE[layout], max(1, len(columns)))
     position_by_column = {(column.name, column.is_encoded): k for k, column in enumerate(columns)}

@@ -1,6 +1,6 @@
-"""Get predictions from the library that a model comes from, with the library's own methods.
+"""Get the predictions of a model from its source library.
 
-A child process imports this module, so it must stay cheap to import.
+A child process imports this module, so imports must stay fast.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sqlml.errors import VerificationError
 from sqlml.importers.onnx.labels import find_label_columns, is_score_name
 from sqlml.types import Array
 
-if TYPE_CHECKING:  # pandas is optional: without it, models are registered unverified.
+if TYPE_CHECKING:  # pandas is optional: without pandas, models are registered unverified.
     import pandas as pd
 
     from sqlml.ir.program import Program
@@ -47,18 +47,18 @@ class PredictionRequest:
 
 
 Predictions = dict[str, Array]
-"""Map outputs to numbers (n, k) or labels (n, targets)."""
+"""Map an output to numbers (n, k) or labels (n, targets)."""
 
 
 def has_source(model: Any) -> bool:
-    """Return whether `predict_with_library` can score a model with comparable results."""
+    """Return whether `predict_with_library` returns comparable results for `model`."""
     return find_family(model) is not None and _get_step_class(model) not in _INCOMPARABLE_CLASSES
 
 
 def predict_with_library(
     model: Any, frame: pd.DataFrame, request: PredictionRequest
 ) -> Predictions:
-    """Return all outputs of the source model for a frame that has the columns of the model."""
+    """Return all outputs of the source model for a frame with the model's columns."""
     family = find_family(model)
     if family is None:
         raise VerificationError(f"sqlml cannot get the predictions of a {type(model).__name__}")
@@ -74,13 +74,13 @@ def predict_with_library(
 
 
 def find_family(model: Any) -> str | None:
-    """Return the package in `FAMILIES` to which a model belongs, or None if there is none."""
+    """Return the package in `FAMILIES` that defines the model's class, or None if unknown."""
     packages = (cls.__module__.split(".")[0] for cls in type(model).__mro__)
     return next((package for package in packages if package in FAMILIES), None)
 
 
 def _to_matrix(value: Any) -> Array:
-    if isinstance(value, list):  # There is an array for each target.
+    if isinstance(value, list):  # The list has an array for each target.
         value = np.concatenate(value, axis=1)
     value = value.toarray() if hasattr(value, "toarray") else np.asarray(value)
     return np.asarray(value.reshape(len(value), -1))
@@ -93,7 +93,7 @@ METHODS: Mapping[str, str] = {
     "samples": "score_samples",
     "transform": "transform",
 }
-"""Map outputs to the scikit-learn methods that return them; `Scorer` has the same methods."""
+"""Map an output to the method of scikit-learn, and of `Scorer`, that returns it."""
 
 
 def _predict_sklearn(model: Any, frame: pd.DataFrame, request: PredictionRequest) -> Predictions:
@@ -116,8 +116,8 @@ _ONE_COLUMN_CLASSES = frozenset(
 """Scikit-learn classes that take a sequence of values instead of a table."""
 
 _INCOMPARABLE_CLASSES = frozenset(("KernelDensity", "LabelBinarizer"))
-"""Classes whose outputs cannot be compared: approximate densities far from all points, and outputs
-that depend on the labels in the batch."""
+"""Classes with outputs that cannot be compared. KernelDensity approximates densities far from all
+points, and outputs of LabelBinarizer depend on the labels in the batch."""
 
 
 def _get_step_class(model: Any) -> str:
@@ -145,7 +145,6 @@ def _predict_xgboost(model: Any, frame: pd.DataFrame, request: PredictionRequest
 
 
 def _read_booster_predictions(predictions: Array, request: PredictionRequest) -> Predictions:
-    """Return a booster's predictions as `proba` if the model has classes, otherwise as `label`."""
     if not request.has_classes:
         return {"label": predictions}
     if predictions.ndim == 1:
@@ -205,7 +204,7 @@ def _predict_onnx(model: Any, frame: pd.DataFrame, request: PredictionRequest) -
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    # With several threads, sums and therefore labels at ties differ between runs.
+    # With several threads, sums differ between runs, and so do labels at ties.
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     content, providers = model.SerializeToString(), ["CPUExecutionProvider"]
     session = onnxruntime.InferenceSession(content, options, providers=providers)
@@ -223,7 +222,6 @@ def _predict_onnx(model: Any, frame: pd.DataFrame, request: PredictionRequest) -
 def _assign_onnx_outputs(
     outputs: Sequence[Any], values: Sequence[Array], request: PredictionRequest
 ) -> Predictions:
-    """Name the `values` (n, k) of a graph's outputs as the importer names the outputs."""
     predictions: Predictions = {}
     scores = {}
     map_names = {output.name for output in outputs if output.type.startswith("seq(map")}
@@ -262,7 +260,7 @@ def _run_onnx_batch(session: Any, frame: pd.DataFrame, request: PredictionReques
 
 
 def _order_by_label(output: Any, labels: Sequence[Any]) -> Array:
-    """Return an ONNX output as an array; a list of maps gets a column per label or other key."""
+    """Return an ONNX output as an array; a list of maps becomes a column per key."""
     if not isinstance(output, list):
         return np.asarray(output)
     keys = dict.fromkeys([*labels, *(key for row in output for key in row)])
@@ -303,7 +301,8 @@ def _predict_skorch(model: Any, frame: pd.DataFrame, request: PredictionRequest)
 
 
 def _predict_pyspark(model: Any, frame: pd.DataFrame, request: PredictionRequest) -> Predictions:
-    from sqlml.verifying.spark_session import predict_with_spark  # This imports the Spark importer.
+    # The Spark importer is slow to import.
+    from sqlml.verifying.spark_session import predict_with_spark
 
     return predict_with_spark(model, frame, request)
 
@@ -321,4 +320,4 @@ FAMILIES: Mapping[str, Predictor] = {
     "torch": _predict_torch,
     "pyspark": _predict_pyspark,
 }
-"""Map the package of a model's class to the function that returns the model's predictions."""
+"""Map the package of a model's class to a function that returns predictions."""

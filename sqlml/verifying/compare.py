@@ -1,4 +1,4 @@
-"""Differences between the outputs of a model and of its source, and whether they are tolerated."""
+"""Differences between the outputs of a model and of its source, and their tolerance."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sqlml.ir.program import Program
 from sqlml.types import Array
 
 TOLERANCE = 1e-6
-"""The largest relative difference of a number: the contract of docs/exactness.md."""
+"""The largest relative difference that is allowed, as promised in docs/exactness.md."""
 
 _TOLERANCES = {"torch": 2e-5, "onnx": 2e-5}
 
@@ -22,12 +22,12 @@ def get_tolerance(family: str | None) -> float:
 
 
 NEAR_ZERO = 1e-3
-"""Numbers that are smaller than this share of the largest number are compared relative to that
-share. For a source that predicts in float32, whose sums keep seven digits of the terms, it is 1."""
+"""Numbers below this share of the largest number are compared relative to the share. For a source
+that predicts in float32, in which sums keep seven digits of the terms, the share is 1."""
 
 TIE_SHARE = 0.01
-"""The share of labels that may differ if no score shows which labels are ties. For clusters and for
-neighbours at equal distances, the library itself decides differently from batch to batch."""
+"""The share of labels that may differ if no score reveals ties. For clusters and for neighbours at
+equal distances, the library returns different labels from batch to batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def _compare_labels(
 
 
 def _find_near_ties(theirs: Mapping[str, Array], tolerance: float) -> Array | None:
-    """Return whether each row's best two classes nearly tie, bool (n,), or None if unknown."""
+    """Return a mask of the rows in which the best two classes nearly tie, or None if unknown."""
     for name in ("proba", "score"):
         scores = theirs.get(name)
         if scores is None or not len(scores):

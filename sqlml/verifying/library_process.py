@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 
 def load_original(file_format: str, path: str, content: bytes, *, is_classifier: bool) -> Any:
-    """Load a model file with its own library; raise the library's errors as ArtifactError.
+    """Load a model file with its source library; raise the library's errors as ArtifactError.
 
-    Call this only in a separate process, since libraries trust the files that they load.
+    Call this only in a separate process, because libraries trust the files that they load.
     """
     try:
         return _load_model(file_format, content, is_classifier)
@@ -80,7 +80,7 @@ def _load_model(file_format: str, content: bytes, is_classifier: bool) -> Any:
 
             model = catboost.CatBoostClassifier() if is_classifier else catboost.CatBoost()
             format_name = "cbm" if content.startswith(MAGIC) else "json"
-            # CatBoost reads JSON from files only.
+            # CatBoost reads JSON only from files.
             with NamedTemporaryFile(suffix=f".{format_name}") as temp_file:
                 temp_file.write(content)
                 temp_file.flush()
@@ -99,26 +99,24 @@ def _load_model(file_format: str, content: bytes, is_classifier: bool) -> Any:
 
 
 ROWS_PER_SECOND = 1000
-"""The slowest expected rate of scoring, which determines the timeout of a frame."""
+"""The slowest expected rate of scoring, from which the timeout is computed."""
 
 
 class FileSource:
-    """A model file that its own library scores in a child process, which ends with the context."""
+    """A model file that its source library scores in a child process; a context manager."""
 
     def __init__(
         self, file_format: str, path: str, content: bytes, request: PredictionRequest
     ) -> None:
         self._path = path
         self._library = LIBRARIES[file_format]
-        config = json.dumps(
-            {"kind": file_format, "path": path, "request": asdict(request)}
-        ).encode()
-        self._child = Child(f"{__name__}:serve_file", config, content)
+        config = {"kind": file_format, "path": path, "request": asdict(request)}
+        self._child = Child(f"{__name__}:serve_file", json.dumps(config).encode(), content)
         self.tolerance: float = get_tolerance(self._library)
         self.knows_null_texts: bool = self._library != "onnx"
 
     def __enter__(self) -> FileSource:
-        """Start the child, which loads the file; raise the errors that `load_original` raises."""
+        """Start the child process, which loads the file; raise the errors of `load_original`."""
         try:
             self._child.__enter__()
         except (ChildEnded, ChildFailed) as error:
@@ -129,7 +127,7 @@ class FileSource:
         self._child.__exit__(*error)
 
     def predict(self, frame: pd.DataFrame) -> Predictions:
-        """Score `frame` in the child process; the timeout grows with the number of rows."""
+        """Score `frame` in the child process, with a timeout that depends on the number of rows."""
         request = pickle.dumps(frame, pickle.HIGHEST_PROTOCOL)
         try:
             reply = self._child.ask(request, SECONDS + len(frame) / ROWS_PER_SECOND)
@@ -151,7 +149,7 @@ class FileSource:
 
 
 def serve_file(settings_json: bytes, content: bytes) -> Generator[bytes, bytes, None]:
-    """Run in the child process: load the file, report success, then score frame after frame."""
+    """Run in the child process: load the file, report success, then score one frame at a time."""
     settings = json.loads(settings_json)
     request = PredictionRequest(**settings["request"])
     file_format, path = settings["kind"], settings["path"]
@@ -167,7 +165,7 @@ def serve_file(settings_json: bytes, content: bytes) -> Generator[bytes, bytes, 
 
 
 def _pack_predictions(predictions: Predictions) -> bytes:
-    """Serialize predictions: a JSON line with shapes and object labels, followed by all numbers."""
+    """Return a JSON line with shapes and object labels, then the bytes of numeric arrays."""
     headers: dict[str, Any] = {}
     number_arrays = []
     for name, array in predictions.items():

@@ -1,8 +1,8 @@
-"""Rounding ties: rows in which only rounding decides between our predictions and the library's.
+"""Rounding ties: rows in which our predictions and the library's differ only by rounding.
 
-The terms of a sum may be added in any order. A library adds one row differently from several, and
-differently on another machine: each result is exact for weights that are about an ulp off. This may
-decide between neighbours at the same distance, or change the difference of two distances of 1e19.
+The terms of a sum may be added in any order, and a library uses another order for a single row or
+on another machine. Each result is exact for weights that are about an ulp off. The order may decide
+between neighbours at the same distance, or change the difference of two distances of 1e19.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ _SUM_CONSTANTS: Mapping[str, tuple[str, ...]] = {
     "sum": (),
     "sub": (),
 }
-"""Map operators that add terms to the attributes with their constants. The terms of `sum` and `sub`
-come from other nodes."""
+"""Map operators that add terms to attributes with constants; `sum` and `sub` have no constants."""
 
 
 def find_rounding_ties(
@@ -37,7 +36,7 @@ def find_rounding_ties(
     theirs: Predictions,
     tolerance: float,
 ) -> frozenset[int]:
-    """Return the indices of rows whose differences are explained if sums are off by one ulp.
+    """Return the indices of rows in which errors of one ulp in sums explain the differences.
 
     `predict` returns the predictions of a Program for the same rows.
     """
@@ -46,7 +45,7 @@ def find_rounding_ties(
         return frozenset()
     try:
         variants = [predict(variant) for variant in perturb_sums(program)]
-    except ScoringError:  # A variant rejects a row, so nothing can be concluded.
+    except ScoringError:  # A variant rejects a row.
         return frozenset()
 
     def is_tie(row: int) -> bool:
@@ -69,22 +68,20 @@ def perturb_sums(program: Program) -> Iterator[Program]:
 
 def _perturb_sum(rng: Generator, builder: Builder, node: Node, inputs: Sequence[Value]) -> Value:
     if node.op in ("sum", "sub"):
-        return builder.op(
-            node.op, _perturb_terms(builder, inputs[0], rng), *inputs[1:], **node.attrs
-        )
+        terms = _perturb_terms(builder, inputs[0], rng)
+        return builder.op(node.op, terms, *inputs[1:], **node.attrs)
     constants = {name: _nudge_by_one_ulp(node.attrs[name], rng) for name in _SUM_CONSTANTS[node.op]}
     value = builder.op(node.op, *inputs, **{**node.attrs, **constants})
     if node.op == "linear":
         return value
-    value = builder.op(
-        "mul", value, _nudge_by_one_ulp(np.ones(value.type.width, value.type.dtype), rng)
-    )
+    ones = np.ones(value.type.width, value.type.dtype)
+    value = builder.op("mul", value, _nudge_by_one_ulp(ones, rng))
     is_squared = node.attrs["metric"] == "sqeuclidean" and "weights" not in node.attrs
     return _perturb_squared_distances(builder, value, inputs[0], rng) if is_squared else value
 
 
 def _perturb_terms(builder: Builder, terms: Value, rng: Generator) -> Value:
-    """Perturb the terms of a sum (n, ...) by an ulp, unless they are integers or sparse rows."""
+    """Perturb the terms of a sum (n, ...) by an ulp; keep integers and sparse rows."""
     terms_type, shape = terms.type, terms.type.shape[1:]
     has_unknown_size = not terms_type.rowwise or terms_type.sparse or min(shape, default=-1) < 0
     if has_unknown_size or np.dtype(terms_type.dtype).kind != "f":
@@ -95,7 +92,7 @@ def _perturb_terms(builder: Builder, terms: Value, rng: Generator) -> Value:
 def _perturb_squared_distances(
     builder: Builder, distance: Value, x: Value, rng: Generator
 ) -> Value:
-    """Perturb sums of k squares by the error to expect: sqrt(k) / 2 ulps of |x|^2."""
+    """Perturb sums of k squares by the expected error, sqrt(k) / 2 ulps of |x|^2."""
     dtype = np.dtype(distance.type.dtype)
     signs = rng.choice([-1, 1], distance.type.width)
     squared_norm = builder.op("sum", builder.op("square", x), axis=1)
@@ -105,14 +102,14 @@ def _perturb_squared_distances(
 
 
 def _nudge_by_one_ulp(values: Array, rng: Generator) -> Array:
-    """Move each value up or down by one ulp; zeros stay, because their terms add nothing."""
+    """Move each value up or down by one ulp; keep zeros, whose terms do not matter."""
     direction = np.where(rng.integers(0, 2, values.shape) == 1, np.inf, -np.inf)
     nudged = np.nextafter(values, direction.astype(values.dtype))
     return np.where((values == 0) | ~np.isfinite(values), values, nudged)
 
 
 def _is_within_reach(ours: Array, theirs: Array, variants: list[Array], tolerance: float) -> bool:
-    """Return whether `theirs` differs from `ours` at most 4 times as much as `variants` do."""
+    """Return whether `theirs` differs from `ours` by at most 4 times the spread of `variants`."""
     a, b = np.atleast_1d(ours), np.atleast_1d(theirs)
     if a.dtype.kind != "f" or b.dtype.kind != "f":
         return any(np.array_equal(np.atleast_1d(v), b) for v in (a, *variants))
@@ -122,7 +119,7 @@ def _is_within_reach(ours: Array, theirs: Array, variants: list[Array], toleranc
 
 
 def find_differing_rows(ours: Predictions, theirs: Predictions, tolerance: float) -> Array:
-    """Return the indices of the rows in which an output differs; no rows if the shapes differ.
+    """Return the indices of rows in which an output differs, or no rows if shapes differ.
 
     >>> ours, theirs = {"score": np.array([[1.0], [2]])}, {"score": np.array([[1.0], [3]])}
     >>> find_differing_rows(ours, theirs, 0.1)

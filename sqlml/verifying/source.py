@@ -1,10 +1,9 @@
 """Sources: the models that a stored Program is compared with, and where they are scored.
 
-A model from an untrusted file is scored in a separate process: the libraries are native code, which
-a forged file may crash, hang or let exhaust memory. Three kinds of files are scored in this
-process: a pickle, which already ran its code when it was read with the user's permission; an sqlml
-model, whose foreign graphs are first tried in a separate process; and a Spark folder, which this
-process's SparkSession scores.
+A model from an untrusted file is scored in a separate process, because a forged file may crash or
+hang the native code of a library, or exhaust memory. Three kinds of files are scored in this
+process. The code in a pickle already ran when the user allowed reading it. The foreign graphs of an
+sqlml model are first tried in a separate process. This process's SparkSession scores Spark folders.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ def _make_program_source(program: Program) -> LocalSource:
 
 
 def open_object_source(model: Any, program: Program) -> AbstractContextManager[SourceModel]:
-    """Return a source that scores `model`; ONNX may crash, so it runs in another process."""
+    """Return a source that scores `model`; ONNX runs in another process, because it may crash."""
     if find_family(model) == "onnx":
         request = PredictionRequest.for_program(program)
         return FileSource("ONNX", "the model", model.SerializeToString(), request)
@@ -84,9 +83,9 @@ def open_object_source(model: Any, program: Program) -> AbstractContextManager[S
 def score_frame(scorer: Scorer, frame: pd.DataFrame, outputs: Iterable[str]) -> Predictions:
     predictions: Predictions = {}
     for name in outputs:
-        value = getattr(scorer, METHODS[name])(frame)
-        value = np.concatenate(value, axis=1) if isinstance(value, list) else value
-        predictions[name] = value.reshape(len(value), -1)
+        output = getattr(scorer, METHODS[name])(frame)
+        output = np.concatenate(output, axis=1) if isinstance(output, list) else output
+        predictions[name] = output.reshape(len(output), -1)
     return predictions
 
 
@@ -117,7 +116,7 @@ def open_source(file: ModelFile, program: Program, *, allow_pickle: bool) -> Ite
 
 
 def _pickle_model(file: ModelFile) -> bytes:
-    """Pickle the checked object of a skops archive, because importing skops takes seconds."""
+    """Pickle the checked object of a skops archive, because importing skops is slow."""
     try:
         return pickle.dumps(file.model, pickle.HIGHEST_PROTOCOL)
     except Exception as error:  # Classes define their own pickling and may raise any exception.

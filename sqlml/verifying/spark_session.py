@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def load_spark_model(path: str) -> Any:
-    """Load the pyspark.ml object in a folder, whose classes the importer has checked."""
+    """Load a pyspark.ml object from a folder; the importer has checked the classes."""
     session = _get_active_session()
     if session is None:
         raise ConfigError(
@@ -31,7 +31,7 @@ def load_spark_model(path: str) -> Any:
     uri = path if local_folder is None else f"file://{os.path.abspath(local_folder)}"
     try:
         return DefaultParamsReader.loadParamsInstance(uri, session)
-    except Exception as error:  # Java's errors have classes of several packages.
+    except Exception as error:  # Errors of Java have classes of several packages.
         reason = f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}"
         raise ArtifactError(f"{path}: Spark cannot read it ({reason})") from error
 
@@ -62,7 +62,6 @@ def predict_with_spark(model: Any, frame: pd.DataFrame, request: PredictionReque
 def _to_spark_rows(
     frame: pd.DataFrame, request: PredictionRequest, vector: str | None
 ) -> tuple[list[Any], Any]:
-    """Return rows and schema for Spark: only the column `vector` if the model reads a vector."""
     from pyspark.ml.linalg import Vectors, VectorUDT
     from pyspark.sql.types import DoubleType, StringType, StructType
 

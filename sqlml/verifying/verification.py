@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
 
 LARGE_PROGRAM_BYTES, LARGE_PROGRAM_ROWS = 64 << 20, 16
-"""A Program with more than this many bytes is compared on only this many rows per frame."""
+"""If a Program exceeds this number of bytes, only this number of rows per frame is compared."""
 
 TIME_LIMIT = 1.0
-"""Seconds after which no more frames are compared, so that registering a model stays quick."""
+"""Seconds after which no more frames are compared, so that registering a model stays fast."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The largest difference of each output, or the reason why nothing was compared."""
+    """The largest difference of each output, or the reason why no rows were compared."""
 
     differences: tuple[Difference, ...] = ()
     rows: int = 0
@@ -68,7 +68,7 @@ class Verification:
 
 
 def verify_object(model: Any, program: Program, features: Sequence[Feature]) -> Verification:
-    """Compare a Program with the object from which it was imported, as `verify_source` does."""
+    """Compare a Program with the object from which it was imported, on generated rows."""
     if not has_source(model):
         return Verification(skipped=f"no way to score a {type(model).__name__}")
     return verify_source(open_object_source(model, program), program, features)
@@ -79,7 +79,7 @@ def verify_source(
     program: Program,
     features: Sequence[Feature],
 ) -> Verification:
-    """Compare a Program, run by the reference interpreter, with its source on generated rows."""
+    """Compare the reference interpreter's results with those of the source, on generated rows."""
     if find_spec("pandas") is None:
         return Verification(skipped="pandas is not installed")
     if not can_make_samples(features):
@@ -117,8 +117,8 @@ def verify_rows(
 ) -> Verification:
     """Compare a Program, registered with `options`, with its source on the rows of a frame.
 
-    Rows that score as NULL because of the options are left out, since the library may reject them.
-    Raise VerificationError if no rows are left, or if the library rejects them.
+    Rows that the options score as NULL are left out, because the library may reject such rows.
+    Raise VerificationError if no rows are left, or if the library rejects a row.
     """
     scorer = Scorer(program, features, options)
     frame = frame[frame[sorted(find_null_inputs(options, program))].notna().all(axis=1)]
@@ -136,7 +136,7 @@ def verify_rows(
 
 
 def _drop_null_texts(frame: pd.DataFrame, source: SourceModel, program: Program) -> pd.DataFrame:
-    """Drop rows with a missing string if the source, such as ONNX, has no NULL for strings."""
+    """Drop rows with missing strings if the source, such as ONNX, does not support them."""
     if source.knows_null_texts:
         return frame
     string_columns = [f.name for f in program.features if f.kind == "string"]
@@ -148,13 +148,13 @@ def _compare_frame(
 ) -> tuple[Difference, ...]:
     """Compare the predictions of `scorer` and `source` for the rows of `frame`.
 
-    If they differ, try other representations of missing strings, and ignore rounding ties. If
-    `skip_random`, leave out outputs that the source itself does not reproduce.
+    If predictions differ, try other representations of missing strings, and ignore rounding ties.
+    If `skip_random`, leave out outputs that are nondeterministic in the source.
     """
     program, tolerance = scorer.program, source.tolerance
     variants = _vary_missing_texts(frame, [f.name for f in program.features if f.kind == "string"])
     frame = next(variants)
-    # sqlml scores first: for rows that it rejects, a source such as Spark may log pages of errors.
+    # sqlml scores first, because for rejected rows a source such as Spark may log pages of errors.
     ours = score_frame(scorer, frame, program.outputs) if skip_random else {}
     theirs = source.predict(frame)
     ours = ours or score_frame(scorer, frame, theirs)
@@ -166,7 +166,7 @@ def _compare_frame(
         return score_frame(Scorer(variant, scorer.features, {"backend": "reference"}), frame, ours)
 
     for variant in chain([frame], variants):
-        with suppress(VerificationError):  # The library may score None but not NaN.
+        with suppress(VerificationError):  # A library may score None but reject NaN.
             their_variant = source.predict(variant)
             ties = find_rounding_ties(program, predict_variant, ours, their_variant, tolerance)
             rows = [i for i in range(len(frame)) if i not in ties]
@@ -182,10 +182,10 @@ def _compare_frame(
 
 
 def _vary_missing_texts(frame: pd.DataFrame, names: Sequence[str]) -> Iterator[pd.DataFrame]:
-    """Yield `frame` with missing strings as None, then with NaN in some or all of their columns."""
+    """Yield `frame` with missing strings as None, then with NaN in some or all columns."""
     text_columns = {name: frame[name].astype(object) for name in names}
     is_present = {n: column.notna() for n, column in text_columns.items() if column.isna().any()}
-    # Four columns are varied separately; further columns share the choice of the fourth.
+    # Vary four columns separately; further columns share the choice of the fourth column.
     for values in product((None, np.nan), repeat=min(len(is_present), 4)):
         choices = [*values, *values[-1:] * len(is_present)]
         filled = dict(text_columns)

@@ -2,6 +2,5 @@
 
 `backend.py` divides a Program that `passes.lower` has lowered into stages, which run as ONNX graphs
 or as numpy steps. `export.py` writes a whole Program as one ONNX file. To add an operator, add a
-function to `functions.FUNCTIONS`; the contract tests compare it with the
-reference interpreter.
+function to `functions.FUNCTIONS`; the contract tests compare it with the reference interpreter.
 """

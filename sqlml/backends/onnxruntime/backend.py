@@ -1,9 +1,9 @@
 """`OnnxRuntimeBackend`: run a lowered Program as ONNX graphs, with numpy steps between them.
 
-A graph is built once for a Program, a device and a set of outputs. On CUDA its constants are on the
-device; the steps before and after a graph run on the host, so binding inputs and outputs explicitly
-would copy the same bytes. CUDA has no kernel for TreeEnsemble, which onnxruntime then runs on the
-CPU; on CUDA, trees need strategy gemm, tt or ptt.
+A graph is built once for a Program, a device and a set of outputs. On CUDA, the constants of the
+graph are on the device. The steps before and after a graph run on the host, so explicit bindings of
+inputs and outputs would not save copies. onnxruntime has no CUDA kernel for TreeEnsemble and would
+run it on the CPU, so trees on CUDA need strategy gemm, tt or ptt.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def find_providers(device: str) -> list[Any]:
             "device='cpu' or 'auto', or run pip install 'sqlml[gpu]' on a machine with an NVIDIA "
             "driver"
         )
-    # By default, products round float32 to TF32's 10 bits, with an error near 1e-3.
+    # The default, TF32, rounds the factors of products to 10 bits, with an error near 1e-3.
     options = {"device_id": number or 0, "use_tf32": 0}
     return [("CUDAExecutionProvider", options), "CPUExecutionProvider"]
 
@@ -61,7 +61,7 @@ def open_session_on(model: bytes, device: str) -> Any:
 
 
 BLOCK_BYTES: Mapping[str, int] = {"cpu": 1 << 20, "cuda": 1 << 30}
-"""Maximum memory for a block's intermediate values; on the CPU, they then stay in the cache."""
+"""Maximum memory for the intermediate values of a block; on the CPU, these stay in the cache."""
 
 FEWEST_ROWS, MOST_ROWS = 16, 1 << 20
 
@@ -75,7 +75,7 @@ class _OutOfMemory(Exception):
 
 
 class OnnxRuntimeCompiled:
-    """A Program that onnxruntime runs. It is thread-safe, and pickled as its Program and device."""
+    """A Program that onnxruntime runs: thread-safe, and pickled as the Program and the device."""
 
     def __init__(self, program: Program, device: str) -> None:
         self.program = program
@@ -111,9 +111,9 @@ class OnnxRuntimeCompiled:
                 block_rows = max(FEWEST_ROWS, block_rows // 2)
 
     def _plan(self, names: tuple[str, ...]) -> tuple[dict[str, int], tuple[Run, ...]]:
-        """Return the input nodes by input name, and the stages that compute the outputs `names`."""
+        """Return input nodes by name, and functions that run the stages of outputs `names`."""
         plan = self._plans.get(names)
-        if plan is None:  # Two threads may both build it, with equal results.
+        if plan is None:  # Two threads may build equal plans.
             program, device = self.program, self.device
             needed_nodes = program.find_needed_nodes(program.outputs[name] for name in names)
             needed = {name: i for name, i in program.inputs.items() if i in needed_nodes}
@@ -128,16 +128,14 @@ class OnnxRuntimeCompiled:
 
 
 def _runs_on_host(program: Program, index: int) -> bool:
-    """Return True if node `index` runs in numpy, because ONNX or onnxruntime cannot compute it."""
     node = program.nodes[index]
     types = [node.type, *(program.nodes[input_index].type for input_index in node.inputs)]
     if node.op in ("accumulate", "tree_ensemble") and node.type.dtype == "float16":
-        return True  # onnxruntime would add these in float32 and round only once.
+        return True  # onnxruntime would add float16 in float32 and round only once.
     return node.op not in FUNCTIONS or any(t.sparse or t.dtype == "string" for t in types)
 
 
 def _make_graph_stage(program: Program, stage: Stage, device: str) -> Run:
-    """Build the graph of a stage, and return a function that runs it in one session."""
     graph, names = Graph(), {i: f"n{i}" for i in (*stage.reads, *stage.writes)}
     graph_values = {i: names[i] for i in stage.reads}
     for i in stage.nodes:
@@ -146,8 +144,7 @@ def _make_graph_stage(program: Program, stage: Stage, device: str) -> Run:
             if program.nodes[j].op == "constant" and j not in graph_values:
                 graph_values[j] = graph.constant(program.nodes[j].attrs["value"])
         types = [program.nodes[j].type for j in node.inputs]
-        args = [graph_values[j] for j in node.inputs]
-        graph_values[i] = EMIT[node.op](graph, node, args, types)
+        graph_values[i] = EMIT[node.op](graph, node, [graph_values[j] for j in node.inputs], types)
     for i in stage.writes:
         graph.rename(graph_values[i], names[i])
     inputs = {names[i]: program.nodes[i].type for i in stage.reads}
@@ -166,7 +163,6 @@ def _make_graph_stage(program: Program, stage: Stage, device: str) -> Run:
 
 
 def _convert_error(error: Exception, device: str) -> Exception:
-    """Return the error to raise for an onnxruntime exception: `_OutOfMemory` or BackendError."""
     message = f"onnxruntime could not run the graph: {error}"
     if device != "cpu" and any(text in message for text in ("Failed to allocate", "out of memory")):
         return _OutOfMemory(f"device {device!r} has not enough memory ({message})")
@@ -221,7 +217,7 @@ def _make_onnx_graph_function(
 
 
 class OnnxRuntimeBackend:
-    """Runs Programs as ONNX graphs; trees are TreeEnsemble nodes, or lowered as in Hummingbird."""
+    """The backend that runs Programs as ONNX graphs; trees are TreeEnsemble nodes, or lowered."""
 
     def supports(self, program: Program) -> str | None:
         excluded = {op for op, owner in opaque.OWNING_BACKENDS.items() if owner != "onnxruntime"}

@@ -1,9 +1,9 @@
 """`export_onnx`: write a Program as one ONNX file for any ONNX runtime.
 
-The graph has one input (N, 1) per column of the model: float64, or strings. It rejects the rows
-that the model rejects. ONNX has no operator that fails, so the graph looks the result of a check up
-in a table with one entry. A rejected row causes an index out of range, and the name of the failing
-node describes the problem.
+The graph has one input (N, 1) of float64 or strings for each column of the model. The graph rejects
+the rows that the model rejects. ONNX has no operator that fails, so the result of a check is looked
+up in a table with one entry. A rejected row causes an index out of range, and the name of the
+failing node describes the problem.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.backends.onnxruntime.functions import FUNCTIONS, Args, Emit, Types
+from sqlml.backends.onnxruntime.functions import FUNCTIONS, Args, Emitter, Types
 from sqlml.backends.onnxruntime.graph import Graph
 from sqlml.errors import BackendError
 from sqlml.ir.ops import OPS
@@ -23,7 +23,7 @@ from sqlml.types import FLOATS, NESTED, ROWS, DType, Labels, TensorType
 
 
 def _emit_finite_check(graph: Graph, node: Node, args: Args, types: Types) -> str:
-    """Emit x unchanged; NaN, infinity or a number out of bounds in a row stops the runtime."""
+    """Emit x unchanged, and stop the runtime at NaN, infinity or a number out of bounds."""
     (x,), dtype = args, types[0].dtype
     fails = graph.add("Equal", graph.add("Abs", x), graph.scalar(np.inf, dtype))
     problem = "infinity"
@@ -39,7 +39,6 @@ def _emit_finite_check(graph: Graph, node: Node, args: Args, types: Types) -> st
 
 
 def _emit_known_check(graph: Graph, node: Node, args: Args, types: Types) -> str:
-    """Emit the codes unchanged; the code of an unknown category stops the runtime."""
     x, dtype = args[0], types[0].dtype
     fails = graph.add("Less", x, graph.scalar(0, dtype))
     node_name = f"{node.attrs['step']} has never seen a category of {node.attrs['feature']}"
@@ -47,13 +46,13 @@ def _emit_known_check(graph: Graph, node: Node, args: Args, types: Types) -> str
 
 
 def _emit_failing_zeros(graph: Graph, is_rejected: str, node_name: str, dtype: DType) -> str:
-    """Emit zeros that change no sum when added, and stop the runtime where `is_rejected` holds."""
+    """Emit zeros to add to a value, and stop the runtime if `is_rejected` holds anywhere."""
     zero = graph.constant(np.array([-0.0 if dtype in FLOATS else 0]).astype(dtype))
     return graph.add("Gather", zero, graph.cast(is_rejected, "int64"), name=node_name[:200])
 
 
 NAMES = {"label": "label", "proba": "probabilities", "score": "scores", "samples": "samples"}
-"""Program output -> its name in the graph, if the names differ."""
+"""Map an output of a Program to the name of the output in the graph."""
 
 _RESERVED = re.compile(r"_[vc]\d+")
 """Names that `Graph` generates."""
@@ -65,8 +64,7 @@ _STRINGS = frozenset({"input", "select", "concat", "encode", "fill", "isnan", "c
 def export_onnx(program: Program, original_bytes: bytes = b"") -> bytes:
     """Return a lowered Program as a serialized ModelProto.
 
-    If `original_bytes`, the Program before lowering, is given, the file contains it for sqlml to
-    read.
+    `original_bytes` is the Program before lowering. If given, it is embedded for sqlml to read.
     """
     graph = Graph()
     values: dict[int, str] = {}
@@ -86,13 +84,12 @@ def export_onnx(program: Program, original_bytes: bytes = b"") -> bytes:
             continue
         if i not in needed:
             continue
-        args = [values[j] for j in node.inputs]
-        values[i] = _find_emitter(node, types)(graph, node, args, types)
+        values[i] = _find_emitter(node, types)(graph, node, [values[j] for j in node.inputs], types)
     outputs: dict[str, TensorType] = {}
     for name, i in program.outputs.items():
         graph_name, tensor, output_type = NAMES.get(name, name), values[i], program.nodes[i].type
         if name == "label":
-            tensor, output_type = _decode_labels(graph, tensor, output_type, program.labels)
+            tensor, output_type = _emit_labels(graph, tensor, output_type, program.labels)
         graph.rename(tensor, graph_name)
         outputs[graph_name] = output_type
     return graph.model(inputs, outputs, "exported by sqlml", original_bytes)
@@ -103,7 +100,7 @@ def _make_unsupported_error(reason: str) -> BackendError:
     return BackendError(f"this model cannot be written as ONNX: {reason}; {hint}")
 
 
-def _find_emitter(node: Node, input_types: Types) -> Emit:
+def _find_emitter(node: Node, input_types: Types) -> Emitter:
     if node.op in _EXPORT_ONLY:
         return _EXPORT_ONLY[node.op]
     types = (node.type, *input_types)
@@ -119,11 +116,11 @@ def _find_emitter(node: Node, input_types: Types) -> Emit:
 
 
 def _emit_isnan_of_strings(graph: Graph, node: Node, args: Args, types: Types) -> str:
-    """Emit false for every string, because ONNX has no NULL."""
+    # The result is false for every string, because ONNX has no NULL.
     return graph.add("Not", graph.add("Equal", args[0], args[0]))
 
 
-def _fill(graph: Graph, node: Node, args: Args, types: Types) -> str:
+def _emit_fill(graph: Graph, node: Node, args: Args, types: Types) -> str:
     if "missing" not in node.attrs:
         return args[0]  # No string is missing, because ONNX has no NULL.
     constants = [np.array([node.attrs[k]], object) for k in ("missing", "value")]
@@ -131,14 +128,14 @@ def _fill(graph: Graph, node: Node, args: Args, types: Types) -> str:
     return graph.add("Where", graph.add("Equal", args[0], missing), value, args[0])
 
 
-def _encode(graph: Graph, node: Node, args: Args, types: Types) -> str:
-    """Emit the code of each value: the index of the last category that equals the value, or -1."""
+def _emit_encode(graph: Graph, node: Node, args: Args, types: Types) -> str:
+    """Emit the index of the last category that equals each value, or -1 for an unknown value."""
     categories, dtype = node.attrs["categories"], types[0].dtype
     if dtype == "string":
         codes = {str(c): k for k, c in enumerate(categories)} or {"": -1}
         table: dict[str, Any] = {"keys_strings": [*codes], "values_int64s": [*codes.values()]}
         return graph.add("LabelEncoder", args[0], domain="ai.onnx.ml", default_int64=-1, **table)
-    # Numbers only get here if their list of categories is long.
+    # Short lists of numeric categories have been lowered, so this list is long.
     indices = np.flatnonzero(categories == categories)[::-1]
     keys, first_indices = np.unique(categories[indices], return_index=True)
     minus_one = graph.scalar(-1, "int64")
@@ -147,7 +144,7 @@ def _encode(graph: Graph, node: Node, args: Args, types: Types) -> str:
         result = graph.add("Mul", is_number, graph.ints(0))
         result = graph.add("Add", result, minus_one)
     else:
-        # At most one category is equal; ArgMax finds it.
+        # At most one category equals a value, and ArgMax finds this category.
         is_equal = graph.add("Equal", args[0], graph.constant(keys))
         position = graph.add("ArgMax", graph.cast(is_equal, "int32"), axis=1, keepdims=1)
         codes_of_keys = graph.constant(indices[first_indices].astype(np.int64))
@@ -160,7 +157,7 @@ def _encode(graph: Graph, node: Node, args: Args, types: Types) -> str:
     return result
 
 
-def _compute_in_float64(formula: Callable[[Graph, str], str]) -> Emit:
+def _make_float64_emitter(formula: Callable[[Graph, str], str]) -> Emitter:
     """Return an emitter of `formula`, computed in float64 and rounded to the node's dtype."""
 
     def emit(graph: Graph, node: Node, args: Args, types: Types) -> str:
@@ -172,25 +169,24 @@ def _compute_in_float64(formula: Callable[[Graph, str], str]) -> Emit:
     return emit
 
 
-def _make_logarithm(base: int) -> Emit:
-    return _compute_in_float64(
+def _make_logarithm_emitter(base: int) -> Emitter:
+    return _make_float64_emitter(
         lambda g, x: g.add("Div", g.add("Log", x), g.scalar(np.log(base), "float64"))
     )
 
 
-def _cbrt(graph: Graph, x: str) -> str:
+def _emit_cbrt(graph: Graph, x: str) -> str:
     root = graph.add("Pow", graph.add("Abs", x), graph.scalar(1 / 3, "float64"))
     is_negative = graph.add("Less", x, graph.scalar(0, "float64"))
     return graph.add("Where", is_negative, graph.add("Neg", root), root)
 
 
-def _decode_labels(
+def _emit_labels(
     graph: Graph, value: str, label_type: TensorType, label_sets: Sequence[Labels]
 ) -> tuple[str, TensorType]:
     """Emit the labels of class indices, or the class indices if `label_sets` is empty.
 
-    Return the name of the result in the graph, and its type. The shape (N, 1) becomes (N,); wider
-    shapes are kept.
+    Return the name and the type of the result. The shape (N, 1) becomes (N,); a wider shape stays.
     """
     if len(label_sets) > 1:
         raise _make_unsupported_error("it has several targets")
@@ -204,14 +200,14 @@ def _decode_labels(
     return graph.add("Gather", graph.constant(table), value), TensorType(dtype, label_type.shape)
 
 
-_EXPORT_ONLY: Mapping[str, Emit] = {
-    "fill": _fill,
-    "encode": _encode,
+_EXPORT_ONLY: Mapping[str, Emitter] = {
+    "fill": _emit_fill,
+    "encode": _emit_encode,
     "require_finite": _emit_finite_check,
     "require_known": _emit_known_check,
-    "exp2": _compute_in_float64(lambda g, x: g.add("Pow", g.scalar(2, "float64"), x)),
-    "log2": _make_logarithm(2),
-    "log10": _make_logarithm(10),
-    "cbrt": _compute_in_float64(_cbrt),
-    "tan": _compute_in_float64(lambda g, x: g.add("Div", g.add("Sin", x), g.add("Cos", x))),
+    "exp2": _make_float64_emitter(lambda g, x: g.add("Pow", g.scalar(2, "float64"), x)),
+    "log2": _make_logarithm_emitter(2),
+    "log10": _make_logarithm_emitter(10),
+    "cbrt": _make_float64_emitter(_emit_cbrt),
+    "tan": _make_float64_emitter(lambda g, x: g.add("Div", g.add("Sin", x), g.add("Cos", x))),
 }

@@ -1,8 +1,8 @@
 """Build ONNX graphs (`Graph`), and divide a Program into graphs (`split_into_stages`).
 
-Strings, checks that raise, and operators without an ONNX equivalent run in numpy; everything
-between them becomes one graph. A node is in stage s if all nodes that it reads are in stages up to
-s. Even stages are graphs, and odd stages run on the host.
+Strings, checks that raise, and operators without an ONNX equivalent run in numpy; all operators
+between become one graph. A node in stage s reads only nodes in stages up to s. Even stages are
+graphs, and odd stages run on the host.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from sqlml.ir.store import MAX_PROTO_BYTES, embed_program
 from sqlml.types import FLOATS, INTEGERS, ROWS, Array, DType, TensorType
 
 OPSET = 21
-"""The newest operator set that all versions of onnxruntime in the extra `onnx` (from 1.20) run."""
+"""The newest operator set of onnxruntime 1.20, the oldest version in the extra `onnx`."""
 ML_OPSET = 5
 IR_VERSION = 10
 
 ELEMENT: Mapping[str, int] = {
     name: helper.np_dtype_to_tensor_dtype(np.dtype(name)) for name in ("bool", *FLOATS, *INTEGERS)
 } | {"string": TensorProto.STRING}
-"""Dtype -> its number in ONNX."""
+"""Map a dtype to the number of the dtype in ONNX."""
 
 
 class Graph:
-    """An ONNX graph under construction; each value is represented by its name in the graph."""
+    """An ONNX graph under construction. Methods take and return values by name."""
 
     def __init__(self) -> None:
         self._nodes: list[onnx.NodeProto] = []
@@ -42,7 +42,7 @@ class Graph:
         self._names: set[str] = set()
 
     def constant(self, value: Array) -> str:
-        """Return the name of a constant; add it unless the graph already has an equal constant."""
+        """Return the name of a constant; equal constants share a name."""
         value = np.ascontiguousarray(value) if value.ndim else value
         if value.dtype == object:
             return self._store(helper.make_tensor("", TensorProto.STRING, value.shape, list(value)))
@@ -59,7 +59,7 @@ class Graph:
         return self.constant(np.array(values, np.int64))
 
     def add(self, op: str, *inputs: str, domain: str = "", name: str = "", **attrs: Any) -> str:
-        """Append a node with one result, and return the name of the result."""
+        """Append a node with one result; return the name of the result."""
         result = self._new_name("v")
         if name in self._names:  # onnxruntime rejects two nodes of the same name.
             name = f"{name} {result}"
@@ -82,13 +82,13 @@ class Graph:
         description: str = "",
         original_bytes: bytes = b"",
     ) -> bytes:
-        """Return the serialized ModelProto, which embeds the Program `original_bytes` if given."""
-        reads, gives = ([_describe_value(*v) for v in types.items()] for types in (inputs, outputs))
-        graph = helper.make_graph(self._nodes, "sqlml", reads, gives, self._constants, description)
+        """Return the serialized ModelProto; embed the Program `original_bytes` if given."""
+        reads = [_describe_value(*item) for item in inputs.items()]
+        writes = [_describe_value(*item) for item in outputs.items()]
+        graph = helper.make_graph(self._nodes, "sqlml", reads, writes, self._constants, description)
         opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("ai.onnx.ml", ML_OPSET)]
-        model = helper.make_model(
-            graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="sqlml"
-        )
+        versions = {"opset_imports": opsets, "ir_version": IR_VERSION}
+        model = helper.make_model(graph, producer_name="sqlml", **versions)
         if model.ByteSize() > MAX_PROTO_BYTES:
             raise BackendError("this model exceeds 2 GB as ONNX; use another backend or format")
         if original_bytes:
@@ -114,8 +114,8 @@ def _describe_value(name: str, value_type: TensorType) -> onnx.ValueInfoProto:
 class Stage:
     """Nodes that run together in order, on the host or as one graph.
 
-    `reads` are the inputs and the nodes of earlier stages that the stage needs. `writes` are the
-    nodes whose values it returns, because later stages or outputs need them.
+    The stage needs `reads`, which are inputs or nodes of earlier stages. The stage returns the
+    values of `writes`, which later stages or outputs need.
     """
 
     host: bool
@@ -127,7 +127,7 @@ class Stage:
 def split_into_stages(
     program: Program, outputs: Sequence[str], on_host: Callable[[int], bool]
 ) -> tuple[Stage, ...]:
-    """Return the stages that compute `outputs`, in order; inputs and constants are in no stage."""
+    """Return the stages of `outputs` in order; inputs and constants belong to no stage."""
     output_nodes = {program.outputs[name] for name in outputs}
     stage_of_node: dict[int, int] = {}
     for i in program.find_needed_nodes(output_nodes):

@@ -1,10 +1,10 @@
 """Building blocks of a model as SQL: `Expression`, `Bindings` and `NodePrinter`.
 
 An `Expression` is one number of a row. `Bindings` gives a name to each value that is read several
-times, by a lambda over a list of one struct:
+times. In SQL, a name is a field of a lambda's parameter:
 `list_transform([{'v1': a + b}], lambda row: row.v1 * row.v1)[1]`. A missing number is NaN and never
-NULL here, as in a Program. In the engine, NaN equals itself and is greater than all numbers, so an
-expression that may be NaN is marked, and comparisons take account of it.
+NULL, as in a Program. In the engine, NaN equals NaN and is greater than all numbers, so expressions
+that may be NaN are marked, and comparisons treat them specially.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ TYPES = {
     "int8": "TINYINT",
     "bool": "BOOLEAN",
 }
-"""Dtype -> DuckDB's type."""
+"""Map a dtype to DuckDB's type."""
 
 
 def number_literal(value: float, dtype: str = "float64", dialect: Dialect = DUCKDB) -> str:
-    """Return `value` as a SQL literal of its exact value and type; a bare 0.1 would be a DECIMAL.
+    """Return `value` as a typed SQL literal, because DuckDB reads a bare 0.1 as a DECIMAL.
 
     >>> number_literal(0.1), number_literal(0.1, "float32")
     ("'0.1'::DOUBLE", "'0.1'::FLOAT")
@@ -68,17 +68,16 @@ def string_literal(text: str, dialect: Dialect = DUCKDB) -> str:
 
 
 LONGEST_SUM = 400
-"""Maximum number of terms of one sum; the engine rejects expressions that are nested 1,000 deep."""
+"""Maximum number of terms of a sum; the engine rejects expressions that are nested 1,000 deep."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expression:
     """One number of a row as SQL.
 
-    If the SQL is `cheap`, it is so short that printers may repeat it. `nan` tells whether the
-    number may be NaN. `raw` is an even shorter form, which is NULL or NaN wherever the number is
-    NaN. If the number is the code of a category, `category` is SQL that shows the category in error
-    messages.
+    Printers may repeat `cheap` SQL, which is short. `nan` tells whether the number may be NaN.
+    `raw` is shorter SQL that is NULL or NaN wherever the number is NaN. If the number is the code
+    of a category, `category` is SQL that shows the category in error messages.
     """
 
     sql: str
@@ -88,12 +87,12 @@ class Expression:
     category: str | None = None
 
     def with_sql(self, sql: str) -> Expression:
-        """Return an Expression of `sql`, which may be NaN if this Expression may be NaN."""
+        """Return an Expression of `sql` that may be NaN if this Expression may be NaN."""
         return Expression(sql, nan=self.nan)
 
 
 Value = tuple[Expression, ...]
-"""A node's result: its numbers in C order."""
+"""The result of a node: the numbers of a row in C order."""
 
 
 def literals(values: Array, dtype: str, dialect: Dialect = DUCKDB) -> Value:
@@ -109,18 +108,17 @@ def literals(values: Array, dtype: str, dialect: Dialect = DUCKDB) -> Value:
 
 
 SumTrees = Callable[[Ensemble, Value], str]
-"""A function from an ensemble and the columns of its input to SQL for a list of the outputs."""
+"""A function that maps an ensemble and its input columns to SQL for a list of the outputs."""
 
 
 @dataclass(slots=True)
 class Bindings:
     """Expressions that are bound to the names v1, v2, ..., in this order.
 
-    `wrap` arranges the expressions in stages, because engines take exponential time to bind nested
-    lambdas. Each stage is a lambda over a list with the struct of the previous stage, and `row` is
-    the name of the lambda's parameter. If the SQL cannot raise errors, `rejected` collects the
-    conditions under which the model rejects a row. If `sum_trees` is given, it sums trees outside
-    the expression.
+    `wrap` arranges the expressions in stages, because engines need exponential time to bind nested
+    lambdas. Each stage is a lambda over a list with the struct of the previous stage; the lambda's
+    parameter is named `row`. If the SQL cannot raise errors, `rejected` collects the conditions
+    under which the model rejects a row. If given, `sum_trees` sums trees outside the expression.
     """
 
     row: str = "sqlml"
@@ -130,12 +128,12 @@ class Bindings:
     sum_trees: SumTrees | None = None
 
     def bind(self, value: Sequence[Expression]) -> Value:
-        """Bind `value` to a name unless it is cheap; return cheap expressions of its numbers."""
+        """Bind `value` to a name unless it is cheap; return cheap expressions of the numbers."""
         if all(operand.cheap for operand in value):
             return tuple(value)
-        name = self.name(self.dialect.array([operand.sql for operand in value]))
+        bound_sql = self.name(self.dialect.array([operand.sql for operand in value]))
         return tuple(
-            replace(operand, sql=self.dialect.at(name, k), cheap=True, raw=None)
+            replace(operand, sql=self.dialect.at(bound_sql, k), cheap=True, raw=None)
             for k, operand in enumerate(value, 1)
         )
 
@@ -148,7 +146,7 @@ class Bindings:
         return self._read(len(self.bound))
 
     def total(self, terms: Sequence[str], dtype: str) -> str:
-        """Return SQL that adds `terms` from left to right, or in groups if they exceed LONGEST_SUM.
+        """Return SQL that adds `terms` from left to right, in groups of up to LONGEST_SUM terms.
 
         >>> from sqlml.dialects import SPARK
         >>> Bindings(dialect=SPARK).total(["a", "b", "c"], "float64")
@@ -163,7 +161,7 @@ class Bindings:
         return self.dialect.member(self.row, f"v{number}")
 
     def wrap(self, sql: str) -> str:
-        """Wrap `sql`, which reads bound names, into an expression that defines these names."""
+        """Wrap `sql` into an expression that defines the bound names."""
         if not self.bound:
             return sql
         dialect, expressions = self.dialect, [*self.bound, sql]
@@ -198,10 +196,10 @@ def get_row_shape(tensor_type: TensorType) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class NodePrinter:
-    """A node that is being printed as SQL.
+    """A node to print as SQL, and helpers for the printers of operators.
 
-    `type` is the type of the node's result. `values` are the node's inputs, each with its numbers
-    in C order, and `operands` are the types of these inputs. Shapes are those of one row.
+    `type` is the type of the result. `values` are the inputs, with numbers in C order, and
+    `operands` are the types of the inputs. Shapes are those of one row.
     """
 
     op: str
@@ -234,20 +232,20 @@ class NodePrinter:
     def broadcast_operands(self, bound: bool = False) -> list[Value]:
         """Broadcast the inputs as numpy does; return the operands of each number of the result.
 
-        If `bound`, long operands are bound to names, so the printer may repeat them.
+        If `bound`, long operands are bound to names, so that SQL may repeat them.
         """
         size = math.prod(self.shape)
         operands = []
         for value, shape in zip(self.values, self.shapes, strict=True):
             operand = self.bind(value) if bound or len(value) != size else value
-            while len(shape) > len(self.shape):  # The first axis has length 1 then.
+            while len(shape) > len(self.shape):  # The first axis has length 1.
                 shape = shape[1:]
             indices = np.broadcast_to(np.arange(len(operand)).reshape(shape), self.shape)
             operands.append([operand[i] for i in indices.ravel().tolist()])
         return list(zip(*operands, strict=True))
 
     def lines(self) -> list[Value]:
-        """Return the operands of each result of a reduction: lines of the first input on `axis`."""
+        """Return the lines of the first input along the attribute `axis`, which are reduced."""
         (shape, *_) = self.shapes
         indices = np.arange(len(self.values[0])).reshape(shape)
         last_axis_moved = np.moveaxis(indices, self.attrs["axis"] - 1, -1)
@@ -270,8 +268,7 @@ class NodePrinter:
         return self.type_of(self.dtype)
 
     def type_of(self, dtype: str) -> str:
-        must_widen = dtype == "float32" and not self.dialect.has_float32
-        return TYPES["float64" if must_widen else dtype]
+        return TYPES["float64" if dtype == "float32" and not self.dialect.has_float32 else dtype]
 
     def operator(self, symbol: str, a: str, b: str) -> str:
         """Return SQL for a `symbol` b, rounded to the node's dtype."""
@@ -279,17 +276,16 @@ class NodePrinter:
         return self.dialect.rounded(sql) if self.dtype == "float32" else sql
 
     def total(self, terms: Sequence[str]) -> str:
-        """Return SQL that adds `terms`, of the node's dtype, in order; 0 if there are no terms."""
+        """Return SQL that adds `terms` in order, in the node's dtype; 0 if there are no terms."""
         return self.bindings.total(terms, self.dtype) if terms else self.number(0)
 
     def reject_when(
         self, operand: Expression, whens: Sequence[tuple[str, str]], nan: bool
     ) -> Expression:
-        """Return `operand`, guarded by the conditions under which the model rejects it.
+        """Return `operand` with errors for the conditions under which the model rejects it.
 
-        `whens` lists pairs of a condition and SQL that raises the error for this condition. If
-        missing values are NULL, the conditions are added to `Bindings.rejected` instead. If `nan`,
-        the result may be NaN.
+        `whens` lists pairs of a condition and SQL that raises the error. If missing values are
+        NULL, `Bindings.rejected` gets the conditions instead. If `nan`, the result may be NaN.
         """
         if self.dialect.missing_is_null:
             self.bindings.rejected += [condition for condition, _ in whens]
@@ -298,15 +294,15 @@ class NodePrinter:
         return Expression(f"CASE {cases} ELSE {operand.sql} END", nan=nan)
 
     def error(self, error: ScoringError, value: str | None = None) -> str:
-        """Return SQL that raises `error`, with the result of SQL `value` in place of VALUE."""
+        """Return SQL that raises `error`; the result of SQL `value` replaces VALUE."""
         message = f"{type(error).__name__}: {error.message}"
         if "\0" in message:
             raise BackendError(f"{message!r} contains a NUL character, which SQL cannot represent")
         prefix, separator, suffix = message.partition(VALUE)
         if not separator or value is None:
             return self.dialect.error(self.dialect.text(message))
-        parts = (self.dialect.text(prefix), value, self.dialect.text(suffix))
-        return self.dialect.error(self.dialect.call("concat", *parts))
+        concat_args = (self.dialect.text(prefix), value, self.dialect.text(suffix))
+        return self.dialect.error(self.dialect.call("concat", *concat_args))
 
     @property
     def dialect(self) -> Dialect:
@@ -314,4 +310,4 @@ class NodePrinter:
 
 
 Printer = Callable[[NodePrinter], Value]
-"""A function that returns a node's result as SQL."""
+"""A function that returns the result of a node as SQL."""

@@ -1,7 +1,7 @@
 """`print_layers`: print a Program as a chain of queries, each of which reads the previous one.
 
-A value that DuckDB binds in a lambda is a column here, which the next query reads. So expressions
-are short, and none is written twice.
+Values that DuckDB binds in lambdas become columns that the next query reads. So expressions are
+short, and no expression is written twice.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sqlml.dialects.portable import Portable
 from sqlml.ir.program import Program
 
 LONGEST_SUM = 40
-"""Maximum number of terms of a sum in one expression; a sum within `SHORT_SUM` may have more."""
+"""Maximum number of terms of a sum in one expression, unless the sum is short."""
 
 SHORT_SUM = 8_000
 """Maximum number of characters of a sum with more than `LONGEST_SUM` terms."""
@@ -25,10 +25,10 @@ MAX_CONDITIONS = 100
 """Maximum number of conditions in one expression."""
 
 ROUNDED_SUM = "sqlml_rounded_sum"
-"""Placeholder function for a sum that is rounded after each addition; its SQL is deeply nested."""
+"""Placeholder for a sum that is rounded after each addition; the SQL is deeply nested."""
 
 _COLUMN = re.compile(r"'(?:[^']|'')*'|\bsqlml_v(\d+)\b")
-"""A string literal, which contains no columns, or a column."""
+"""A pattern of string literals, which contain no columns, and of columns."""
 
 
 class VerbatimSql(str):
@@ -56,15 +56,14 @@ class Layers(Bindings):
         group_size = max(LONGEST_SUM, SHORT_SUM // max(map(len, terms)))
         if dtype == "float32":
             group_size = self._portable.roundings + 1
-        total, remaining_terms = terms[0], terms[1:]
+        total_sql, remaining_terms = terms[0], terms[1:]
         while remaining_terms:
-            partial_sum = self._add_few([total, *remaining_terms[: group_size - 1]], dtype)
+            partial_sum = self._add_few([total_sql, *remaining_terms[: group_size - 1]], dtype)
             remaining_terms = remaining_terms[group_size - 1 :]
-            total = self.name(partial_sum) if remaining_terms else partial_sum
-        return total
+            total_sql = self.name(partial_sum) if remaining_terms else partial_sum
+        return total_sql
 
     def _add_few(self, terms: Sequence[str], dtype: str) -> str:
-        """Return SQL that adds `terms`, which must be few enough for one expression."""
         if dtype != "float32":
             return self.dialect.total(terms)
         if len(terms) == 2:
@@ -82,11 +81,10 @@ class Layers(Bindings):
 
 @dataclass(frozen=True)
 class PrintedLayers:
-    """A Program as a chain of queries, the first of which reads the inputs.
+    """A Program as a chain of queries; the first query reads the inputs.
 
-    `layers` holds one mapping per query, from the names of its columns to their SQL. `values` maps
-    outputs to expressions, and `rejected` is the condition under which a row is rejected, or "".
-    Both read the columns of the last query.
+    `layers` has a mapping per query from column names to SQL. `values` maps outputs to expressions,
+    and `rejected` is the condition for rejecting a row, or "". Both read the last query.
     """
 
     layers: tuple[Mapping[str, str], ...]
@@ -115,23 +113,22 @@ def print_layers(
 ) -> PrintedLayers:
     """Print `outputs` of `program` as layers of queries, in which a missing value is NULL.
 
-    `inputs` maps input names to the columns that the first query reads. `refused` lists conditions
-    under which a row is rejected, in addition to the conditions of the model. If `sum_trees` is
-    given, it sums the trees, which are nested CASEs otherwise.
+    `inputs` maps input names to the columns that the first query reads. `refused` lists further
+    conditions under which a row is rejected. Trees are nested CASEs unless `sum_trees` is given.
     """
     bindings = Layers(dialect=dialect, sum_trees=sum_trees)
     columns = print_columns(program, [program.outputs[name] for name in outputs], inputs, bindings)
     values = {name: tuple(e.sql for e in columns[program.outputs[name]]) for name in outputs}
     output_columns = [sql for value in values.values() for sql in value]
     condition = _join_conditions(list(dict.fromkeys([*bindings.rejected, *refused])))
-    if condition and len(output_columns) > 1:  # The condition is computed once for all columns.
+    if condition and len(output_columns) > 1:  # Compute the condition once for all columns.
         condition = bindings.name(f"CASE WHEN {condition} THEN 1 ELSE 0 END") + " = 1"
     layers = _arrange_layers(bindings.bound, [*output_columns, condition])
     return PrintedLayers(tuple(layers), values, condition)
 
 
 def _join_conditions(conditions: Sequence[str]) -> str:
-    """Join conditions with OR, in groups because sqlglot and some databases limit long chains."""
+    """Join conditions with OR, in groups, because sqlglot and some databases limit long chains."""
     while len(conditions) > MAX_CONDITIONS:
         groups = range(0, len(conditions), MAX_CONDITIONS)
         conditions = [f"({' OR '.join(conditions[g : g + MAX_CONDITIONS])})" for g in groups]
@@ -148,27 +145,26 @@ def _find_columns(sql: str) -> list[int]:
 
 
 def _arrange_layers(bound: Sequence[str], final_expressions: Sequence[str]) -> list[dict[str, str]]:
-    """Return, for each query, the SQL of its columns by name.
+    """Return, for each query, a mapping from column names to SQL.
 
-    `bound` are the expressions of the columns, and `final_expressions` read the last query. Each
-    column is computed as late as possible, so that few exist at a time, and is passed on until its
-    last use.
+    `bound` are the expressions of the columns, and `final_expressions` read the last query. To keep
+    few columns at a time, a column is computed as late as possible, and passed on to its readers.
     """
-    columns_read_by = [_find_columns(sql) for sql in bound]
+    columns_read = [_find_columns(sql) for sql in bound]
     layer_of_column: list[int] = []
-    for needed in columns_read_by:
+    for needed in columns_read:
         layer_of_column.append(1 + max((layer_of_column[j] for j in needed), default=-1))
-    layer_count = 1 + max(layer_of_column, default=-1)
-    layer_of_column, last_layer_of_column = [layer_count - 1] * len(bound), [0] * len(bound)
+    num_layers = 1 + max(layer_of_column, default=-1)
+    layer_of_column, last_layer_of_column = [num_layers - 1] * len(bound), [0] * len(bound)
     for sql in final_expressions:
         for j in _find_columns(sql):
-            last_layer_of_column[j] = layer_count
+            last_layer_of_column[j] = num_layers
     for i in reversed(range(len(bound))):  # The readers of a column come after it.
-        for j in columns_read_by[i]:
+        for j in columns_read[i]:
             layer_of_column[j] = min(layer_of_column[j], layer_of_column[i] - 1)
             last_layer_of_column[j] = max(last_layer_of_column[j], layer_of_column[i])
     layers: list[dict[str, str]] = []
-    for layer_index in range(layer_count):
+    for layer_index in range(num_layers):
         columns = {}
         for j, sql in enumerate(bound):
             name = f"sqlml_v{j + 1}"

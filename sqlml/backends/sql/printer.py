@@ -1,7 +1,7 @@
 """`print_sql`: print a Program as SQL expressions that the engine computes without sqlml.
 
 `print_encoders` looks categories up in a constant MAP. With 256 categories and 300K strings in
-DuckDB 2.0, this took 22 ms; list_position took 55 ms, CASE 65, and a TRY_CAST to an ENUM 1300.
+DuckDB 2.0, a MAP took 22 ms, list_position 55 ms, CASE 65 ms, and TRY_CAST to an ENUM 1300 ms.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_TEXT = 16 << 20
 """Maximum number of characters of one expression."""
 
 _LONGEST_TEXT = 200
-"""Maximum number of characters of a string expression that is repeated to report its value."""
+"""Maximum number of characters of a string expression that is repeated to report the value."""
 
 
 def print_encoders(
@@ -35,11 +35,11 @@ def print_encoders(
 ) -> dict[str, str]:
     """Print a Program of string operators; return the SQL expression of each output by name.
 
-    `inputs` maps input names to expressions of type VARCHAR. `unknown` maps output names to the SQL
-    function that returns the code of an unknown string; for other outputs, this code is -1. Raise
-    BackendError if an operator is not in `TEXT_PRINTERS`.
+    `inputs` maps input names to expressions of type VARCHAR. `unknown` maps output names to SQL
+    functions that return the code of an unknown string; for other outputs, this code is -1. Raise
+    BackendError if an operator is unsupported.
     """
-    unknown_functions = {program.outputs[name]: f for name, f in (unknown or {}).items()}
+    function_of_unknown = {program.outputs[name]: f for name, f in (unknown or {}).items()}
     node_sql: list[str] = []
     for i, node in enumerate(program.nodes):
         if node.op == "input":
@@ -49,7 +49,7 @@ def print_encoders(
         if printer is None:
             raise BackendError(f"operator {node.op} is not printed as SQL")
         operands = [node_sql[j] for j in node.inputs]
-        node_sql.append(printer(operands, node.attrs, dialect, unknown_functions.get(i)))
+        node_sql.append(printer(operands, node.attrs, dialect, function_of_unknown.get(i)))
         if len(node_sql[-1]) > MAX_TEXT:
             raise BackendError(
                 f"encoding {', '.join(inputs)} takes more than {MAX_TEXT} characters of SQL; "
@@ -58,17 +58,17 @@ def print_encoders(
     return {name: node_sql[i] for name, i in program.outputs.items()}
 
 
-def _fill_sql(args: Sequence[str], attrs: Attrs, dialect: Dialect, unknown: str | None) -> str:
+def _print_fill(args: Sequence[str], attrs: Attrs, dialect: Dialect, unknown: str | None) -> str:
     value = expression.string_literal(str(attrs["value"]), dialect)
     if "missing" in attrs:
-        missing = expression.string_literal(str(attrs["missing"]), dialect)
-        # Bytes are compared, because a comparison of texts would follow the column's collation.
-        text_bytes, missing_bytes = dialect.bytes(args[0]), dialect.bytes(missing)
+        missing_literal = expression.string_literal(str(attrs["missing"]), dialect)
+        # Compare bytes, because a comparison of texts would use the column's collation.
+        text_bytes, missing_bytes = dialect.bytes(args[0]), dialect.bytes(missing_literal)
         return f"CASE WHEN {text_bytes} = {missing_bytes} THEN {value} ELSE {args[0]} END"
     return f"coalesce({args[0]}, {value})"
 
 
-def _encode_sql(args: Sequence[str], attrs: Attrs, dialect: Dialect, unknown: str | None) -> str:
+def _print_encode(args: Sequence[str], attrs: Attrs, dialect: Dialect, unknown: str | None) -> str:
     categories: Sequence[str] = attrs["categories"].tolist()
     missing_code = attrs["missing"]
     code = "-1"
@@ -82,23 +82,23 @@ def _encode_sql(args: Sequence[str], attrs: Attrs, dialect: Dialect, unknown: st
     return f"CASE WHEN {args[0]} IS NULL THEN {missing_code} ELSE {code} END"
 
 
-def _isnan_sql(args: Sequence[str], attrs: Attrs, dialect: Dialect, unknown: str | None) -> str:
+def _print_isnan(args: Sequence[str], attrs: Attrs, dialect: Dialect, unknown: str | None) -> str:
     return f"CAST({args[0]} IS NULL AS INTEGER)"
 
 
-TEXT_PRINTERS = {"fill": _fill_sql, "encode": _encode_sql, "isnan": _isnan_sql}
-"""Operator on strings -> its printer."""
+TEXT_PRINTERS = {"fill": _print_fill, "encode": _print_encode, "isnan": _print_isnan}
+"""Map an operator on strings to a printer."""
 
 PRINTERS: Mapping[str, Printer] = {
     **elementwise_sql.PRINTERS,
     **column_sql.PRINTERS,
     "tree_ensemble": print_trees,
 }
-"""Operator on numbers -> its printer."""
+"""Map an operator on numbers to a printer."""
 
 
 def explain_unprintable(program: Program) -> str | None:
-    """Return why an operator of `program` cannot be printed, or None if all can be printed."""
+    """Return which operators cannot be printed as SQL, or None if all can be printed."""
     names = {"input", "constant", *PRINTERS, *TEXT_PRINTERS}
     missing = sorted({node.op for node in program.nodes} - names)
     return f"no SQL for operator {', '.join(missing)}" if missing else None
@@ -107,14 +107,14 @@ def explain_unprintable(program: Program) -> str | None:
 def print_sql(
     program: Program, output: str, inputs: Mapping[str, Sequence[str]], dialect: Dialect = DUCKDB
 ) -> str:
-    """Return an output of `program` as SQL for a number, or for a list if it has several columns.
+    """Return SQL for an output of `program`: a number, or a list if there are several columns.
 
-    `inputs` maps input names to a short expression for each column, of any numeric type; NULL is
-    allowed. Raise BackendError if an operator cannot be printed.
+    `inputs` maps input names to a short expression per column, of any numeric type; values may be
+    NULL. Raise BackendError if an operator cannot be printed.
     """
     used_names = " ".join(c.lower() for columns in inputs.values() for c in columns)
-    row = next(name for k in count() if (name := f"sqlml{k or ''}") not in used_names)
-    bindings = Bindings(row, dialect)
+    row_name = next(name for k in count() if (name := f"sqlml{k or ''}") not in used_names)
+    bindings = Bindings(row_name, dialect)
     node = program.outputs[output]
     value = print_columns(program, [node], inputs, bindings)[node]
     sql = value[0].sql if len(value) == 1 else dialect.array([operand.sql for operand in value])
@@ -129,19 +129,19 @@ def print_sql(
 def print_columns(
     program: Program, roots: Sequence[int], inputs: Mapping[str, Sequence[str]], bindings: Bindings
 ) -> dict[int, Value]:
-    """Print the nodes `roots` and all nodes that they need; map each node to its columns as SQL."""
+    """Print the nodes `roots` and all nodes that they need; return the columns by node."""
     nodes = program.nodes
     needed = program.find_needed_nodes(roots)
-    readers = Counter(j for i in needed for j in nodes[i].inputs)
+    num_readers = Counter(j for i in needed for j in nodes[i].inputs)
     columns: dict[int, Value] = {}
     for i in needed:
         node = nodes[i]
         if node.op == "input":
-            value = _input_sql(node, inputs[str(node.attrs["name"])], bindings.dialect)
+            value = _print_input(node, inputs[str(node.attrs["name"])], bindings.dialect)
         else:
             types = tuple(nodes[j].type for j in node.inputs)
-            value = _node_sql(node, types, tuple(columns[j] for j in node.inputs), bindings)
-        if readers[i] > 1 and node.type.dtype != "string":
+            value = _print_node(node, types, tuple(columns[j] for j in node.inputs), bindings)
+        if num_readers[i] > 1 and node.type.dtype != "string":
             is_condition = node.type.dtype == "bool"
             value = (bindings.bind_conditions if is_condition else bindings.bind)(value)
         if sum(len(operand.sql) for operand in value) > MAX_SQL_CHARACTERS:
@@ -150,7 +150,7 @@ def print_columns(
     return columns
 
 
-def _node_sql(
+def _print_node(
     node: Node, operand_types: tuple[TensorType, ...], values: tuple[Value, ...], bindings: Bindings
 ) -> Value:
     if node.op == "constant":
@@ -158,7 +158,7 @@ def _node_sql(
             raise BackendError(f"a constant {node.type!r} is not printed as SQL")
         return expression.literals(node.attrs["value"], node.type.dtype, bindings.dialect)
     if "string" in (t.dtype for t in operand_types):
-        return _text_operator_sql(node, values, bindings.dialect)
+        return _print_text_operator(node, values, bindings.dialect)
     printer = PRINTERS.get(node.op)
     if node.op == "tree_ensemble" and bindings.dialect.missing_is_null:
         printer = print_tree_columns
@@ -167,7 +167,7 @@ def _node_sql(
     return printer(NodePrinter(node.op, node.attrs, node.type, values, operand_types, bindings))
 
 
-def _input_sql(node: Node, columns: Sequence[str], dialect: Dialect) -> Value:
+def _print_input(node: Node, columns: Sequence[str], dialect: Dialect) -> Value:
     if node.type.dtype == "string" or (dialect.missing_is_null and node.type.dtype == "float64"):
         return tuple(Expression(c, cheap=True) for c in columns)
     if node.type.dtype not in ("float32", "float64"):
@@ -177,7 +177,7 @@ def _input_sql(node: Node, columns: Sequence[str], dialect: Dialect) -> Value:
     return tuple(Expression(f"coalesce({sql}, {nan})", cheap=True, raw=sql) for sql in casts)
 
 
-def _text_operator_sql(node: Node, values: tuple[Value, ...], dialect: Dialect) -> Value:
+def _print_text_operator(node: Node, values: tuple[Value, ...], dialect: Dialect) -> Value:
     printer = TEXT_PRINTERS.get(node.op)
     if printer is None:
         raise BackendError(f"operator {node.op} on strings is not printed as SQL")

@@ -1,8 +1,8 @@
-"""`TorchBackend`: run a lowered Program with torch, with its constants on the device.
+"""`TorchBackend`: run a lowered Program with torch, with the constants on the device.
 
 Operators are called one by one. torch.compile does not pay off on the CPU (torch 2.13, one thread):
-it takes 2 to 22 s for a model, after which most models ran 0.4 to 1.7 times as fast, with different
-last digits. On a GPU, strategy `fused` is equivalent to a compiled graph.
+compiling takes 2 to 22 s, after which most models ran 0.4 to 1.7 times as fast, with different last
+digits. On a GPU, strategy `fused` has the effect of a compiled graph.
 """
 
 from __future__ import annotations
@@ -56,18 +56,18 @@ HOST_OPERATORS = frozenset(
     ("couple", "encode", "encode_hashed", "fill", "hash_categories", "knn_impute")
     + ("look_up_combinations", "mod", "nearest")
 )
-"""Operators that run in numpy on any device. For example, numpy's choice among equally near rows
-cannot be reproduced, and torch's `remainder` returns NaN if the quotient overflows."""
+"""Operators that run in numpy on any device. For example, torch cannot reproduce numpy's choice
+among equally near rows, and torch's `remainder` returns NaN if the quotient overflows."""
 
 BLOCK_BYTES = 4 << 20
-"""Maximum memory for the intermediate values of a block on the CPU, which then stay in the cache:
+"""Maximum memory for the intermediate values of a block on the CPU. They then stay in the cache:
 forests of 100 trees and 10,000 rows ran 1.1 to 1.7 times as fast as with 8 MB."""
 
 FEWEST_ROWS, MOST_ROWS = 16, 1 << 20
 
 
 class TorchCompiled:
-    """A Program that torch runs. It is thread-safe, and pickled as its Program and device name."""
+    """A Program that torch runs: thread-safe, and pickled as the Program and the device name."""
 
     def __init__(self, program: Program, device: str) -> None:
         self.program = program
@@ -77,7 +77,7 @@ class TorchCompiled:
         self._block_rows = int(np.clip(BLOCK_BYTES // row_bytes, FEWEST_ROWS, MOST_ROWS))
         self._overlap: gpu_transfers.Overlap | None = None
         if self._device.type == "cuda":
-            # A fused kernel has up to two columns of ranks for each column of x.
+            # A fused kernel has up to two columns of ranks for each input column.
             types = [program.nodes[n.inputs[0]].type for n in program if n.op == "tree_ensemble"]
             row_bytes += sum(8 * t.width for t in types)
             self._overlap = gpu_transfers.Overlap(program, self._device, row_bytes)
@@ -162,7 +162,7 @@ class TorchCompiled:
         return lambda *args: put(function([_to_host(a) for a in args], node.attrs))
 
     def _put(self, array: Array) -> Tensor:
-        # torch rejects negative strides, and warns about arrays that are not writable.
+        # torch rejects negative strides, and warns about read-only arrays.
         can_share = array.flags.writeable and array.flags.aligned and min(array.strides) >= 0
         return torch.from_numpy(array if can_share else array.copy()).to(self._device)
 
@@ -175,7 +175,7 @@ def _to_host(value: Tensor | Array) -> Array:
 
 
 class TorchBackend:
-    """Runs Programs with torch; trees are lowered as in Hummingbird, or fused on a GPU."""
+    """The backend that runs Programs with torch; trees are lowered, or fused on a GPU."""
 
     def supports(self, program: Program) -> str | None:
         nodes = enumerate(program.nodes)
@@ -194,7 +194,7 @@ class TorchBackend:
         hint = "; it runs programs that were lowered (strategy gemm, tt or ptt)"
         require_support("torch", self.supports(program), hint)
         if device == "auto" and find_device(device).type != "cpu":
-            with suppress(BackendError):  # The GPU may be full or out of order.
+            with suppress(BackendError):  # The GPU may be full or broken.
                 return TorchCompiled(program, "cuda")
             device = "cpu"
         return TorchCompiled(program, device)

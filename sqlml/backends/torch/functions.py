@@ -22,18 +22,18 @@ from sqlml.ir.operators.torch_module import make_runner
 from sqlml.ir.program import Node
 from sqlml.types import FLOATS, INTEGERS, Array
 
-Function = Callable[..., Tensor]
+TensorFunction = Callable[..., Tensor]
 Put = Callable[[Array], Tensor]
 """A function that copies a numpy array to the device."""
-Bind = Callable[[Node, Put], Function]
+NodeBinder = Callable[[Node, Put], TensorFunction]
 """A function that returns the function of a node, with the node's constants on the device."""
 
 
-def _ignore_node(function: Callable[..., Any]) -> Bind:
+def _make_binder(function: Callable[..., Any]) -> NodeBinder:
     return lambda node, put: function
 
 
-def _compute_in_float64(function: Callable[..., Tensor]) -> Bind:
+def _make_float64_binder(function: Callable[..., Tensor]) -> NodeBinder:
     def compute(*args: Tensor) -> Tensor:
         return function(*[x.to(torch.float64) for x in args]).to(args[0].dtype)
 
@@ -41,7 +41,7 @@ def _compute_in_float64(function: Callable[..., Tensor]) -> Bind:
 
 
 def _cbrt(x: Tensor) -> Tensor:
-    """Return the cube root: a power, refined by a step of Newton's method unless it overflows."""
+    """Return the cube root: a power, refined by a step of Newton's method if that is finite."""
     root = torch.copysign(torch.pow(torch.abs(x), 1 / 3), x)
     improved = root - (root * root * root - x) / (3 * root * root)
     can_improve = (torch.abs(x) > 1e-280) & torch.isfinite(x)
@@ -57,19 +57,19 @@ def _put_columns(node: Node, put: Put, name: str) -> list[Tensor]:
     return [put(column) for column in split_points(node.attrs[name], node.attrs["offsets"])]
 
 
-def _search_sorted(node: Node, put: Put) -> Function:
-    edges, right = _put_columns(node, put, "edges"), node.attrs["side"] == "right"
+def _bind_search_sorted(node: Node, put: Put) -> TensorFunction:
+    edges_by_column, counts_equal = _put_columns(node, put, "edges"), node.attrs["side"] == "right"
 
     def search(x: Tensor) -> Tensor:
         index = torch.empty(x.shape, dtype=torch.int64, device=x.device)
-        for j, column_edges in enumerate(edges):
-            index[:, j] = torch.searchsorted(column_edges, x[:, j].contiguous(), right=right)
+        for j, column_edges in enumerate(edges_by_column):
+            index[:, j] = torch.searchsorted(column_edges, x[:, j].contiguous(), right=counts_equal)
         return index
 
     return search
 
 
-def _interpolate(node: Node, put: Put) -> Function:
+def _bind_interpolate(node: Node, put: Put) -> TensorFunction:
     points, values = _put_columns(node, put, "points"), _put_columns(node, put, "values")
 
     def interpolate(x: Tensor) -> Tensor:
@@ -82,49 +82,49 @@ def _interpolate(node: Node, put: Put) -> Function:
 
 
 def _interpolate_column(x: Tensor, points: Tensor, values: Tensor) -> Tensor:
-    """Interpolate as `np.interp` does, on the line from the last point at or below x."""
-    position = torch.searchsorted(points, x, right=True) - 1
-    low = position.clamp(0, max(0, points.shape[0] - 2))
+    """Interpolate as `np.interp` does: on the line that starts at the last point up to x."""
+    last_below = torch.searchsorted(points, x, right=True) - 1
+    low = last_below.clamp(0, max(0, points.shape[0] - 2))
     high = (low + 1).clamp(max=points.shape[0] - 1)
-    left, bottom, width = points[low], values[low], points[high] - points[low]
-    slope = (values[high] - bottom) / torch.where(width == 0, torch.ones_like(width), width)
-    line = torch.where(x == left, bottom, slope * (x - left) + bottom)
-    line = torch.where(position < 0, values[0], line)
-    line = torch.where(position >= points.shape[0] - 1, values[-1], line)
+    left_point, left_value, width = points[low], values[low], points[high] - points[low]
+    slope = (values[high] - left_value) / torch.where(width == 0, torch.ones_like(width), width)
+    line = torch.where(x == left_point, left_value, slope * (x - left_point) + left_value)
+    line = torch.where(last_below < 0, values[0], line)
+    line = torch.where(last_below >= points.shape[0] - 1, values[-1], line)
     return torch.where(torch.isnan(x), x, line)
 
 
-def _bspline(node: Node, put: Put) -> Function:
+def _bind_bspline(node: Node, put: Put) -> TensorFunction:
     degree: int = node.attrs["degree"]
     knots = [put(row) for row in node.attrs["knots"]]
-    functions_per_column = node.type.width // max(1, len(knots))
+    num_functions = node.type.width // max(1, len(knots))
 
     def bspline(x: Tensor) -> Tensor:
-        shape = (x.shape[0], len(knots), functions_per_column)
+        shape = (x.shape[0], len(knots), num_functions)
         result = torch.zeros(shape, dtype=x.dtype, device=x.device)
         offsets = torch.arange(degree + 1, device=x.device)
         for j, column_knots in enumerate(knots):
             column = x[:, j].contiguous()
             is_missing = torch.isnan(column)
-            sought = torch.where(is_missing, torch.full_like(column, -np.inf), column)
-            inner_knots = column_knots[degree + 1 : functions_per_column]
-            span = degree + torch.searchsorted(inner_knots, sought, right=True)
-            basis = _evaluate_basis(column_knots, column, span, degree)
-            result[:, j].scatter_(1, span[:, None] - degree + offsets, basis)
+            filled_column = torch.where(is_missing, torch.full_like(column, -np.inf), column)
+            inner_knots = column_knots[degree + 1 : num_functions]
+            knot_index = degree + torch.searchsorted(inner_knots, filled_column, right=True)
+            basis = _evaluate_basis(column_knots, column, knot_index, degree)
+            result[:, j].scatter_(1, knot_index[:, None] - degree + offsets, basis)
             result[:, j][is_missing] = np.nan
         return result.reshape(x.shape[0], node.type.width)
 
     return bspline
 
 
-def _evaluate_basis(knots: Tensor, x: Tensor, span: Tensor, degree: int) -> Tensor:
-    """Return the B-splines that are not 0 at x; `span` is the index of the knot at or below x."""
+def _evaluate_basis(knots: Tensor, x: Tensor, knot_index: Tensor, degree: int) -> Tensor:
+    """Return the B-splines that are not 0 at x; `knot_index` is that of the last knot up to x."""
     zero = torch.zeros_like(x)
     basis = [torch.ones_like(x)]
     for j in range(1, degree + 1):
         previous, basis = basis, [zero]
         for n in range(1, j + 1):
-            high, low = knots[span + n], knots[span + n - j]
+            high, low = knots[knot_index + n], knots[knot_index + n - j]
             width = high - low
             is_empty = width == 0
             share = previous[n - 1] / torch.where(is_empty, torch.ones_like(width), width)
@@ -134,27 +134,26 @@ def _evaluate_basis(knots: Tensor, x: Tensor, span: Tensor, degree: int) -> Tens
 
 
 Terms = tuple["slice | Array | None", ...]
-"""For each output, the columns of (n, trees * values) to add in order, or None for no columns."""
+"""Columns of a matrix (n, trees * values) to add in order, for each output; None if no columns."""
 
 
 def bind_accumulate(node: Node, put: Any) -> Callable[[Tensor], Tensor]:
     """Return a function that adds the trees' values to the base in the source library's order.
 
-    torch's sums add in another order, and calling torch once per tree takes too long for a few
-    rows. On the CPU, numpy's `add.reduce` over the outer axis of (trees, rows) adds the trees one
-    by one in one call. (Along the inner axis it adds pairwise, so a batch of one row uses
-    `add.accumulate`.) With 100 trees, 1 row took 4 us instead of 241, and 3,000 rows took 205 us
-    instead of 437.
+    torch's sums add in another order, and one call of torch per tree is too slow for a few rows. On
+    the CPU, one call of numpy's `add.reduce` over the outer axis of (trees, rows) adds the trees
+    one by one. Over an inner axis, `add.reduce` adds pairwise, so a batch of one row uses
+    `add.accumulate`. 100 trees took 4 us instead of 241 for 1 row, 205 instead of 437 for 3,000.
     """
-    host_base, targets = node.attrs["base"], node.attrs["target"]
-    base_values = put(host_base)
-    get_terms = lru_cache(maxsize=1)(lambda values: _find_terms(targets, values, host_base.size))
+    base, targets = node.attrs["base"], node.attrs["target"]
+    device_base = put(base)
+    get_terms = lru_cache(maxsize=1)(lambda values: _find_terms(targets, values, base.size))
     get_runs = lru_cache(maxsize=1)(lambda values: _find_runs(targets, values))
 
     def add_by_runs(x: Tensor) -> Tensor:
         # With trees first, the values of a tree for all rows are contiguous.
         values_by_tree = x.permute(1, 2, 0).contiguous()
-        sums: Tensor = base_values.reshape(-1, 1).repeat(1, x.shape[0])
+        sums: Tensor = device_base.reshape(-1, 1).repeat(1, x.shape[0])
         for start, stop in get_runs(x.shape[2]):
             first_output = int(targets[start])
             run_values = values_by_tree[start:stop].flatten(0, 1)
@@ -162,32 +161,32 @@ def bind_accumulate(node: Node, put: Any) -> Callable[[Tensor], Tensor]:
         return sums.transpose(0, 1)
 
     def add_by_outputs(x: Tensor) -> Tensor:
-        n_rows, n_trees, n_values = x.shape
-        by_tree = torch.empty((n_trees, n_values, n_rows), dtype=x.dtype).copy_(x.permute(1, 2, 0))
+        num_rows, num_trees, width = x.shape
+        by_tree = torch.empty((num_trees, width, num_rows), dtype=x.dtype).copy_(x.permute(1, 2, 0))
         tree_values = by_tree.flatten(0, 1).numpy()
-        sums = np.empty((host_base.size, n_rows), tree_values.dtype)
-        for k, terms in enumerate(get_terms(n_values)):
+        sums = np.empty((base.size, num_rows), tree_values.dtype)
+        for k, terms in enumerate(get_terms(width)):
             if terms is None:
-                sums[k] = host_base[k]
+                sums[k] = base[k]
                 continue
             selected = tree_values[terms]
-            selected[0] += host_base[k]
-            if n_rows == 1:
+            selected[0] += base[k]
+            if num_rows == 1:
                 sums[k] = np.add.accumulate(selected, axis=0)[-1]
             else:
                 np.add.reduce(selected, axis=0, out=sums[k])
         return torch.from_numpy(sums).transpose(0, 1)
 
     def add_on_host(x: Tensor) -> Tensor:
-        fewer_runs = len(get_runs(x.shape[2])) < host_base.size
+        has_fewer_runs = len(get_runs(x.shape[2])) < base.size
         with np.errstate(all="ignore"):
-            return add_by_runs(x) if fewer_runs else add_by_outputs(x)
+            return add_by_runs(x) if has_fewer_runs else add_by_outputs(x)
 
-    return add_on_host if base_values.device.type == "cpu" else add_by_runs
+    return add_on_host if device_base.device.type == "cpu" else add_by_runs
 
 
 def _find_runs(targets: Array, values_per_tree: int) -> list[tuple[int, int]]:
-    """Return ranges of trees with adjacent outputs; the values of a range can be added at once."""
+    """Return ranges of consecutive trees whose outputs are adjacent, so one addition suffices."""
     edges = np.flatnonzero(np.diff(targets) != values_per_tree) + 1
     return list(zip([0, *edges], [*edges, targets.size], strict=True)) if targets.size else []
 
@@ -222,22 +221,22 @@ def _sign(x: Tensor) -> Tensor:
     return torch.where(torch.isnan(x), x, torch.sign(x)) if x.is_floating_point() else torch.sign(x)
 
 
-def _constant(node: Node, put: Put) -> Function:
+def _bind_constant(node: Node, put: Put) -> TensorFunction:
     value = put(node.attrs["value"])
     return lambda: value
 
 
-def _cast(node: Node, put: Put) -> Function:
+def _bind_cast(node: Node, put: Put) -> TensorFunction:
     dtype = DTYPES[node.type.dtype]
     return lambda x: x.to(dtype)
 
 
-def _concat(node: Node, put: Put) -> Function:
+def _bind_concat(node: Node, put: Put) -> TensorFunction:
     dtype = DTYPES[node.type.dtype]
     return lambda *tensors: torch.cat([tensor.to(dtype) for tensor in tensors], dim=1)
 
 
-def _select(node: Node, put: Put) -> Function:
+def _bind_select(node: Node, put: Put) -> TensorFunction:
     indices: Array = node.attrs["indices"]
     start, width = int(indices[0]) if indices.size else 0, indices.size
     if np.array_equal(indices, np.arange(start, start + width)):
@@ -246,7 +245,7 @@ def _select(node: Node, put: Put) -> Function:
     return lambda x: torch.index_select(x, 1, column_indices)
 
 
-def _reshape(node: Node, put: Put) -> Function:
+def _bind_reshape(node: Node, put: Put) -> TensorFunction:
     shape = node.type.shape[1:]
     return lambda x: x.reshape(x.shape[0], *shape)
 
@@ -254,24 +253,24 @@ def _reshape(node: Node, put: Put) -> Function:
 def _take(table: Tensor, index: Tensor) -> Tensor:
     # index_select also accepts int32, and is twice as fast as torch.take.
     wide_index = index if index.dtype == torch.int32 else index.to(torch.int64)
-    flat = torch.index_select(table, 0, wide_index.reshape(-1))
-    return flat.reshape(*index.shape, *table.shape[1:])
+    flat_rows = torch.index_select(table, 0, wide_index.reshape(-1))
+    return flat_rows.reshape(*index.shape, *table.shape[1:])
 
 
-def _bind_reduction(function: Callable[..., Tensor]) -> Bind:
-    def bind(node: Node, put: Put) -> Function:
+def _make_reduction_binder(function: Callable[..., Tensor]) -> NodeBinder:
+    def bind(node: Node, put: Put) -> TensorFunction:
         axis = node.attrs["axis"]
         return lambda x: function(x, dim=axis, keepdim=True)
 
     return bind
 
 
-def _sum(node: Node, put: Put) -> Function:
+def _bind_sum(node: Node, put: Put) -> TensorFunction:
     axis: int = node.attrs["axis"]
     return lambda x: torch.sum(x, dim=axis, keepdim=True, dtype=x.dtype)
 
 
-def _softmax(node: Node, put: Put) -> Function:
+def _bind_softmax(node: Node, put: Put) -> TensorFunction:
     dtype = DTYPES[str(node.attrs["sum_dtype"])]
     if not node.type.width:
         return lambda x: x
@@ -283,7 +282,7 @@ def _softmax(node: Node, put: Put) -> Function:
     return softmax
 
 
-def _weighted_median(node: Node, put: Put) -> Function:
+def _bind_weighted_median(node: Node, put: Put) -> TensorFunction:
     weights = put(node.attrs["weights"])
 
     def weighted_median(x: Tensor) -> Tensor:
@@ -296,26 +295,26 @@ def _weighted_median(node: Node, put: Put) -> Function:
 
 
 def _matmul(a: Tensor, b: Tensor) -> Tensor:
-    """Multiply float32 matrices in float64 if the GPU would round their numbers to TF32."""
+    """Multiply two matrices; use float64 if the GPU would round float32 to TF32."""
     if a.is_cuda and a.dtype == torch.float32 and _rounds_products():
         return torch.matmul(a.to(torch.float64), b.to(torch.float64)).to(torch.float32)
     return torch.matmul(a, b)
 
 
 def _rounds_products() -> bool:
-    """Return True if this process allows TF32, which rounds factors to 10 bits."""
-    options = torch.backends.cuda.matmul
-    precision = getattr(options, "fp32_precision", None)  # It exists from torch 2.9 on.
-    return bool(options.allow_tf32) if precision is None else precision not in ("none", "ieee")
+    # TF32 rounds the factors of products to 10 bits.
+    settings = torch.backends.cuda.matmul
+    precision = getattr(settings, "fp32_precision", None)  # It exists from torch 2.9 on.
+    return bool(settings.allow_tf32) if precision is None else precision not in ("none", "ieee")
 
 
 def _batch_matmul(a: Tensor, b: Tensor) -> Tensor:
-    if a.shape[2] <= 16:  # With rows as the last axis, 7 columns are 2.5 times as fast, 31 slow.
+    if a.shape[2] <= 16:  # With rows last, 7 columns were 2.5 times as fast, but 31 were slower.
         return torch.bmm(b.transpose(1, 2), a.permute(1, 2, 0)).permute(2, 0, 1)
     return torch.bmm(a.transpose(0, 1), b).transpose(0, 1)
 
 
-def _pairwise(node: Node, put: Put) -> Function:
+def _bind_pairwise(node: Node, put: Put) -> TensorFunction:
     attrs = node.attrs
     metric, p, points = attrs["metric"], attrs.get("p", 0.0), put(attrs["points"])
     weights, inverse = (put(attrs[k]) if k in attrs else None for k in ("weights", "inverse"))
@@ -327,19 +326,19 @@ def _pairwise(node: Node, put: Put) -> Function:
     return pairwise
 
 
-def _bind_check(node: Node, find_rejected: Callable[..., Tensor]) -> Function:
-    """Return a function that returns x, or raises the node's error if a row is rejected."""
-    attrs, raise_error = node.attrs, reference.FUNCTIONS[node.op]
+def _bind_check(node: Node, find_rejected: Callable[..., Tensor]) -> TensorFunction:
+    """Return a function that returns x, or raises the error of `node` if a row is rejected."""
+    node_attrs, raise_error = node.attrs, reference.FUNCTIONS[node.op]
 
     def check(x: Tensor, *other_inputs: Tensor) -> Tensor:
         if bool(find_rejected(x, *other_inputs).any()):
-            raise_error([a.cpu().numpy() for a in (x, *other_inputs)], attrs)
+            raise_error([a.cpu().numpy() for a in (x, *other_inputs)], node_attrs)
         return x
 
     return check
 
 
-def _require_finite(node: Node, put: Put) -> Function:
+def _bind_require_finite(node: Node, put: Put) -> TensorFunction:
     find_not_finite = torch.isinf if node.attrs["allow_nan"] else lambda x: ~torch.isfinite(x)
     low, high = (put(node.attrs[k]) if k in node.attrs else None for k in ("low", "high"))
     has_bounds = low is not None or high is not None
@@ -353,8 +352,7 @@ def _require_finite(node: Node, put: Put) -> Function:
     check = _bind_check(node, find_rejected)
 
     def require_finite(x: Tensor) -> Tensor:
-        # A finite sum implies finite numbers. Other sums may have overflowed, so their numbers are
-        # checked.
+        # If the sum is finite, all numbers are. An infinite sum may be an overflow.
         if not has_bounds and x.is_floating_point() and math.isfinite(float(x.sum())):
             return x
         return check(x)
@@ -362,62 +360,61 @@ def _require_finite(node: Node, put: Put) -> Function:
     return require_finite
 
 
-def _torch_module(node: Node, put: Put) -> Function:
-    device = put(np.zeros(1)).device
-    return make_runner(node.attrs["archive"].tobytes(), node.attrs, device)
+def _bind_torch_module(node: Node, put: Put) -> TensorFunction:
+    return make_runner(node.attrs["archive"].tobytes(), node.attrs, put(np.zeros(1)).device)
 
 
-FUNCTIONS: Mapping[str, Bind] = {
+FUNCTIONS: Mapping[str, NodeBinder] = {
     **{
-        name: _ignore_node(getattr(torch, name))
+        name: _make_binder(getattr(torch, name))
         for name in (
             *("exp", "log", "log1p", "expm1", "sqrt", "tanh", "trunc", "floor", "ceil"),
             *("neg", "abs", "square", "add", "sub", "mul", "maximum", "minimum"),
             *("lt", "le", "gt", "ge", "eq", "ne", "isnan", "where"),
         )
     },
-    "rint": _ignore_node(torch.round),
-    "sigmoid": _ignore_node(_sigmoid),
-    "sign": _ignore_node(_sign),
-    "div": _ignore_node(torch.true_divide),
-    "and": _ignore_node(torch.logical_and),
-    "or": _ignore_node(torch.logical_or),
-    "not": _ignore_node(torch.logical_not),
-    "shift_right": _ignore_node(torch.bitwise_right_shift),
-    "bit_and": _ignore_node(torch.bitwise_and),
+    "rint": _make_binder(torch.round),
+    "sigmoid": _make_binder(_sigmoid),
+    "sign": _make_binder(_sign),
+    "div": _make_binder(torch.true_divide),
+    "and": _make_binder(torch.logical_and),
+    "or": _make_binder(torch.logical_or),
+    "not": _make_binder(torch.logical_not),
+    "shift_right": _make_binder(torch.bitwise_right_shift),
+    "bit_and": _make_binder(torch.bitwise_and),
     **{
-        name: _compute_in_float64(getattr(torch, name))
+        name: _make_float64_binder(getattr(torch, name))
         for name in (
             *("exp2", "log2", "log10", "sin", "cos", "tan", "arcsin", "arccos", "arctan"),
             *("sinh", "cosh", "arcsinh", "arccosh", "arctanh", "pow"),
         )
     },
-    "cbrt": _compute_in_float64(_cbrt),
-    "ndtr": _compute_in_float64(_ndtr),
-    "ndtri": _compute_in_float64(torch.special.ndtri),
-    "constant": _constant,
-    "cast": _cast,
-    "concat": _concat,
-    "select": _select,
-    "reshape": _reshape,
-    "take": _ignore_node(_take),
-    "gather": _ignore_node(lambda x, index: torch.gather(x, 1, index.to(torch.int64))),
-    "sum": _sum,
-    "max": _bind_reduction(torch.amax),
-    "min": _bind_reduction(torch.amin),
-    "argmax": _bind_reduction(torch.argmax),
-    "softmax": _softmax,
-    "weighted_median": _weighted_median,
+    "cbrt": _make_float64_binder(_cbrt),
+    "ndtr": _make_float64_binder(_ndtr),
+    "ndtri": _make_float64_binder(torch.special.ndtri),
+    "constant": _bind_constant,
+    "cast": _bind_cast,
+    "concat": _bind_concat,
+    "select": _bind_select,
+    "reshape": _bind_reshape,
+    "take": _make_binder(_take),
+    "gather": _make_binder(lambda x, index: torch.gather(x, 1, index.to(torch.int64))),
+    "sum": _bind_sum,
+    "max": _make_reduction_binder(torch.amax),
+    "min": _make_reduction_binder(torch.amin),
+    "argmax": _make_reduction_binder(torch.argmax),
+    "softmax": _bind_softmax,
+    "weighted_median": _bind_weighted_median,
     "accumulate": bind_accumulate,
-    "matmul": _ignore_node(_matmul),
-    "batch_matmul": _ignore_node(_batch_matmul),
-    "pairwise": _pairwise,
-    "search_sorted": _search_sorted,
-    "interpolate": _interpolate,
-    "bspline": _bspline,
+    "matmul": _make_binder(_matmul),
+    "batch_matmul": _make_binder(_batch_matmul),
+    "pairwise": _bind_pairwise,
+    "search_sorted": _bind_search_sorted,
+    "interpolate": _bind_interpolate,
+    "bspline": _bind_bspline,
     "require": lambda node, put: _bind_check(node, lambda x, condition: ~condition),
-    "require_finite": _require_finite,
+    "require_finite": _bind_require_finite,
     "require_known": lambda node, put: _bind_check(node, lambda x: x < 0),
-    "torch_module": _torch_module,
+    "torch_module": _bind_torch_module,
 }
-"""Operator -> function that binds a node."""
+"""Map an operator to the function that binds a node of this operator."""

@@ -1,10 +1,11 @@
 """`bind_trees`: run a tree_ensemble on a GPU as two kernel launches.
 
-A GPU is fast if it reads few bytes. So the first kernel replaces each value with its rank among the
-thresholds of its column: `y <= threshold` is exactly `rank(y) <= rank(threshold)`, where y is x or
--x (`ir/tree_shape.py`). NaN has a rank above all others; a test that never holds has rank -1. Trees
-with few levels are padded to perfect trees, so a step reads 4 bytes and no child. Other trees are
-stored level by level, with both children of a node side by side.
+A GPU is fast if it reads few bytes. So the first kernel replaces each value with a rank: the number
+of thresholds of the column that are smaller. A test `y <= threshold`, where y is x or -x
+(`ir/tree_shape.py`), becomes `rank(y) <= rank(threshold)`, which is equivalent. NaN has the highest
+rank, and the threshold of a test that never holds has rank -1. Trees with few levels are padded to
+perfect trees, so that each step reads 4 bytes and no child. Other trees are stored level by level,
+with the children of a node side by side.
 """
 
 from __future__ import annotations
@@ -32,22 +33,24 @@ MAX_EDGES = 1 << 28
 """Maximum number of thresholds after all columns are padded to the column with the most."""
 
 MAX_WORDS = 1 << 24
-"""Maximum number of words (4 bytes) of category sets, padded to one length for each feature.
-Their number of bits, a multiple of 32 up to 2^29, is exact in float32."""
+"""Maximum number of 4-byte words of all category sets, after those of a feature are padded to the
+same length. The number of bits, a multiple of 32 up to 2^29, is exact in float32."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Columns:
-    """The C columns that nodes test, numeric columns before categorical ones, and the M tests.
+    """The C columns that nodes test, numeric before categorical ones, and the tests of M nodes.
 
-    Column c is made from input `feature[c]` (int32), negated if `negated[c]` (int8). A numeric
-    column has `size` -1 (int32) and holds ranks among the column's `edges` (C, 2^steps - 1), which
-    are padded with infinity; NaN has rank `missing`. A categorical column holds trunc(x) for
-    0 <= x < size, `size` for other numbers, and `size` + 1 for NaN.
+    Column c has the values of input column `feature[c]` (int32), negated if `negated[c]` (int8). In
+    a numeric column, `size[c]` (int32) is -1, and the values are replaced by ranks among
+    `edges[c]`, which has 2^steps - 1 thresholds, padded with infinity; NaN has rank `missing`. In a
+    categorical column of `size` codes, x is replaced by trunc(x) if 0 <= x < size, by `size` for
+    another number, and by `size` + 1 for NaN.
 
-    Inner node i tests `column[i]` with `test[i]`, both int64. The test is a rank, or if
-    `categorical[i]` the index in `words` (uint32) where the node's set begins, with a bit per code.
-    If `narrow`, ranks, codes and columns fit into 16 bits.
+    Inner node i tests column `column[i]` with `test[i]`, both int64. For a numeric column, `test`
+    is the rank of the threshold. If `categorical[i]`, `test` is the index in `words` (uint32) at
+    which the node's category set begins, with one bit per code. If `narrow`, all ranks, codes and
+    columns fit into 16 bits.
     """
 
     feature: Array
@@ -69,10 +72,11 @@ class Columns:
 def collect_columns(ensemble: Ensemble) -> Columns:
     """Return the columns that `ensemble` tests; raise BackendError if the tables are too large."""
     decisions = unify_decisions(ensemble)
-    no_nodes = np.zeros(ensemble.nodes, bool)
-    categorical = no_nodes if ensemble.categorical is None else ensemble.categorical
+    categorical = ensemble.categorical
+    if categorical is None:
+        categorical = np.zeros(ensemble.nodes, bool)
     numeric_nodes = np.flatnonzero(~categorical)
-    # Columns of x come first, then those of -x.
+    # The columns of x come first, then the columns of -x.
     numeric_columns, column_of_node = np.unique(
         decisions.negated[numeric_nodes].astype(np.int64) << 32 | decisions.feature[numeric_nodes],
         return_inverse=True,
@@ -89,6 +93,7 @@ def collect_columns(ensemble: Ensemble) -> Columns:
     max_edges = max((edges.size for edges in edges_of_columns), default=0)
     set_feature, set_size, words = _lay_out_sets(ensemble, column, test, numeric_columns.size)
     feature = np.concatenate([numeric_columns & 0xFFFFFFFF, set_feature])
+    negated = np.append(numeric_columns >> 32, np.zeros(set_feature.size, np.int64))
     steps = max_edges.bit_length()
     # Thresholds of float16 are searched in float32, which is exact.
     edge_dtype = np.float64 if ensemble.threshold.dtype == np.float64 else np.float32
@@ -103,9 +108,7 @@ def collect_columns(ensemble: Ensemble) -> Columns:
     max_number = max(feature.size, max_edges, int(set_size.max(initial=0)) + 1)
     return Columns(
         feature=feature.astype(np.int32),
-        negated=np.append(numeric_columns >> 32, np.zeros(set_feature.size, np.int64)).astype(
-            np.int8
-        ),
+        negated=negated.astype(np.int8),
         size=np.append(np.full(numeric_columns.size, -1), set_size).astype(np.int32),
         edges=edges,
         steps=steps,
@@ -120,34 +123,33 @@ def collect_columns(ensemble: Ensemble) -> Columns:
 def _lay_out_sets(
     ensemble: Ensemble, column: Array, test: Array, num_numeric: int
 ) -> tuple[Array, Array, Array]:
-    """Set `column` and `test` of categorical nodes; return `feature`, `size` and `words`."""
+    """Fill `column` and `test` for categorical nodes; return `feature`, `size` and `words`."""
     empty = np.zeros(0, np.int64)
     if ensemble.categorical is None or ensemble.set_offsets is None or ensemble.set_words is None:
         return empty, empty, np.zeros(1, np.uint32)
     nodes = np.flatnonzero(ensemble.categorical)
     features, feature_of_node = np.unique(ensemble.feature[nodes], return_inverse=True)
-    counts = np.diff(ensemble.set_offsets)[nodes].astype(np.int64)
-    max_counts = np.zeros(features.size, np.int64)
-    np.maximum.at(max_counts, feature_of_node, counts)
-    # The last word is for NaN and for numbers that are not categories.
-    begin = np.concatenate([[0], np.cumsum(max_counts[feature_of_node] + 1)])
-    if begin[-1] > MAX_WORDS:
+    word_counts = np.diff(ensemble.set_offsets)[nodes].astype(np.int64)
+    max_word_counts = np.zeros(features.size, np.int64)
+    np.maximum.at(max_word_counts, feature_of_node, word_counts)
+    # Each set gets one more word, for NaN and for numbers that are not categories.
+    begins = np.concatenate([[0], np.cumsum(max_word_counts[feature_of_node] + 1)])
+    if begins[-1] > MAX_WORDS:
         raise BackendError(
-            f"strategy fused pads all category sets of a feature to the same length, {begin[-1]} "
+            f"strategy fused pads all category sets of a feature to the same length, {begins[-1]} "
             f"words in all (the limit is {MAX_WORDS}); use strategy='tt'"
         )
-    words = np.zeros(max(1, int(begin[-1])), np.uint32)
+    words = np.zeros(max(1, int(begins[-1])), np.uint32)
     for position, node in enumerate(nodes):
-        first, stop = ensemble.set_offsets[node], ensemble.set_offsets[node + 1]
-        words[begin[position] : begin[position] + counts[position]] = ensemble.set_words[first:stop]
-    words[begin[1:] - 1] = np.where(ensemble.default_left[nodes], 2, 0)
-    column[nodes], test[nodes] = num_numeric + feature_of_node, begin[:-1]
-    return features.astype(np.int64), 32 * max_counts, words
+        set_words = ensemble.set_words[ensemble.set_offsets[node] : ensemble.set_offsets[node + 1]]
+        words[begins[position] : begins[position] + set_words.size] = set_words
+    words[begins[1:] - 1] = np.where(ensemble.default_left[nodes], 2, 0)
+    column[nodes], test[nodes] = num_numeric + feature_of_node, begins[:-1]
+    return features.astype(np.int64), 32 * max_word_counts, words
 
 
-PERFECT_DEPTH = 10
-PERFECT_GROWTH = 8
-"""Trees are padded to perfect trees up to this depth and this growth of the number of nodes."""
+PERFECT_DEPTH, PERFECT_GROWTH = 10, 8
+"""Trees are padded to perfect trees up to this depth, and up to this growth in nodes."""
 
 PERFECT_BYTES = 1 << 28
 """Maximum number of bytes of the leaf values of perfect trees."""
@@ -160,13 +162,16 @@ WIDEST = 128
 class Layout:
     """The arrays of trees and of groups of outputs that the kernel reads.
 
-    Each tree has a `depth`, a `first_slot` and, if `perfect`, the row `first_value` of `values`
-    (rows, V) where its leaf values begin; all three are int32 (T,). Each slot holds a `node`,
-    packed by `_pack_nodes`. Unless `perfect`, it also holds a `child`: ~leaf, or the slot of the
-    child for rows that fail the test, counted from the tree's first slot. The child for rows that
-    pass the test follows it. Group g sums `count[g]` outputs from `output[g]` on, over the terms
-    from `begin[g]` to `begin[g + 1] - 1`; a row of `terms`, int32 (Q, 2), is a tree and the column
-    of `values` to add to the first of these outputs.
+    Each tree has a `depth` and a `first_slot`. If `perfect`, each tree also has a `first_value`:
+    the row of `values` (rows, V) where the leaf values of the tree begin. All three arrays are
+    int32 (T,). Each slot has a `node`, packed by `_pack_nodes`. Unless `perfect`, each slot also
+    has a `child`, which is ~leaf in the slot of a leaf. In the slot of an inner node, `child` is
+    the slot of the child for rows that fail the test, counted from the tree's first slot; the next
+    slot is the child for rows that pass.
+
+    Group g sums `count[g]` outputs, the first of which is `output[g]`, over the terms from
+    `begin[g]` to `begin[g + 1] - 1`. A row of `terms`, int32 (Q, 2), has a tree and the column of
+    `values` that is added to the first output.
     """
 
     perfect: bool
@@ -188,11 +193,11 @@ def make_layout(ensemble: Ensemble, columns: Columns) -> Layout:
     decisions = unify_decisions(ensemble)
     children = np.stack([decisions.otherwise, decisions.then], axis=1).astype(np.int64)
     depth = ensemble.tree_depths()
-    leaves = (1 << np.minimum(depth, PERFECT_DEPTH + 1)).sum()
+    num_leaves = (1 << np.minimum(depth, PERFECT_DEPTH + 1)).sum()
     is_perfect = bool(
         depth.max(initial=0) <= PERFECT_DEPTH
-        and leaves <= PERFECT_GROWTH * (ensemble.nodes + ensemble.trees)
-        and leaves * ensemble.leaf_values[:1].nbytes <= PERFECT_BYTES
+        and num_leaves <= PERFECT_GROWTH * (ensemble.nodes + ensemble.trees)
+        and num_leaves * ensemble.leaf_values[:1].nbytes <= PERFECT_BYTES
     )
     if is_perfect:
         node, values, first_slot, first_value = _lay_out_perfect(ensemble, children, packed, depth)
@@ -206,9 +211,9 @@ def make_layout(ensemble: Ensemble, columns: Columns) -> Layout:
 
 
 def _pack_nodes(columns: Columns) -> Array:
-    """Return one integer per node, with its column in the high half and its test in the low half.
+    """Return an integer per node: the column in the high half, and the test in the low half.
 
-    A half has 16 or 32 bits. Nodes that test a category set have ~column instead of the column.
+    A half has 16 or 32 bits. A node that tests a category set has ~column in the high half.
     """
     column = np.where(columns.categorical, ~columns.column, columns.column)
     if columns.narrow and not columns.categorical.any():
@@ -217,13 +222,13 @@ def _pack_nodes(columns: Columns) -> Array:
 
 
 def _lay_out_perfect(
-    ensemble: Ensemble, children: Array, packed: Array, depth: Array
+    ensemble: Ensemble, children: Array, packed_nodes: Array, depth: Array
 ) -> tuple[Array, Array, Array, Array]:
-    """Pad trees to perfect trees; return node, values, first_slot and first_value of a `Layout`."""
+    """Pad trees; return `node`, `values`, `first_slot` and `first_value` of a `Layout`."""
     leaf_counts = 1 << depth
     first_slot = np.cumsum(leaf_counts - 1) - (leaf_counts - 1)
     first_value = np.cumsum(leaf_counts) - leaf_counts
-    node = np.zeros(max(1, int((leaf_counts - 1).sum())), packed.dtype)
+    node = np.zeros(max(1, int((leaf_counts - 1).sum())), packed_nodes.dtype)
     leaf = np.zeros(int(leaf_counts.sum()), np.int64)
     for tree_depth in np.unique(depth):
         trees = np.flatnonzero(depth == tree_depth)
@@ -231,7 +236,7 @@ def _lay_out_perfect(
         for nodes_of_level in 1 << np.arange(tree_depth):
             is_inner = level >= 0
             slots = first_slot[trees][:, None] + nodes_of_level - 1 + np.arange(nodes_of_level)
-            node[slots[is_inner]] = packed[level[is_inner]]
+            node[slots[is_inner]] = packed_nodes[level[is_inner]]
             children_of_level = np.stack([level, level], axis=2)  # A leaf is its own child.
             children_of_level[is_inner] = children[level[is_inner]]
             level = children_of_level.reshape(trees.size, -1)
@@ -240,53 +245,55 @@ def _lay_out_perfect(
 
 
 def _lay_out_by_level(
-    ensemble: Ensemble, children: Array, packed: Array
+    ensemble: Ensemble, children: Array, packed_nodes: Array
 ) -> tuple[Array, Array, Array]:
-    """Number slots by tree and by level; return node, child and first_slot of a `Layout`."""
+    """Number slots by tree and by level; return `node`, `child` and `first_slot` of a `Layout`."""
     level, tree = ensemble.roots.astype(np.int64), np.arange(ensemble.trees)
-    levels, trees, first_child = [level], [tree], []
-    entry_count = level.size
+    levels, trees, first_children_by_level = [level], [tree], []
+    num_entries = level.size
     while level.size:
         is_inner = level >= 0
-        position = np.full(level.size, -1, np.int64)
-        position[is_inner] = entry_count + 2 * np.arange(int(is_inner.sum()))
-        first_child.append(position)
+        first_children = np.full(level.size, -1, np.int64)
+        first_children[is_inner] = num_entries + 2 * np.arange(int(is_inner.sum()))
+        first_children_by_level.append(first_children)
         level, tree = children[level[is_inner]].ravel(), np.repeat(tree[is_inner], 2)
         levels.append(level)
         trees.append(tree)
-        entry_count += level.size
-    entry = np.concatenate(levels)
-    first_child_of = np.concatenate([*first_child, np.zeros(0, np.int64)])
+        num_entries += level.size
+    entries = np.concatenate(levels)
+    first_child_of_entry = np.concatenate([*first_children_by_level, np.zeros(0, np.int64)])
     tree_of_entry = np.concatenate(trees)  # The root of tree t is entry t.
     order = np.argsort(tree_of_entry, kind="stable")  # The order is by tree, then by level.
-    slot = np.empty(order.size, np.int64)
-    slot[order] = np.arange(order.size)
-    is_inner = entry >= 0
-    node = np.zeros(max(1, entry.size), packed.dtype)
-    child = np.zeros(max(1, entry.size), np.int32)
-    node[slot[is_inner]] = packed[entry[is_inner]]
-    child[slot[is_inner]] = slot[first_child_of[is_inner]] - slot[tree_of_entry[is_inner]]
-    child[slot[~is_inner]] = entry[~is_inner]
-    return node, child, slot[: ensemble.trees]
+    slot_of_entry = np.empty(order.size, np.int64)
+    slot_of_entry[order] = np.arange(order.size)
+    is_inner = entries >= 0
+    node = np.zeros(max(1, entries.size), packed_nodes.dtype)
+    child = np.zeros(max(1, entries.size), np.int32)
+    node[slot_of_entry[is_inner]] = packed_nodes[entries[is_inner]]
+    child[slot_of_entry[is_inner]] = (
+        slot_of_entry[first_child_of_entry[is_inner]] - slot_of_entry[tree_of_entry[is_inner]]
+    )
+    child[slot_of_entry[~is_inner]] = entries[~is_inner]
+    return node, child, slot_of_entry[: ensemble.trees]
 
 
 def _group_outputs(ensemble: Ensemble) -> tuple[Array, Array, Array, Array]:
-    """Divide the outputs into groups of at most WIDEST outputs to which the same trees add.
+    """Form groups of up to WIDEST outputs to which the same trees add values.
 
-    Return the arrays `output`, `count`, `begin` and `terms` of a `Layout`.
+    Return `output`, `count`, `begin` and `terms` of a `Layout`.
     """
-    value_count = ensemble.leaf_values.shape[1]
+    num_values = ensemble.leaf_values.shape[1]
     targets = np.unique(ensemble.target)
     groups: list[tuple[int, int, Array]] = []
-    if (np.diff(targets) >= value_count).all():
+    if (np.diff(targets) >= num_values).all():
         for target in targets:
             trees = np.flatnonzero(ensemble.target == target)
-            for first in range(0, value_count, WIDEST):
+            for first in range(0, num_values, WIDEST):
                 terms = np.stack([trees, np.full(trees.size, first)], axis=1)
-                groups.append((int(target) + first, min(WIDEST, value_count - first), terms))
+                groups.append((int(target) + first, min(WIDEST, num_values - first), terms))
     else:  # Some targets overlap, so each output has its own order.
         for k in range(ensemble.outputs):
-            trees = np.flatnonzero((ensemble.target <= k) & (k < ensemble.target + value_count))
+            trees = np.flatnonzero((ensemble.target <= k) & (k < ensemble.target + num_values))
             groups.append((k, 1, np.stack([trees, k - ensemble.target[trees]], axis=1)))
     sizes = [terms.shape[0] for _, _, terms in groups]
     return (
@@ -302,20 +309,20 @@ Put = Callable[[Array], Tensor]
 
 WARPS = 4
 _LAUNCH_LOCK = threading.Lock()
-"""Held during launches: the first launch compiles a kernel, which only one thread may do."""
+"""A lock that launches hold, because the first launch compiles, which only one thread may do."""
 
 COLUMNS = 32
-"""Number of columns that one program ranks, so that it reads its rows from memory only once."""
+"""Number of columns that one program ranks, so that the program reads rows only once."""
 TILE = 8192
-"""Maximum number of sums of one program of the kernel, which need 64 registers per thread."""
+"""Maximum number of sums in one program of the kernel; they use 64 registers per thread."""
 
 ROWS = ((1 << 18, 512), (1 << 16, 256), (0, 128))
-"""Pairs: a batch of at least this many rows, and the rows per program. Small batches should fill
-more processors of the GPU; large batches should read the trees less often."""
+"""Pairs of a minimum batch size and the rows per program. Programs of few rows occupy more
+processors of the GPU; programs of many rows read the trees less often."""
 
 
 def is_interpreted() -> bool:
-    """Return True if Triton interprets its kernels on the CPU, which is slow, for tests."""
+    """Return True if Triton interprets kernels on the CPU: a slow mode for tests."""
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
@@ -351,34 +358,37 @@ def bind_trees(node: Node, put: Put) -> Callable[[Tensor], Tensor]:
 
 
 def _bind_kernels(
-    ensemble: Ensemble, tested: Columns, layout: Layout, base: Tensor, put: Put
+    ensemble: Ensemble, columns: Columns, layout: Layout, base: Tensor, put: Put
 ) -> Callable[[Tensor, Tensor], None]:
-    """Return a function that launches both kernels for x (n, F) and fills out (n, K)."""
-    # Triton is available only with a GPU.
+    """Return a function that launches both kernels for `x` (n, F) and fills `out` (n, K)."""
+    # Triton is installed only on machines with a GPU.
     from sqlml.backends.torch.triton_kernels import rank_columns, sum_trees
 
-    column_count, dtype = tested.feature.size, torch.int16 if tested.narrow else torch.int32
-    tests = [put(array) for array in (tested.feature, tested.negated, tested.size, tested.edges)]
-    _, *arrays_of_trees = (getattr(layout, field.name) for field in fields(layout))
-    arrays = [put(array) for array in (tested.words.view("int32"), *arrays_of_trees)]
-    group_count = layout.output.size
+    num_columns, dtype = columns.feature.size, torch.int16 if columns.narrow else torch.int32
+    host_arrays = (columns.feature, columns.negated, columns.size, columns.edges)
+    column_arrays = [put(array) for array in host_arrays]
+    _, *layout_arrays = (getattr(layout, field.name) for field in fields(layout))
+    tree_arrays = [put(array) for array in (columns.words.view("int32"), *layout_arrays)]
+    num_groups = layout.output.size
     width = 1 << (int(layout.count.max(initial=1)) - 1).bit_length()
-    sizes = (ensemble.leaf_values.shape[1], ensemble.outputs, group_count)
+    sizes = (ensemble.leaf_values.shape[1], ensemble.outputs, num_groups)
     is_packed = layout.node.dtype == np.int32
-    options = {"PERFECT": layout.perfect, "PACKED": is_packed, "WIDTH": width}
+    tree_options = {"PERFECT": layout.perfect, "PACKED": is_packed, "WIDTH": width}
+    rank_options = {"MISSING": columns.missing, "STEPS": columns.steps, "EACH": COLUMNS}
+    num_column_groups = -(-num_columns // COLUMNS) or 1
 
     def launch(x: Tensor, out: Tensor) -> None:
-        row_count, width_of_x = x.shape
-        tile = min(next(tile for min_rows, tile in ROWS if row_count >= min_rows), TILE // width)
-        blocks = -(-row_count // tile)
-        ranks = torch.empty((blocks, max(1, column_count), tile), dtype=dtype, device=x.device)
-        common = {"SETS": ensemble.has_categories, "ROWS": tile, "num_warps": WARPS}
-        column_args = (x.contiguous(), row_count, width_of_x, column_count, *tests, ranks)
-        tree_args = (ranks, row_count, column_count, *arrays, base, out, *sizes)
+        num_rows, x_width = x.shape
+        tile = min(next(tile for min_rows, tile in ROWS if num_rows >= min_rows), TILE // width)
+        num_blocks = -(-num_rows // tile)
+        ranks = torch.empty((num_blocks, max(1, num_columns), tile), dtype=dtype, device=x.device)
+        shared_options = {"SETS": ensemble.has_categories, "ROWS": tile, "num_warps": WARPS}
+        column_args = (x.contiguous(), num_rows, x_width, num_columns, *column_arrays, ranks)
+        tree_args = (ranks, num_rows, num_columns, *tree_arrays, base, out, *sizes)
         with _LAUNCH_LOCK:
-            rank_columns[(blocks, -(-column_count // COLUMNS) or 1)](
-                *column_args, MISSING=tested.missing, STEPS=tested.steps, EACH=COLUMNS, **common
+            rank_columns[(num_blocks, num_column_groups)](
+                *column_args, **rank_options, **shared_options
             )
-            sum_trees[(blocks * group_count,)](*tree_args, **options, **common)
+            sum_trees[(num_blocks * num_groups,)](*tree_args, **tree_options, **shared_options)
 
     return launch

@@ -1,7 +1,7 @@
 """`Overlap`: score a batch on a GPU in blocks, with transfers that overlap computation.
 
-Rows are sent on one stream, operators run on a second, and results return on a third, so the bus
-works in both directions. Each call has its own streams, for the engine's threads.
+Rows are sent on one stream, operators run on a second stream, and results return on a third, so
+data crosses the bus in both directions at a time. Each thread of the engine has its own streams.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MEMORY_MESSAGES = ("out of memory", "ALLOC_FAILED")
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return True if `error` means that torch's allocator, CUDA or cuBLAS ran out of memory."""
+    """Return True if torch's allocator, CUDA or cuBLAS ran out of memory."""
     return any(
         isinstance(e, torch.OutOfMemoryError) or any(text in str(e) for text in _MEMORY_MESSAGES)
         for e in _list_torch_errors(error)
@@ -31,7 +31,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def is_device_lost(error: BaseException) -> bool:
-    """Return True if `error` means that the device failed, so later calls on it may fail, too."""
+    """Return True if the device failed, so that later calls on the device may also fail."""
     accelerator: type[Exception] = getattr(torch, "AcceleratorError", torch.OutOfMemoryError)
     return any(
         isinstance(e, accelerator) or "CUDA" in str(e) or "NVIDIA driver" in str(e)
@@ -66,10 +66,10 @@ def run_in_blocks(
 ) -> None:
     """Score `rows` rows in blocks of `block_rows`.
 
-    `load(a, b)` sends rows a to b - 1 to the device, and `start(loaded, a, b)` computes them. Both
-    only start their work, so that one block is computed while the next one is sent and the results
-    of the previous one are returned. If memory runs out, `release` is called and the blocks are
-    halved. Raise BackendError if `min_rows` rows do not fit.
+    `load(a, b)` starts sending rows a to b - 1 to the device. `start(loaded, a, b)` starts
+    computing these rows. Both return at once, so that three steps overlap: computing one block,
+    sending the next block, and returning the results of the previous block. If memory runs out,
+    `release` is called and the block size is halved. Raise BackendError if `min_rows` do not fit.
     """
     begin = 0
     next_block: Loaded | None = None
@@ -94,7 +94,7 @@ def run_in_blocks(
                     "memory on it (other processes show in nvidia-smi), choose strategy='tt', or "
                     "use device='cpu'"
                 ) from error
-            current = next_block = store = None  # Smaller blocks need the memory of these.
+            current = next_block = store = None  # Free their memory for smaller blocks.
             block_rows = max(min_rows, block_rows // 2)
         else:
             begin = end
@@ -108,11 +108,11 @@ def run_in_blocks(
 
 
 SHARE = 4
-"""A block may use 1 / SHARE of the free memory, for two blocks at a time and for other threads."""
+"""A block uses at most 1 / SHARE of the free memory; a second block and other threads need some."""
 
 FEWEST_ROWS, SMALL_ROWS, MOST_ROWS = 16, 1 << 16, 1 << 18
-"""Minimum, small and maximum number of rows of a block. 65,536 rows keep a GPU busy; with more than
-2^18, little overlaps."""
+"""Minimum, small and maximum number of rows of a block. 65,536 rows keep a GPU busy; with blocks of
+more than 2^18 rows, transfers hardly overlap."""
 
 PINNED_BYTES = 64 << 20
 """Maximum number of bytes of a block's inputs in pinned memory of the host."""
@@ -123,7 +123,7 @@ Compute = Callable[[Values], Mapping[str, Any]]
 
 
 class Overlap:
-    """Scores batches of `program` on `device`; a row takes `row_bytes` bytes of device memory."""
+    """Scores batches on `device`; a row of `program` takes `row_bytes` bytes of device memory."""
 
     def __init__(self, program: Program, device: torch.device, row_bytes: int) -> None:
         self._program = program
@@ -137,7 +137,7 @@ class Overlap:
         outputs: Sequence[str],
         compute: Compute,
     ) -> dict[str, Array]:
-        """Score a batch; `needed` maps input names to nodes, and `compute` runs the Program."""
+        """Score a batch; `needed` maps input names to nodes."""
         arrays, rows = collect_columns(inputs, needed)
         results = allocate_results(self._program, outputs, rows)
         nodes = {i: self._program.nodes[i] for i in needed.values()}
@@ -158,7 +158,6 @@ class Overlap:
         return results
 
     def _choose_block_rows(self, rows: int, needed: Mapping[str, int]) -> int:
-        """Return the rows per block: an eighth of the batch, if speed and memory allow."""
         input_types = [self._program.nodes[i].type for i in needed.values()]
         sent = sum(8 * t.width for t in input_types if t.dtype not in TEXTUAL)
         target_rows = min(max(-(-rows // 8), SMALL_ROWS), MOST_ROWS, PINNED_BYTES // max(1, sent))
@@ -181,13 +180,13 @@ class _Batch:
         results: Mapping[str, Array],
         compute: Compute,
     ) -> None:
-        stream: Callable[..., Any] = torch.cuda.Stream  # It has no type in torch.
+        stream: Callable[..., Any] = torch.cuda.Stream  # torch.cuda.Stream is not typed.
         self._upload, self._work, self._download = (stream(device) for _ in range(3))
         self._device, self._nodes, self._arrays = device, nodes, arrays
         self._results, self._compute = results, compute
 
     def load(self, begin: int, end: int) -> tuple[Values, Any]:
-        """Start sending rows; return the values by input node, and an event for their arrival."""
+        """Start sending rows; return the values by input node, and the event of their arrival."""
         block = {name: column[begin:end] for name, column in self._arrays.items()}
         values: Values = {}
         with torch.cuda.stream(self._upload):
@@ -197,7 +196,7 @@ class _Batch:
             return values, self._upload.record_event()
 
     def start(self, loaded: tuple[Values, Any], begin: int, end: int) -> Store:
-        """Start computing loaded rows and fetching results; return a function to store them."""
+        """Start computing rows and fetching results; return a function that stores the results."""
         values, sent_event = loaded
         with torch.cuda.stream(self._work), torch.inference_mode(), np.errstate(all="ignore"):
             self._work.wait_event(sent_event)
@@ -223,7 +222,6 @@ class _Batch:
         return store
 
     def _send(self, array: Array) -> Tensor:
-        """Start copying `array` to the device on the current stream, and return the copy."""
         dtype = torch.from_numpy(np.empty(0, array.dtype)).dtype
         pinned = torch.empty(array.shape, dtype=dtype, pin_memory=True)
         if array.flags.writeable and array.flags.aligned and min(array.strides) >= 0:
@@ -234,7 +232,7 @@ class _Batch:
 
 
 def _start_fetch(value: Any, stream: Any) -> Any:
-    """Start copying a tensor to pinned memory, and return the copy; return an array unchanged."""
+    """Start copying a tensor to pinned memory and return the copy; return an array unchanged."""
     if not isinstance(value, Tensor):
         return value
     value.record_stream(stream)

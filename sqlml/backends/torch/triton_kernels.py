@@ -1,8 +1,8 @@
 """Triton kernels of strategy `fused`: one maps rows to ranks, the other sums all trees.
 
-With TRITON_INTERPRET=1, numpy interprets them, so that tests run without a GPU. They are long and
-have many parameters because Triton passes each array and constant on its own and cannot call small
-functions for free.
+If TRITON_INTERPRET=1, numpy interprets the kernels, so that tests run without a GPU. The kernels
+are long and have many parameters, because Triton passes each array and constant separately, and
+calls of small functions are not free.
 """
 
 from __future__ import annotations
@@ -83,11 +83,11 @@ def _sum_trees(
 ) -> None:
     """Send ROWS rows through all trees of one group of outputs; see `fused_trees.Layout`.
 
-    The sums stay in registers. Each sum adds its terms in the order of the source library and is
+    The sums stay in registers. Terms are added in the order of the source library, and each sum is
     rounded to the leaves' dtype after each term. A leaf has `leaf_values` values. A node has 32
-    bits if PACKED, otherwise 64. No group has more than WIDTH outputs.
+    bits if PACKED, otherwise 64. A group has at most WIDTH outputs.
     """
-    program = tl.program_id(0)  # Other dimensions of a grid are limited to fewer programs.
+    program = tl.program_id(0)  # Other dimensions of a grid allow fewer programs.
     block = (program // groups).to(tl.int64)
     group = program % groups
     lane = tl.arange(0, ROWS)
@@ -152,6 +152,6 @@ def _sum_trees(
         tl.store(target[:, None] + offsets[None, :], total, mask=is_stored)
 
 
-# The kernels are not recompiled for batches of one row, or of a multiple of 16.
+# By default, Triton would compile again for batches of one row, and of a multiple of 16 rows.
 rank_columns: Any = triton.jit(_rank_columns, do_not_specialize=["rows"])
 sum_trees: Any = triton.jit(_sum_trees, do_not_specialize=["rows"])

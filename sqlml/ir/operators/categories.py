@@ -1,8 +1,8 @@
 """Operators that map strings and numbers to codes of categories, one-hot columns and statistics.
 
-CatBoost's files keep only the hashes of categories. It also looks up statistics of the target (CTR)
-by the combined hash of several columns: L. Prokhorenkova et al., "CatBoost: unbiased boosting with
-categorical features", NeurIPS 2018, section 4 and supplementary.
+CatBoost's files keep only the hashes of categories. CatBoost also looks up statistics of the target
+(CTR) by the combined hash of several columns: L. Prokhorenkova et al., "CatBoost: unbiased boosting
+with categorical features", NeurIPS 2018, section 4 and supplementary.
 """
 
 from __future__ import annotations
@@ -75,23 +75,25 @@ def _encode(args: Sequence[Array], attrs: Attrs) -> Array:
 def _require_known(args: Sequence[Array], attrs: Attrs) -> Array:
     (codes,) = args
     if (codes < 0).any():
-        value = "a category"  # All unknown categories have the same code.
-        raise make_unknown_category_error(str(attrs["feature"]), str(attrs["step"]), value)
+        value_description = "a category"  # All unknown categories have the same code.
+        raise make_unknown_category_error(
+            str(attrs["feature"]), str(attrs["step"]), value_description
+        )
     return codes
 
 
 def make_unknown_category_error(
     feature: str, step: str, value: str, query: str = ""
 ) -> UnknownCategoryError:
-    """Make the error for estimator `step`, which rejects `value`, a literal or "a category ...".
+    """Build the error of estimator `step`, which rejects `value`: a literal or "a category ...".
 
-    If an SQL `query` that finds the rejected values is given, the message ends with it.
+    If given, an SQL `query` that finds the rejected values ends the message.
     """
     if step == ONNX_GRAPH:
         message = f"{feature!r} in the ONNX graph looks up an entry outside its table"
     elif step == MISSING_INDICATOR:
         message = f"column {feature!r} has NULL, but had no NULL when {step} was fitted"
-    elif step == LABEL_BINARIZER:  # It accepts unknown labels, so this is a NULL.
+    elif step == LABEL_BINARIZER:  # LabelBinarizer accepts unknown labels, so this is a NULL.
         message = f"column {feature!r} has NULL, which {step} does not take"
     else:
         link = " that" if value.startswith("a category") else ", which"
@@ -103,7 +105,7 @@ def make_unknown_category_error(
 
 
 EMBEDDING = "the module's embedding"
-"""Start of the step name of a torch embedding; a range such as " (0 to 7)" follows."""
+"""Start of a torch embedding's step name, before a range such as " (0 to 7)"."""
 LABEL_BINARIZER = "LabelBinarizer"
 MISSING_INDICATOR = "MissingIndicator"
 ONNX_GRAPH = "the ONNX graph"
@@ -133,7 +135,7 @@ HASHING_OPERATORS: frozenset[str] = frozenset({"encode_hashed", "hash_categories
 """Operators that hash strings, which SQL cannot compute."""
 
 MAX_EXACT_INTEGER = 1 << 53
-"""Largest magnitude up to which float64 represents every integer, so its decimal text is exact."""
+"""Magnitude up to which float64 represents every integer."""
 
 
 def _encode_hashed_type(types: Types, attrs: Attrs) -> TensorType:
@@ -160,14 +162,13 @@ def _encode_hashed(args: Sequence[Any], attrs: Attrs) -> Array:
 
 
 def _hash_categories(args: Sequence[Any], attrs: Attrs) -> Array:
-    """Return signed 32-bit hashes as float64, with NaN for missing strings and fractions."""
+    """Return signed 32-bit hashes as float64; NaN for missing strings and for fractions."""
     x = args[0]
     has_strings = isinstance(x, TextColumn) or x.dtype == object
     return (_hash_strings(x) if has_strings else _hash_numbers(x[:, 0])).reshape(-1, 1)
 
 
 def _hash_strings(column: Any) -> Array:
-    """Return the hash of each string as float64 (n,), with NaN for missing strings."""
     strings, hash_category = TextColumn.from_values(column), cache(_hash_category)
     utf8 = strings.data.tobytes()
     hashes = np.full(len(strings), np.nan)
@@ -177,12 +178,11 @@ def _hash_strings(column: Any) -> Array:
 
 
 def _hash_numbers(x: Array) -> Array:
-    """Return the hash of each integer as float64 (n,), with NaN for other numbers."""
     is_integer = (np.abs(x) <= MAX_EXACT_INTEGER) & (np.trunc(x) == x)
-    distinct, inverse = np.unique(x[is_integer].astype(np.int64), return_inverse=True)
-    hashes = np.array([_hash_category(str(n).encode()) for n in distinct.tolist()])
+    integers, inverse = np.unique(x[is_integer].astype(np.int64), return_inverse=True)
+    distinct_hashes = np.array([_hash_category(str(n).encode()) for n in integers.tolist()])
     hashes_of_rows = np.full(x.shape, np.nan)
-    hashes_of_rows[is_integer] = hashes[inverse]
+    hashes_of_rows[is_integer] = distinct_hashes[inverse]
     return hashes_of_rows
 
 
@@ -195,15 +195,15 @@ def _hash_category(category: bytes) -> float:
 
 
 MULTIPLIER = 0x4906BA494954CB65
-"""Multiplier of CatBoost's hash of several values. Each value v changes the hash h of the values
-before it to MULTIPLIER * (h + MULTIPLIER * v)."""
+"""Multiplier of CatBoost's hash of several values: each value v changes the hash h of the previous
+values to MULTIPLIER * (h + MULTIPLIER * v)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Combination:
-    """A lookup table whose `keys` are hashes of the values of several columns.
+    """A lookup table with hashes of the values of several columns as keys.
 
-    The last row of `values` (k + 1, outputs) is for unknown combinations.
+    `values` (k + 1, outputs) has a row per key, and a last row for unknown combinations.
     """
 
     columns: Array
@@ -212,7 +212,7 @@ class Combination:
 
 
 def unpack_combinations(attrs: Attrs) -> Iterator[Combination]:
-    """Yield the tables in the attributes of `look_up_combinations` (see `pack_combinations`)."""
+    """Yield the tables that `pack_combinations` packed."""
     columns, keys, values = attrs["columns"], attrs["keys"], attrs["values"]
     column_start = key_start = value_start = 0
     ends = (attrs[name].tolist() for name in ("column_ends", "key_ends", "widths"))
@@ -224,10 +224,10 @@ def unpack_combinations(attrs: Attrs) -> Iterator[Combination]:
 
 
 def pack_combinations(tables: Sequence[Combination]) -> dict[str, Array]:
-    """Concatenate `tables` into arrays, and return them as attributes of `look_up_combinations`."""
+    """Concatenate `tables`; return the arrays as attributes of `look_up_combinations`."""
 
-    def compute_ends(sizes: Sequence[int]) -> Array:
-        return np.cumsum(sizes, dtype=np.int64)
+    def compute_ends(element_counts: Sequence[int]) -> Array:
+        return np.cumsum(element_counts, dtype=np.int64)
 
     return {
         "columns": np.concatenate([table.columns for table in tables]).astype(np.int32),
@@ -242,13 +242,12 @@ def pack_combinations(tables: Sequence[Combination]) -> dict[str, Array]:
 def hash_combinations(x: Array, columns: Array) -> Array:
     """Hash each row's values in `columns`; return the 64-bit hashes as int64 (n,)."""
     multiplier = np.uint64(MULTIPLIER)
-    hashed = np.zeros(x.shape[0], np.uint64)
+    hashes = np.zeros(x.shape[0], np.uint64)
     for column in columns:
         values = x[:, column]
         exact_values = np.where(np.abs(values) < MAX_EXACT_INTEGER, values, 0)
-        integers = exact_values.astype(np.int64).view(np.uint64)
-        hashed = multiplier * (hashed + multiplier * integers)
-    return hashed.view(np.int64)
+        hashes = multiplier * (hashes + multiplier * exact_values.astype(np.int64).view(np.uint64))
+    return hashes.view(np.int64)
 
 
 def _look_up_type(types: Types, attrs: Attrs) -> TensorType:
@@ -266,8 +265,8 @@ def _look_up_type(types: Types, attrs: Attrs) -> TensorType:
         require(is_ascending and ends[-1] == size, "ends must ascend to the sizes")
     require(((columns >= 0) & (columns < x.width)).all(), "a column is out of range")
     require((widths > 0).all() and widths.max() <= values.size, "a width is out of range")
-    sizes = (np.diff(key_ends, prepend=0) + 1).astype(object) * widths.astype(object)
-    has_all_values = int(sizes.sum()) == values.size
+    table_sizes = (np.diff(key_ends, prepend=0) + 1).astype(object) * widths.astype(object)
+    has_all_values = int(table_sizes.sum()) == values.size
     require(has_all_values, "each output needs one value per key, and one for unknown combinations")
     is_sorted = np.ones(keys.size, bool)
     is_sorted[1:] = keys[1:] > keys[:-1]

@@ -1,21 +1,20 @@
 """Shapley values: the contribution of each input to a prediction.
 
-`tree_contributions` computes them exactly for a sum of trees. The worth of a set of players
-(inputs) is the expected score of a row of which only these are known. At the test of another
-player, the row goes both ways, in the proportion of the training rows that did (Lundberg et al.,
-"Consistent individualized feature attribution for tree ensembles", 2018, algorithm 1), or as each
-background row does.
+`tree_contributions` computes exact values for a sum of trees. The worth of a set of players (known
+inputs) is the expected score of a row in which only these inputs are known. At the test of an
+unknown input, the row follows the background rows, or goes both ways as training rows do (Lundberg
+et al., "Consistent individualized feature attribution for tree ensembles", 2018, algorithm 1).
 
-For one leaf, the worth is a product over the m players on its path: o_k if k is known (1 if the row
-passes all tests of k on the path, else 0), and z_k if not (the product of the shares of rows that
-passed). So the Shapley value of k is the integral of (o_k - z_k) times the product of z_i (1 -
-t) + o_i t over the other players i, for t from 0 to 1. This is a polynomial of degree m - 1, for
-which the Gauss-Legendre rule with ceil(m / 2) points is exact.
+For one leaf, the worth is a product over the m players on the path. A known player k has the factor
+o_k: 1 if the row passes all tests of k on the path, else 0. An unknown player k has the factor z_k:
+the product of the shares of rows that passed. So the Shapley value of k is the integral, for t from
+0 to 1, of (o_k - z_k) times the product of z_i (1 - t) + o_i t over the other players i. This is a
+polynomial of degree m - 1, for which the Gauss-Legendre rule with ceil(m / 2) points is exact.
 
-`sampled_contributions` replaces unknown inputs of any Program by those of background rows. With few
-inputs, all sets are evaluated; with more, inputs are added in random orders (Castro, Gomez, Tejada,
-"Polynomial calculation of the Shapley value based on sampling", 2009), each followed by its reverse
-(Mitchell et al., "Sampling permutations for Shapley value estimation", 2022).
+`sampled_contributions` replaces unknown inputs of any Program with values of background rows. All
+sets of few inputs are evaluated. Many inputs are added in random orders (Castro, Gomez, Tejada,
+"Polynomial calculation of the Shapley value based on sampling", 2009), and each order is followed
+by the reverse (Mitchell et al., "Sampling permutations for Shapley value estimation", 2022).
 """
 
 from __future__ import annotations
@@ -36,26 +35,26 @@ from sqlml.types import Array, TensorType, matrix
 
 _SAMPLING = "sampled_contributions"
 _SAMPLED = "program, numbers, texts, missing, width: int, orders: int, seed: int"
-"""`program` is a stored Program with inputs `x0`, `x1`, ... and an output `y` (n, width). The B
-background rows are in `numbers`, float64 (B, p), and `texts`, object (B * p,): each input uses one
-of them. `missing`, bool (B, p), marks strings that are NULL. `orders` counts the pairs of orders
-for each background row."""
+"""`program` is a stored Program with inputs `x0`, `x1`, ... and an output `y` (n, width). B
+background rows have the numbers of p inputs in `numbers`, float64 (B, p), and the strings in
+`texts`, object (B * p,). `missing`, bool (B, p), marks strings that are NULL. `orders` is the
+number of pairs of orders per background row."""
 
 Run = Callable[[Mapping[str, Array]], Array]
-"""A function that runs the Program, from inputs by name, (n, 1) each, to an output (n, width)."""
+"""A function that runs the Program: it maps inputs (n, 1) by name to an output (n, width)."""
 
 Mixer = Callable[[slice, Array, Array], Array]
-"""A function of rows, indices of background rows and masks (see `_make_mixer`)."""
+"""A function that maps rows, background rows and masks of known values to values of an input."""
 
 MAX_BACKGROUND, MAX_ORDERS = 1000, 1000
 """Maximum number of background rows, and of pairs of orders for each of them."""
 
 _MAX_CELLS = 1 << 20
-"""Maximum number of cells that the Program is run on at a time."""
+"""Maximum number of input values to score at a time."""
 
 
 def _sampled_type(types: Types, attrs: Attrs) -> TensorType:
-    """Infer the result type: p contributions, expected score and p standard errors per output."""
+    # For each output: the contributions of the inputs, the expected score, the standard errors.
     num_inputs = len(types)
     for x in types:
         require_matrix(x, width=1)
@@ -72,7 +71,7 @@ def _sampled_type(types: Types, attrs: Attrs) -> TensorType:
 
 
 def sample_contributions(run: Run, args: Sequence[Array], attrs: Attrs) -> Array:
-    """Return each input's contributions to the output of `run`; `args` are the inputs, (n, 1) each.
+    """Return the contributions of each input, (n, 1) in `args`, to the output of `run`.
 
     `_sampled_type` describes the layout of the result.
     """
@@ -80,14 +79,14 @@ def sample_contributions(run: Run, args: Sequence[Array], attrs: Attrs) -> Array
     mixers = [_make_mixer(x, k, attrs) for k, x in enumerate(args)]
     num_rows, width = len(args[0]), int(attrs["width"])
     result = np.empty((num_rows, width, 2 * num_players + 1))
-    # All sets are tried if that costs no more than the sampled orders.
+    # Try all sets if that costs no more than sampling orders.
     tries_all_sets = 2**num_players <= 2 * attrs["orders"] * (num_players + 1)
     estimate = _sum_all_sets if tries_all_sets else _sample_orders
     evaluations_per_row = 2**num_players if tries_all_sets else 2 * (num_players + 1)
     rows_per_step = max(1, _MAX_CELLS // (num_players * evaluations_per_row))
 
     def worth(start: int, stop: int, backgrounds: Array, masks: Array) -> Array:
-        """Return the Program's outputs (masks, rows, width) for rows mixed with background rows."""
+        """Return outputs (masks, rows, width) for rows mixed with background rows."""
         mixed = (mix(slice(start, stop), backgrounds, masks[:, k]) for k, mix in enumerate(mixers))
         outputs = run({f"x{k}": column for k, column in enumerate(mixed)})
         if outputs.size != len(masks) * (stop - start) * width:
@@ -101,7 +100,7 @@ def sample_contributions(run: Run, args: Sequence[Array], attrs: Attrs) -> Array
 
 
 def _make_mixer(x: Array, k: int, attrs: Attrs) -> Mixer:
-    """Make a function that takes input k from rows that know it, else from background rows."""
+    """Return a function that replaces unknown values of input k with those of background rows."""
     if isinstance(x, TextColumn) or x.dtype == object:
         x = x.objects() if isinstance(x, TextColumn) else x
         background = attrs["texts"].reshape(attrs["missing"].shape)[:, k].copy()
@@ -122,7 +121,6 @@ Worth = Callable[[int, int, Array, Array], Array]
 
 
 def _sum_all_sets(start: int, stop: int, num_players: int, attrs: Attrs, worth: Worth) -> Array:
-    """Compute exact contributions by evaluating each set of inputs with each background row."""
     sets = np.array(list(itertools.product([False, True], repeat=num_players)), bool)
     rows = range(len(attrs["numbers"]))
     total = sum(worth(start, stop, np.full(len(sets), row), sets) for row in rows)
@@ -145,12 +143,16 @@ def _sum_all_sets(start: int, stop: int, num_players: int, attrs: Attrs, worth: 
 def _sample_orders(start: int, stop: int, num_players: int, attrs: Attrs, worth: Worth) -> Array:
     """Estimate contributions from random orders of the inputs.
 
-    All rows share the orders, so a row has the same contributions in any batch. Each background row
-    has the same number of orders; the standard errors are those of the mean over the orders.
+    All rows share the orders, so a row has the same contributions in any batch. The standard errors
+    are those of the mean over the orders, whose number is the same for each background row.
     """
     num_background, num_orders = len(attrs["numbers"]), int(attrs["orders"])
-    shape = (num_players, stop - start, int(attrs["width"]))
-    means, variances, expected_scores = np.zeros(shape), np.zeros(shape), np.zeros(shape[1:])
+    result_shape = (num_players, stop - start, int(attrs["width"]))
+    means, variances, expected_scores = (
+        np.zeros(result_shape),
+        np.zeros(result_shape),
+        np.zeros(result_shape[1:]),
+    )
     generator = np.random.default_rng(attrs["seed"])
     for background_row in range(num_background):
         contributions_by_order = []
@@ -160,9 +162,9 @@ def _sample_orders(start: int, stop: int, num_players: int, attrs: Attrs, worth:
             # Set j of an order consists of its first j players.
             masks = positions[:, None] < np.arange(num_players + 1)[:, None]
             masks = masks.reshape(-1, num_players)
-            worths = worth(start, stop, np.full(len(masks), background_row), masks)
-            changes = np.diff(worths.reshape(2, num_players + 1, *shape[1:]), axis=1)
-            contributions = np.empty(shape)
+            set_worths = worth(start, stop, np.full(len(masks), background_row), masks)
+            changes = np.diff(set_worths.reshape(2, num_players + 1, *result_shape[1:]), axis=1)
+            contributions = np.empty(result_shape)
             contributions[order] = changes[0] / 2
             contributions[order[::-1]] += changes[1] / 2
             contributions_by_order.append(contributions)
@@ -170,8 +172,8 @@ def _sample_orders(start: int, stop: int, num_players: int, attrs: Attrs, worth:
         if num_orders > 1:
             variance_of_order = np.var(contributions_by_order, axis=0, ddof=1)
             variances += variance_of_order / num_orders / num_background**2
-        expected_scores += worths[0] / num_background
-    result = np.empty((*shape[1:], 2 * num_players + 1))
+        expected_scores += set_worths[0] / num_background
+    result = np.empty((*result_shape[1:], 2 * num_players + 1))
     result[:, :, :num_players] = np.moveaxis(means, 0, 2)
     result[:, :, num_players] = expected_scores
     result[:, :, num_players + 1 :] = np.moveaxis(np.sqrt(variances), 0, 2)
@@ -208,11 +210,10 @@ def make_quadrature(num_players: int) -> tuple[Array, Array]:
 
 
 def compute_shares(ensemble: Ensemble, background: Array | None) -> Array:
-    """Return the shares of each node's rows that go to its left and right child, (B, M, 2).
+    """Return the shares of rows that go left and right at each node, (B, M, 2).
 
-    Without background rows, B is 1 and the training rows are counted (the shares are 0.5 if no row
-    reached the node). Otherwise each of the B background rows goes to one side, so its shares are
-    1 and 0.
+    Each of B background rows goes to one side, so the shares are 1 and 0. Without background rows,
+    B is 1, and the training rows are counted; both shares are 0.5 if no row reached the node.
     """
     if background is not None:
         nodes = np.arange(ensemble.nodes)
@@ -231,11 +232,10 @@ def compute_shares(ensemble: Ensemble, background: Array | None) -> Array:
 
 
 _Tests = tuple[tuple[int, bool], ...]
-"""The tests on a leaf's path: pairs of a node and whether the path goes left there."""
+"""The tests on the path of a leaf: pairs of a node and whether the path goes left there."""
 
 
 def _iterate_leaves(ensemble: Ensemble) -> Iterator[tuple[int, int, _Tests]]:
-    """Yield the tree number, the leaf number and the tests on the path of each leaf."""
     for tree, root in enumerate(ensemble.roots.tolist()):
         stack: list[tuple[int, _Tests]] = [(root, ())]
         while stack:
@@ -248,7 +248,6 @@ def _iterate_leaves(ensemble: Ensemble) -> Iterator[tuple[int, int, _Tests]]:
 
 
 def _tree_contributions(args: Sequence[Array], attrs: Attrs) -> Array:
-    """Return the contributions of all players, then the expected score, for each output."""
     (x,) = args
     ensemble, num_players = make_ensemble(attrs), int(attrs["players"])
     num_rows, values_per_leaf = x.shape[0], ensemble.leaf_values.shape[1]
@@ -257,26 +256,26 @@ def _tree_contributions(args: Sequence[Array], attrs: Attrs) -> Array:
     result[:, :, -1] = ensemble.base
     leaves = _iterate_leaves(ensemble)
     for (tree, leaf, tests), shares in itertools.product(leaves, shares_by_background):
-        # For each player k on the path: o_k and z_k of the module's docstring.
-        passed: dict[int, Array] = {}
+        # o_k and z_k of the module's docstring, for each player k on the path.
+        passes_of: dict[int, Array] = {}
         share_of: dict[int, float] = {}
         for node, is_left in tests:
             column = int(ensemble.feature[node])
-            k = int(attrs["player"][column])
+            player = int(attrs["player"][column])
             is_passed = goes_left(ensemble, np.full(num_rows, node), x[:, column]) == is_left
-            passed[k] = passed.get(k, True) & is_passed
-            share_of[k] = share_of.get(k, 1.0) * float(shares[node, 0 if is_left else 1])
+            passes_of[player] = passes_of.get(player, True) & is_passed
+            share_of[player] = share_of.get(player, 1.0) * float(shares[node, 0 if is_left else 1])
         first_output = int(ensemble.target[tree])
         outputs = slice(first_output, first_output + values_per_leaf)
         value = ensemble.leaf_values[leaf].astype(np.float64) / len(shares_by_background)
         result[:, outputs, -1] += np.prod(list(share_of.values())) * value
-        for k in share_of:
+        for player in share_of:
             total = np.zeros(num_rows)
             for t, weight in zip(*make_quadrature(len(share_of)), strict=True):
-                others = [share_of[i] * (1 - t) + passed[i] * t for i in share_of if i != k]
+                others = [share_of[i] * (1 - t) + passes_of[i] * t for i in share_of if i != player]
                 total += weight * np.prod([np.ones(num_rows), *others], axis=0)
-            contribution = (passed[k] - share_of[k]) * total
-            result[:, outputs, k] += contribution[:, None] * value
+            contribution = (passes_of[player] - share_of[player]) * total
+            result[:, outputs, player] += contribution[:, None] * value
     return result.reshape(num_rows, ensemble.outputs * (num_players + 1))
 
 
@@ -284,6 +283,6 @@ _TREE_GAME = f"{TREES}, player, players: int, background?"
 
 OPERATORS: tuple[Op, ...] = (
     Op("tree_contributions", "opaque", _tree_game_type, _tree_contributions, _TREE_GAME),
-    # It runs a Program; see `reference.FUNCTIONS`.
+    # `reference.FUNCTIONS` has the function, because it runs a Program.
     Op(_SAMPLING, "opaque", _sampled_type, None, _SAMPLED, arity=(1, None)),
 )

@@ -1,15 +1,15 @@
 """`pairwise`: distances or products of each row and constant points, (n, k) -> (n, m).
 
-The sums run over the columns one by one, on differences, so nothing cancels and no (n, m, k) array
-is allocated. Distances are *reduced*, as trees of neighbours compare them: `sqeuclidean` and
-`mahalanobis` are squares, and `minkowski` is the p-th power. `braycurtis` is 0 where both points
-are zero; `canberra` and `chi2` leave such terms out.
+Sums of differences run over the columns one by one, so nothing cancels and no (n, m, k) array is
+allocated. Distances are *reduced*, as trees of neighbours compare them: `sqeuclidean` and
+`mahalanobis` are squares, and `minkowski` is the p-th power. If both points are zero, `braycurtis`
+is 0; `canberra` and `chi2` leave out terms that are zero in both points.
 
-`expanded` distances, |x|^2 - 2 x.y + |y|^2 or cosine, are rounded as scikit-learn's brute searches
-compute them, because the last bits of equal distances decide which points are neighbours. They
-reproduce BLAS: products by a chain of fused multiply-adds over the columns, squares by its dot
-product. A BLAS without fused multiply-add, one that splits more than a few hundred columns into
-blocks, and scikit-learn itself for a single row round differently.
+`expanded` distances, |x|^2 - 2 x.y + |y|^2 or cosine, are rounded as in scikit-learn's brute
+searches, because the last bits of equal distances decide which points are neighbours. The rounding
+is that of BLAS: products are chains of fused multiply-adds over the columns, and squares are dot
+products. Rounding differs in a BLAS without fused multiply-add, in a BLAS that splits more than a
+few hundred columns into blocks, and in scikit-learn for a single row.
 """
 
 from __future__ import annotations
@@ -33,15 +33,14 @@ def compute_square_norms(x: Array) -> Array:
     return np.asarray(np.vecdot(np.ascontiguousarray(x), np.ascontiguousarray(x)))
 
 
-def bound_rounding_error(x_squares: Array, point_squares: Array, width: int) -> Array:
-    """Return upper bounds (n,) on the difference of a row's expanded and direct distances."""
-    max_square = point_squares.max(initial=0.0)
-    return np.asarray((width + 8) * 2.0**-51 * (x_squares + max_square))
+def bound_rounding_error(x_norms: Array, point_norms: Array, width: int) -> Array:
+    """Return upper bounds (n,) on the difference between expanded and direct distances."""
+    return np.asarray((width + 8) * 2.0**-51 * (x_norms + point_norms.max(initial=0.0)))
 
 
 def multiply_add(a: Array, b: Array, c: Array) -> Array:
     """Return a * b + c, rounded once if nothing overflows."""
-    # Dekker's splitting gives the rounding error of the product, and Knuth's two-sum of the sum.
+    # Dekker's splitting yields the rounding error of the product, and Knuth's two-sum that of c.
     product = a * b
     high_a, high_b = a * SPLIT, b * SPLIT
     high_a, high_b = high_a - (high_a - a), high_b - (high_b - b)
@@ -54,11 +53,15 @@ def multiply_add(a: Array, b: Array, c: Array) -> Array:
     return np.where(np.isfinite(result), result, total)
 
 
-def expand_distances(x: Array, points: Array, x_squares: Array, point_squares: Array) -> Array:
-    """Return the squared distances (n, m) from each row of `x` to `points`, (m, k) or (n, m, k)."""
-    return np.maximum(
-        0.0, (x_squares[:, None] + -2.0 * _compute_products(x, points)) + point_squares
-    )
+def compute_expanded_distances(
+    x: Array, points: Array, x_norms: Array, point_norms: Array
+) -> Array:
+    """Return expanded squared distances (n, m) from rows of `x` to `points`.
+
+    The points are (m, k), or (n, m, k) if each row has other points.
+    """
+    products = _compute_products(x, points)
+    return np.maximum(0.0, (x_norms[:, None] + -2.0 * products) + point_norms)
 
 
 def _compute_products(x: Array, points: Array) -> Array:
@@ -69,7 +72,7 @@ def _compute_products(x: Array, points: Array) -> Array:
 
 
 def scale_to_unit(x: Array) -> Array:
-    """Scale rows to length 1, as `sklearn.preprocessing.normalize` does; zero rows stay zero."""
+    """Scale rows to length 1 as `sklearn.preprocessing.normalize` does; zeros stay zero."""
     x = np.ascontiguousarray(x)
     length = np.sqrt(np.einsum("ij,ij->i", x, x))
     length[length < 10 * np.finfo(np.float64).eps] = 1.0
@@ -116,7 +119,7 @@ def count_points(types: Types, attrs: Attrs) -> int:
 def compute_distances(
     xp: Any, x: Any, points: Any, metric: str, p: float, weights: Any, inverse: Any = None
 ) -> Any:
-    """Return reduced distances (n, m) from rows x to points; `xp` is numpy or a similar module."""
+    """Return reduced distances (n, m) from rows of `x` to `points`; `xp` is numpy or torch."""
     if metric == "mahalanobis":
         return _sum_mahalanobis(x, points, inverse)
     if metric == "cosine":
@@ -162,15 +165,15 @@ def compute_distances(
 
 
 def _sum_mahalanobis(x: Any, points: Any, inverse: Any) -> Any:
-    """Return Mahalanobis distances, summed in the order of `sklearn/metrics/_dist_metrics.pyx`."""
+    """Return squared Mahalanobis distances, summed as in `sklearn/metrics/_dist_metrics.pyx`."""
     width = points.shape[1]
-    differences = [x[:, j : j + 1] - points[:, j] for j in range(width)]
+    column_differences = [x[:, j : j + 1] - points[:, j] for j in range(width)]
     total: Any = 0.0
     for i in range(width):
         inner_sum: Any = 0.0
         for j in range(width):
-            inner_sum = inner_sum + inverse[i, j] * differences[j]
-        total = total + inner_sum * differences[i]
+            inner_sum = inner_sum + inverse[i, j] * column_differences[j]
+        total = total + inner_sum * column_differences[i]
     return total
 
 
@@ -183,7 +186,7 @@ def _scale_to_unit(xp: Any, x: Any) -> Any:
 
 
 def reduce_distances(x: Array, attrs: Attrs) -> Array:
-    """Return the reduced distances (n, m) from rows `x` to the points that `attrs` describe."""
+    """Return the reduced distances (n, m) from rows of `x` to the points in `attrs`."""
     points, metric, p = attrs["points"], attrs["metric"], attrs.get("p", 0.0)
     weights, inverse = attrs.get("weights"), attrs.get("inverse")
     reduced: Array = compute_distances(np, x, points, metric, p, weights, inverse)
@@ -195,7 +198,8 @@ def compute_like_source(x: Array, attrs: Attrs) -> Array:
     points = attrs["points"]
     if attrs["metric"] == "cosine":
         return compute_cosine_distances(x, points)
-    return expand_distances(x, points, compute_square_norms(x), compute_square_norms(points))
+    x_norms, point_norms = compute_square_norms(x), compute_square_norms(points)
+    return compute_expanded_distances(x, points, x_norms, point_norms)
 
 
 def _pairwise_type(types: Types, attrs: Attrs) -> TensorType:

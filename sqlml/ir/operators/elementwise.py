@@ -1,7 +1,7 @@
 """Operators that compute each element from the elements at the same position, with broadcasting.
 
-Both inputs of an operator have one dtype. The normal distribution function uses libm's erfc; its
-inverse is algorithm AS 241 (PPND16): M. J. Wichura, "The percentage points of the normal
+All inputs of an operator have the same dtype. The normal distribution function uses libm's erfc.
+The inverse is algorithm AS 241 (PPND16): M. J. Wichura, "The percentage points of the normal
 distribution", Applied Statistics 37 (1988), with a relative error below 1e-15.
 """
 
@@ -64,18 +64,17 @@ _FAR_TAIL = (
 
 
 def ndtr(x: Array) -> Array:
-    """Return P(N <= x) of the standard normal distribution in the dtype of `x`; NaN stays NaN.
+    """Return the standard normal distribution function at `x`, in the dtype of `x`.
 
     >>> ndtr(np.array([-np.inf, 0.0]))
     array([0. , 0.5])
     """
-    scaled = -np.asarray(x, np.float64) * math.sqrt(0.5)
-    doubled_result = np.asarray(_erfc(scaled), np.float64)
+    doubled_result = np.asarray(_erfc(-np.asarray(x, np.float64) * math.sqrt(0.5)), np.float64)
     return (0.5 * doubled_result).astype(x.dtype)
 
 
 def ndtri(p: Array) -> Array:
-    """Return the x for which ndtr(x) = p, in the dtype of `p`; NaN if p is outside [0, 1].
+    """Return the x for which ndtr(x) = p, in the dtype of `p`, or NaN if p is not in [0, 1].
 
     >>> ndtri(np.array([0.0, 0.5, 2.0]))
     array([-inf,   0.,  nan])
@@ -84,9 +83,11 @@ def ndtri(p: Array) -> Array:
     centred = float64_p - 0.5
     with np.errstate(all="ignore"):
         tail = np.minimum(float64_p, 1 - float64_p)
-        r = np.sqrt(-np.log(tail))
+        tail_root = np.sqrt(-np.log(tail))
         outer_x = np.where(
-            r <= 5, _divide_polynomials(_NEAR_TAIL, r - 1.6), _divide_polynomials(_FAR_TAIL, r - 5)
+            tail_root <= 5,
+            _divide_polynomials(_NEAR_TAIL, tail_root - 1.6),
+            _divide_polynomials(_FAR_TAIL, tail_root - 5),
         )
         outer_x = np.where(tail == 0, np.inf, outer_x)
         middle_x = centred * _divide_polynomials(_MIDDLE, 0.180625 - centred * centred)
@@ -118,7 +119,7 @@ DIVISION = ("div", "pow", "mod")
 
 
 def _make_elementwise_rule(dtypes: Collection[str], result_dtype: DType | None = None) -> Rule:
-    """Make a type rule that allows inputs of `dtypes`; `result_dtype` defaults to their dtype."""
+    """Return a rule for inputs of one of `dtypes`; `result_dtype` defaults to the inputs' dtype."""
 
     def rule(types: Types, attrs: Attrs) -> TensorType:
         dtype = require_same_dtype(types)
@@ -150,13 +151,11 @@ def _cast(args: Sequence[Any], attrs: Attrs) -> Any:
 
 
 def exp(x: Array) -> Array:
-    """Return e to the power of x; compute float32 in float64 and round it once, as libm does."""
+    """Return e to the power of x; float32 is computed in float64 and rounded once, as in libm."""
     return np.exp(x.astype(np.float64)).astype(x.dtype) if x.dtype == np.float32 else np.exp(x)
 
 
 def _compute_in_float64(function: Callable[..., Any]) -> Function:
-    """Make an operator function that runs `function` in float64 and rounds the result once."""
-
     def compute(args: Sequence[Array], attrs: Attrs) -> Array:
         dtype = args[0].dtype
         result: Array = function(*[x.astype(np.float64, copy=False) for x in args])
@@ -166,7 +165,7 @@ def _compute_in_float64(function: Callable[..., Any]) -> Function:
 
 
 def _sigmoid(args: Sequence[Array], attrs: Attrs) -> Array:
-    """Return 1 / (1 + exp(-x)) as scipy's expit and the boosters compute it: 0 if exp overflows."""
+    # If exp overflows, the result is 0, as in scipy's expit and in the boosters.
     (x,) = args
     if x.dtype == np.float32:  # XGBoost's formula (common/math.h), except that NaN stays NaN.
         clipped = np.where(np.isnan(x), x, np.minimum(-x, np.float32(88.7)))
@@ -176,14 +175,14 @@ def _sigmoid(args: Sequence[Array], attrs: Attrs) -> Array:
 
 
 def find_missing(x: Array) -> Array:
-    """Return a bool array that is true where a number is NaN or a string is missing."""
+    """Return a mask of the numbers that are NaN, or of the strings that are missing."""
     if x.dtype == object:
         return np.array([is_missing(value) for value in x.ravel()], bool).reshape(x.shape)
     return np.isnan(x)
 
 
 def is_missing(value: object) -> bool:
-    """Return whether a string column's entry is missing: None, NaN or pandas' NA.
+    """Return whether an entry of a string column is missing: None, NaN or pandas' NA.
 
     >>> is_missing(None), is_missing(float("nan")), is_missing("")
     (True, True, False)
@@ -212,7 +211,7 @@ UFUNCS: Mapping[str, np.ufunc] = {
     "shift_right": np.right_shift,
     "bit_and": np.bitwise_and,
 }
-"""Map each operator that is a single ufunc for all dtypes to this ufunc."""
+"""Map operators to ufuncs, if one ufunc implements the operator for all dtypes."""
 
 _FUNCTIONS: Mapping[str, Function] = {
     **{name: ignore_attributes(ufunc) for name, ufunc in UFUNCS.items()},

@@ -31,7 +31,7 @@ def _accumulate_type(types: Types, attrs: Attrs) -> TensorType:
 
 
 def _sum_type(dtype: DType, attrs: Attrs, num_trees: int, num_values: int) -> TensorType:
-    """Infer the sum's type; each tree adds `num_values` values to `base`, from its target on."""
+    """Infer the type of a sum in which each tree adds `num_values` values, from the target on."""
     base = array_attribute(attrs, "base", dtype, (None,))
     target = array_attribute(attrs, "target", "int32", (num_trees,))
     fits = target.size == 0 or (target.min() >= 0 and int(target.max()) + num_values <= base.size)
@@ -43,12 +43,12 @@ def _linear_leaves_type(types: Types, attrs: Attrs) -> TensorType:
     leaves, x = types
     require_matrix(leaves, "int64")
     dtype = require_float(require_matrix(x).dtype)
-    value = array_attribute(attrs, "value", dtype, (None,))
-    array_attribute(attrs, "const", dtype, value.shape)
-    begin = array_attribute(attrs, "begin", "int32", (value.size + 1,))
+    missing_values = array_attribute(attrs, "value", dtype, (None,))
+    array_attribute(attrs, "const", dtype, missing_values.shape)
+    begin = array_attribute(attrs, "begin", "int32", (missing_values.size + 1,))
     feature = array_attribute(attrs, "feature", "int32", (None,))
     array_attribute(attrs, "weights", dtype, feature.shape)
-    require(value.size > 0, "linear_leaves needs at least one leaf")
+    require(missing_values.size > 0, "linear_leaves needs at least one leaf")
     is_valid = begin[0] == 0 and begin[-1] == feature.size and (np.diff(begin) >= 0).all()
     require(is_valid, "begin does not fit the weights")
     is_column = feature.size == 0 or (feature.min() >= 0 and feature.max() < x.width)
@@ -57,20 +57,20 @@ def _linear_leaves_type(types: Types, attrs: Attrs) -> TensorType:
 
 
 def find_exit_leaves(ensemble: Ensemble, x: Array) -> Array:
-    """Return the index of the leaf that each row of `x` reaches in each tree, int64 (n, trees)."""
+    """Return the index of each row's exit leaf in each tree, int64 (n, trees)."""
     num_rows = x.shape[0]
-    position = np.broadcast_to(ensemble.roots.astype(np.int64), (num_rows, ensemble.trees)).copy()
+    positions = np.broadcast_to(ensemble.roots.astype(np.int64), (num_rows, ensemble.trees)).copy()
     rows = np.arange(num_rows)[:, None]
-    while (position >= 0).any():
-        node = np.maximum(position, 0)
-        is_left = goes_left(ensemble, node, x[rows, ensemble.feature[node]])
-        child = np.where(is_left, ensemble.left[node], ensemble.right[node])
-        position = np.where(position < 0, position, child)
-    return ~position
+    while (positions >= 0).any():
+        nodes = np.maximum(positions, 0)
+        is_left = goes_left(ensemble, nodes, x[rows, ensemble.feature[nodes]])
+        children = np.where(is_left, ensemble.left[nodes], ensemble.right[nodes])
+        positions = np.where(positions < 0, positions, children)
+    return ~positions
 
 
 def goes_left(ensemble: Ensemble, node: Array, value: Array) -> Array:
-    """Return whether a row goes left at `node`, whose column has `value` in that row."""
+    """Return whether a row with `value` in the tested column goes left at `node`."""
     threshold = ensemble.threshold[node]
     is_left = value < threshold if ensemble.compare == "lt" else value <= threshold
     if ensemble.categorical is not None:
@@ -79,7 +79,7 @@ def goes_left(ensemble: Ensemble, node: Array, value: Array) -> Array:
 
 
 def _is_member(ensemble: Ensemble, node: Array, value: Array) -> Array:
-    """Return whether trunc(value) is in the set of the categorical `node`; false for NaN."""
+    """Return whether trunc(value) is in the category set of `node`; false for NaN."""
     if ensemble.set_offsets is None or ensemble.set_words is None or not ensemble.set_words.size:
         return np.zeros(value.shape, bool)
     begin, end = ensemble.set_offsets[node], ensemble.set_offsets[node + 1]
@@ -102,7 +102,6 @@ def _accumulate(args: Sequence[Array], attrs: Attrs) -> Array:
 
 
 def _add_trees(values_of_trees: Iterable[Array], num_rows: int, attrs: Attrs) -> Array:
-    """Sum trees: add each tree's values (n, V) to `base`, starting at the tree's target column."""
     totals: Array = np.repeat(attrs["base"][None, :], num_rows, axis=0)
     for values, start in zip(values_of_trees, attrs["target"].tolist(), strict=True):
         totals[:, start : start + values.shape[1]] += values
@@ -112,23 +111,23 @@ def _add_trees(values_of_trees: Iterable[Array], num_rows: int, attrs: Attrs) ->
 def _linear_leaves(args: Sequence[Array], attrs: Attrs) -> Array:
     """Return the sum of linear models in the leaves of trees.
 
-    Leaf l has the value `const[l]` plus the sum of `weights[k] * x[feature[k]]` for k from begin[l]
-    to begin[l+1] - 1. If one of these features is NaN, the leaf has the value `value[l]`.
+    The result of leaf l is `const[l]` plus the sum of `weights[k] * x[feature[k]]` for k from
+    begin[l] to begin[l + 1] - 1, or `value[l]` if one of these features is NaN.
     """
     leaves, x = args
-    value, begin = attrs["value"], attrs["begin"]
-    leaf = np.clip(leaves, 0, value.size - 1)
-    term_counts = np.diff(begin)[leaf]
-    leaf_outputs: Array = attrs["const"][leaf]
-    is_missing = np.zeros(leaf.shape, bool)
+    missing_values, begin = attrs["value"], attrs["begin"]
+    leaf_indices = np.clip(leaves, 0, missing_values.size - 1)
+    term_counts = np.diff(begin)[leaf_indices]
+    leaf_outputs: Array = attrs["const"][leaf_indices]
+    is_missing = np.zeros(leaf_indices.shape, bool)
     for k in range(int(term_counts.max(initial=0))):
         has_term = k < term_counts
-        index = np.where(has_term, begin[leaf] + k, 0)
-        term = np.take_along_axis(x, attrs["feature"][index].astype(np.int64), axis=1)
-        is_missing |= has_term & np.isnan(term)
-        sums = leaf_outputs + attrs["weights"][index] * term
+        term_index = np.where(has_term, begin[leaf_indices] + k, 0)
+        terms = np.take_along_axis(x, attrs["feature"][term_index].astype(np.int64), axis=1)
+        is_missing |= has_term & np.isnan(terms)
+        sums = leaf_outputs + attrs["weights"][term_index] * terms
         leaf_outputs = np.where(has_term, sums, leaf_outputs)
-    leaf_outputs = np.where(is_missing, value[leaf], leaf_outputs)
+    leaf_outputs = np.where(is_missing, missing_values[leaf_indices], leaf_outputs)
     return _accumulate([leaf_outputs[:, :, None]], attrs)
 
 

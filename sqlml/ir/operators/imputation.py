@@ -1,7 +1,7 @@
 """Operators that check columns and fill missing numbers, as estimators do before they compute.
 
-`knn_impute` fills a number with the mean of the nearest training rows that have it. Distances are
-scikit-learn's `nan_euclidean_distances`: over the columns that both rows have, scaled up to make up
+`knn_impute` fills a number with the mean over the nearest training rows that have the number.
+Distances are scikit-learn's `nan_euclidean_distances`: over columns that both rows have, scaled up
 for the other columns (J. K. Dixon, "Pattern recognition with partly missing data", 1979).
 """
 
@@ -43,7 +43,6 @@ def _require_type(types: Types, attrs: Attrs) -> TensorType:
 
 
 def _require(args: Sequence[Array], attrs: Attrs) -> Array:
-    """Return the first input; raise MissingValueError if the second is false for any row."""
     x, condition = args
     if not condition.all():
         raise MissingValueError(str(attrs["message"]))
@@ -61,7 +60,7 @@ def _require_finite(args: Sequence[Array], attrs: Attrs) -> Array:
 
 
 def find_out_of_bounds(x: Array, attrs: Attrs) -> Array:
-    """Return a bool array that marks the numbers that `require_finite` rejects."""
+    """Return a mask of the numbers that `require_finite` rejects."""
     is_rejected = np.isinf(x) if attrs["allow_nan"] else ~np.isfinite(x)
     if "low" in attrs:
         is_rejected |= x < attrs["low"]
@@ -71,7 +70,7 @@ def find_out_of_bounds(x: Array, attrs: Attrs) -> Array:
 
 
 def make_not_finite_error(feature: str, step: str, missing: bool) -> MissingValueError:
-    """Make the error that `require_finite` raises for a missing value or for infinity."""
+    """Build the error that `require_finite` raises for a missing value or for infinity."""
     problem = "NULL or NaN" if missing else "infinity (or a value too large)"
     fix = (
         "put an imputer before it, fill the column in SQL (coalesce), or filter such rows"
@@ -92,7 +91,7 @@ Order = Literal["C", "F"]
 CHUNK = 1 << 21
 """Maximum number of distances in memory at a time."""
 BLOCK = 64
-"""Rows that BLAS multiplies at a time."""
+"""Number of rows that BLAS multiplies at a time."""
 
 
 def _knn_impute_type(types: Types, attrs: Attrs) -> TensorType:
@@ -118,44 +117,43 @@ def _knn_impute(args: Sequence[Array], attrs: Attrs) -> Array:
 
 
 def _fill_rows(x: Array, attrs: Attrs) -> Array:
-    """Fill the missing numbers of each row, except in columns that all training rows lack."""
-    rows: Array = attrs["rows"]
-    distances = nan_distances(x, rows, attrs["order"])
+    training_rows: Array = attrs["rows"]
+    distances = nan_distances(x, training_rows, attrs["order"])
     filled = x.copy()
     for j in range(x.shape[1]):
         receivers = np.flatnonzero(np.isnan(x[:, j]))
-        donors = np.flatnonzero(~np.isnan(rows[:, j]))
+        donors = np.flatnonzero(~np.isnan(training_rows[:, j]))
         if not receivers.size or not donors.size:
             continue
         donor_distances = distances[receivers][:, donors]
         has_donor = ~np.isnan(donor_distances).all(axis=1)
-        filled[receivers[~has_donor], j] = np.nan_to_num(rows[:, j]).sum() / donors.size
+        filled[receivers[~has_donor], j] = np.nan_to_num(training_rows[:, j]).sum() / donors.size
         if has_donor.any():
-            means = _average_nearest(donor_distances[has_donor], rows[donors, j], attrs)
+            means = _average_nearest(donor_distances[has_donor], training_rows[donors, j], attrs)
             filled[receivers[has_donor], j] = means
     return filled
 
 
-def nan_distances(x: Array, y: Array, order: Order = "F") -> Array:
-    """Return the distances (n, m) between rows of x and y; NaN if no column is known in both rows.
+def nan_distances(x: Array, training_rows: Array, order: Order = "F") -> Array:
+    """Return the distances (n, m) between rows; NaN if no column is present in both rows.
 
     Rounding decides between equally near rows, so squares are summed as numpy sums them in the
-    memory layout of each array: "C" for x, and `order` for y ("F" if it was a pandas frame).
+    memory layout of the arrays. `order` is "F" if the training rows were a pandas frame.
     """
-    missing_x, missing_y = np.isnan(x), np.isnan(y)
-    x, y = np.where(missing_x, 0, x), np.where(missing_y, 0, y)
-    squared = -2 * _multiply(x, y)
-    squared += _compute_square_norms(x, "C")[:, None]
-    squared += _compute_square_norms(y, order)
-    np.maximum(squared, 0, out=squared)
-    squared -= _multiply(x * x, missing_y.astype(np.float64))
-    squared -= _multiply(missing_x.astype(np.float64), y * y)
-    np.maximum(squared, 0, out=squared)
+    missing_x, missing_y = np.isnan(x), np.isnan(training_rows)
+    x, training_rows = np.where(missing_x, 0, x), np.where(missing_y, 0, training_rows)
+    squares = -2 * _multiply(x, training_rows)
+    squares += _compute_square_norms(x, "C")[:, None]
+    squares += _compute_square_norms(training_rows, order)
+    np.maximum(squares, 0, out=squares)
+    squares -= _multiply(x * x, missing_y.astype(np.float64))
+    squares -= _multiply(missing_x.astype(np.float64), training_rows * training_rows)
+    np.maximum(squares, 0, out=squares)
     shared_count = _multiply((~missing_x).astype(np.float64), (~missing_y).astype(np.float64))
-    squared[shared_count == 0] = np.nan
-    squared /= np.maximum(1, shared_count)
-    squared *= x.shape[1]
-    return np.asarray(np.sqrt(squared))
+    squares[shared_count == 0] = np.nan
+    squares /= np.maximum(1, shared_count)
+    squares *= x.shape[1]
+    return np.asarray(np.sqrt(squares))
 
 
 def _compute_square_norms(x: Array, order: Order) -> Array:
@@ -163,7 +161,7 @@ def _compute_square_norms(x: Array, order: Order) -> Array:
 
 
 def _multiply(x: Array, y: Array) -> Array:
-    """Return x @ y.T, in blocks of fixed size so that a row's product is the same in any batch."""
+    """Return x @ y.T, in blocks of fixed size, so that batches do not affect a row's product."""
     padded_rows = -(-x.shape[0] // BLOCK) * BLOCK
     padded = np.zeros((padded_rows, x.shape[1]))
     padded[: x.shape[0]] = x
@@ -174,10 +172,10 @@ def _multiply(x: Array, y: Array) -> Array:
 
 
 def _average_nearest(distances: Array, values: Array, attrs: Attrs) -> Array:
-    """Return the mean of each row's nearest values, (n,); `np.argpartition` breaks ties."""
+    """Return the mean of the nearest values of each row, (n,); `np.argpartition` breaks ties."""
     num_neighbours = min(attrs["neighbours"], values.size)
-    nearest = np.argpartition(distances, num_neighbours - 1, axis=1)[:, :num_neighbours]
-    nearest_distances = np.take_along_axis(distances, nearest, axis=1)
+    nearest_indices = np.argpartition(distances, num_neighbours - 1, axis=1)[:, :num_neighbours]
+    nearest_distances = np.take_along_axis(distances, nearest_indices, axis=1)
     if attrs["weights"] == "distance":
         weights = 1 / nearest_distances
         is_infinite = np.isinf(weights)
@@ -187,7 +185,7 @@ def _average_nearest(distances: Array, values: Array, attrs: Attrs) -> Array:
     else:
         weights = np.where(np.isnan(nearest_distances), 0.0, 1.0)
     total = weights.sum(axis=1)
-    weighted_sum = (values[nearest] * weights).sum(axis=1)
+    weighted_sum = (values[nearest_indices] * weights).sum(axis=1)
     return np.asarray(weighted_sum / np.where(total == 0, 1, total))
 
 

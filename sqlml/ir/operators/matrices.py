@@ -2,8 +2,8 @@
 
 Reductions keep the reduced axis with length 1. `couple` turns probabilities of pairs of classes
 into probabilities of classes by the second method of Wu, Lin and Weng, "Probability Estimates for
-Multi-class Classification by Pairwise Coupling" (2004). It repeats each step of libsvm's iteration
-(`multiclass_probability`), which stops at a tolerance of 0.005 / K that is visible in the results.
+Multi-class Classification by Pairwise Coupling" (2004). All steps are those of libsvm's
+`multiclass_probability`, which stops at a tolerance of 0.005 / K that is visible in the results.
 """
 
 from __future__ import annotations
@@ -103,7 +103,6 @@ def _gather(args: Sequence[Array], attrs: Attrs) -> Array:
 
 
 def _require_in_range(op: str, index: Array, length: int) -> None:
-    """Raise ProgramError if an index is out of range, which type rules cannot check."""
     if index.size and (index.min() < 0 or index.max() >= length):
         raise ProgramError(f"{op} reaches outside its table of {length}; create the model again")
 
@@ -138,7 +137,7 @@ def _linear_type(types: Types, attrs: Attrs) -> TensorType:
 
 
 def _linear(args: Sequence[Array], attrs: Attrs) -> Array:
-    """Return x @ weights + bias, added column by column, so that batches do not affect a row."""
+    """Return x @ weights + bias; terms are added by column, so that batches do not affect a row."""
     (x,) = args
     if isinstance(x, Csr):
         return csr.multiply(x, attrs["weights"], attrs["bias"])
@@ -200,7 +199,7 @@ def _weighted_median_type(types: Types, attrs: Attrs) -> TensorType:
 
 
 def _weighted_median(args: Sequence[Array], attrs: Attrs) -> Array:
-    """Return the smallest value in each row at which the cumulative weight reaches one half."""
+    """Return the smallest value of each row at which the cumulative weight reaches one half."""
     (x,) = args
     weights: Array = attrs["weights"]
     order = np.argsort(x, axis=1, kind="stable")  # NaN counts as the largest value.
@@ -225,16 +224,18 @@ def _couple(args: Sequence[Array], attrs: Attrs) -> Array:
     (x,) = args
     num_classes: int = attrs["classes"]
     probabilities = np.empty((x.shape[0], num_classes))
-    block = max(1, (1 << 20) // (num_classes * num_classes))
-    for start in range(0, x.shape[0], block):
-        probabilities[start : start + block] = _couple_block(x[start : start + block], num_classes)
+    rows_per_block = max(1, (1 << 20) // (num_classes * num_classes))
+    for start in range(0, x.shape[0], rows_per_block):
+        probabilities[start : start + rows_per_block] = _couple_block(
+            x[start : start + rows_per_block], num_classes
+        )
     return probabilities
 
 
 def _couple_block(x: Array, k: int) -> Array:
     """Run libsvm's iteration on a block of rows; return class probabilities (n, k).
 
-    r, p and q (the matrix Q) are named as in Wu, Lin and Weng (2004); qp is Q p, and pqp is p' Q p.
+    r, p and q (the matrix Q) are named as in Wu, Lin and Weng; qp is Q p, and pqp is p' Q p.
     """
     r = np.zeros((x.shape[0], k, k))
     for column, (i, j) in enumerate(combinations(range(k), 2)):
@@ -266,7 +267,7 @@ def _couple_block(x: Array, k: int) -> Array:
 
 
 def _update_classes(p: Array, qp: Array, pqp: Array, q: Array, k: int) -> Array:
-    """Return `p` after one update of each class; `p`, `qp` and `pqp` may be overwritten."""
+    """Update each class once, and return the new `p`; the arguments may be overwritten."""
     for t in range(k):
         step = (-qp[:, t] + pqp) / q[:, t, t]
         p[:, t] += step

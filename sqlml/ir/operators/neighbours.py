@@ -1,14 +1,14 @@
 """`nearest`: the k nearest of constant points, with ties resolved as scikit-learn's searches do.
 
 The result is (n, 2 * k): the distances in ascending order, followed by the indices of the points.
-Points at equal distances are ordered by index. `ties` names the search, which decides which of the
-points at the k-th distance are selected:
+Points at equal distances are ordered by index. `ties` names the search, which determines the
+selection among the points at the k-th distance:
 
-* "heap": the points pass in their order through a heap of the k best (`utils/_heap.pyx`), as in
-  brute searches with one thread or many rows.
-* "kd_tree", "ball_tree": the same heap, with the points in the order of a depth-first search
-  (`neighbors/_binary_tree.pxi.tp`), which skips nodes that are farther than the heap.
-* "partition": `numpy.argpartition` of all distances.
+* "heap": the points pass in order through a heap of the k best (`utils/_heap.pyx`), as in brute
+  searches with one thread or many rows.
+* "kd_tree", "ball_tree": the points pass through the same heap, in the order of a depth-first
+  search (`neighbors/_binary_tree.pxi.tp`). Nodes that are farther than the heap are skipped.
+* "partition": `numpy.argpartition` selects from all distances.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from sqlml.ir.operators.distances import (
     METRIC,
     SQUARES,
     bound_rounding_error,
+    compute_expanded_distances,
     compute_like_source,
     compute_square_norms,
     count_points,
-    expand_distances,
     reduce_distances,
 )
 from sqlml.ir.operators.op import Op, Types, array_attribute, require
@@ -61,7 +61,7 @@ def _nearest_type(types: Types, attrs: Attrs) -> TensorType:
 
 
 def _check_tree(types: Types, attrs: Attrs, num_points: int) -> None:
-    """Raise ProgramError unless the nodes form a complete tree whose bounds contain its points."""
+    """Raise ProgramError unless the nodes form a complete tree with correct bounds."""
     require({"order", "leaves", "bounds"} <= set(attrs), "a tree has order, leaves and bounds")
     order = array_attribute(attrs, "order", "int64", (num_points,))
     node_ranges = array_attribute(attrs, "leaves", "int64", (None, 2))
@@ -72,10 +72,16 @@ def _check_tree(types: Types, attrs: Attrs, num_points: int) -> None:
     require(num_nodes > 0 and (num_nodes + 1) & num_nodes == 0, "a tree has 2^depth - 1 nodes")
     start, end = node_ranges.T
     require(start[0] == 0 and end[0] == num_points and (start <= end).all(), "nodes must be ranges")
-    left, right, parents = node_ranges[1::2], node_ranges[2::2], node_ranges[: num_nodes // 2]
-    are_adjacent = np.array_equal(left[:, 1], right[:, 0])
-    divides = are_adjacent and np.array_equal(np.stack([left[:, 0], right[:, 1]], 1), parents)
-    require(divides, "the children of a node must divide its points")
+    left_ranges, right_ranges, parent_ranges = (
+        node_ranges[1::2],
+        node_ranges[2::2],
+        node_ranges[: num_nodes // 2],
+    )
+    are_adjacent = np.array_equal(left_ranges[:, 1], right_ranges[:, 0])
+    divides_points = are_adjacent and np.array_equal(
+        np.stack([left_ranges[:, 0], right_ranges[:, 1]], 1), parent_ranges
+    )
+    require(divides_points, "the children of a node must divide its points")
     extra_columns = 1 if attrs["ties"] == "ball_tree" else width
     bounds = array_attribute(attrs, "bounds", "float64", (num_nodes, width + extra_columns))
     points_in_order = attrs["points"][order]
@@ -90,12 +96,11 @@ def _check_tree(types: Types, attrs: Attrs, num_points: int) -> None:
 
 
 def _boxes_contain_points(bounds: Array, node_ranges: Array, points: Array) -> bool:
-    """Return whether each leaf's box contains its points, and each inner box its child boxes."""
     width = points.shape[1]
     box_min, box_max = bounds[:, :width], bounds[:, width:]
     num_inner = len(node_ranges) // 2
     for children in (slice(1, None, 2), slice(2, None, 2)):
-        # A box without points may be anything.
+        # The box of a node without points is not used.
         has_points = (node_ranges[children, 0] < node_ranges[children, 1])[:, None]
         exceeds_min = box_min[children] < box_min[:num_inner]
         exceeds_max = box_max[children] > box_max[:num_inner]
@@ -109,7 +114,6 @@ def _boxes_contain_points(bounds: Array, node_ranges: Array, points: Array) -> b
 
 
 def _balls_contain_points(bounds: Array, node_ranges: Array, points: Array, attrs: Attrs) -> bool:
-    """Return whether each node's points lie within its radius, up to rounding."""
     for (start, end), ball in zip(node_ranges, bounds, strict=True):
         centre_attrs = {**attrs, "points": ball[None, :-1]}
         distances = to_true_distances(reduce_distances(points[start:end], centre_attrs), attrs)
@@ -119,7 +123,7 @@ def _balls_contain_points(bounds: Array, node_ranges: Array, points: Array, attr
 
 
 _KD_TREE_POWERS = {"sqeuclidean": 2.0, "manhattan": 1.0, "chebyshev": np.inf, "minkowski": 0.0}
-"""Map each metric of a kd_tree to the power of differences that it sums (0: the attribute `p`)."""
+"""Map each metric of a kd_tree to the power in the sum of differences; 0 means attribute `p`."""
 
 
 def to_true_distances(reduced: Array, attrs: Attrs) -> Array:
@@ -134,29 +138,29 @@ def _nearest(args: Sequence[Array], attrs: Attrs) -> Array:
     k: int = attrs["k"]
     result = np.empty((x.shape[0], 2 * k))
     rows_per_block = max(1, BLOCK_VALUES // attrs["points"].shape[0])
-    select, measure = select_nearest, reduce_distances
+    select_points, measure_distances = select_nearest, reduce_distances
     if attrs.get("expanded", False) and attrs["ties"] == "heap":
-        select = select_nearest_expanded
+        select_points = select_nearest_expanded
     elif attrs.get("expanded", False):
-        measure = compute_like_source
+        measure_distances = compute_like_source
     for start in range(0, x.shape[0], rows_per_block):
         block = x[start : start + rows_per_block]
-        distances, indices = select(measure(block, attrs), block, attrs)
+        distances, indices = select_points(measure_distances(block, attrs), block, attrs)
         result[start : start + rows_per_block, :k] = to_true_distances(distances, attrs)
         result[start : start + rows_per_block, k:] = indices
     return result
 
 
 def select_nearest(distances: Array, x: Array, attrs: Attrs) -> tuple[Array, Array]:
-    """Return the k smallest of each row's reduced `distances` (n, m), and their column indices."""
+    """Return the k smallest reduced `distances` (n, m) of each row, and their column indices."""
     k: int = attrs["k"]
     indices = np.argpartition(distances, k - 1, axis=1)[:, :k]
     nearest = np.take_along_axis(distances, indices, axis=1)
     if attrs["ties"] != "partition":
-        # The order of the search matters if more than k points are that near, or if one of the k
-        # is infinitely far, because a heap rejects such points.
+        # The order of the search matters if more than k points are that near, or if one of them is
+        # infinitely far, because a heap rejects infinite distances.
         farthest = nearest.max(axis=1, initial=-np.inf)
-        # A tree's bounds are rounded, so it may skip a point that is barely near enough.
+        # The bounds of a tree are rounded, so a search may skip a point that is barely near enough.
         limit = farthest * (1 + 1e-9) if attrs["ties"] in TREES else farthest
         has_ties = ((distances <= limit[:, None]).sum(axis=1) > k) | ~np.isfinite(farthest)
         rows = np.flatnonzero(has_ties)
@@ -166,21 +170,21 @@ def select_nearest(distances: Array, x: Array, attrs: Attrs) -> tuple[Array, Arr
 
 
 def select_nearest_expanded(distances: Array, x: Array, attrs: Attrs) -> tuple[Array, Array]:
-    """Return each row's k smallest expanded distances, and the indices of their points.
+    """Return the k smallest expanded distances of each row, and the indices of the points.
 
-    `distances` are the direct distances. If those of a row are too close to decide, the row is
-    searched again with the expanded distances to all points.
+    `distances` are the direct distances. If direct distances of a row are too close to decide, the
+    expanded distances to all points are computed for the row.
     """
     k, points = attrs["k"], attrs["points"]
-    x_squares, point_squares = compute_square_norms(x), compute_square_norms(points)
+    x_norms, point_norms = compute_square_norms(x), compute_square_norms(points)
     indices = np.argpartition(distances, k - 1, axis=1)[:, :k]
     farthest = np.take_along_axis(distances, indices, axis=1).max(axis=1, initial=-np.inf)
-    nearest = expand_distances(x, points[indices], x_squares, point_squares[indices])
-    limit = farthest + bound_rounding_error(x_squares, point_squares, x.shape[1])
+    nearest = compute_expanded_distances(x, points[indices], x_norms, point_norms[indices])
+    limit = farthest + bound_rounding_error(x_norms, point_norms, x.shape[1])
     is_close = ((distances <= limit[:, None]).sum(axis=1) > k) | ~np.isfinite(farthest)
     rows = np.flatnonzero(is_close)
     if rows.size:
-        expanded = expand_distances(x[rows], points, x_squares[rows], point_squares)
+        expanded = compute_expanded_distances(x[rows], points, x_norms[rows], point_norms)
         nearest[rows], indices[rows] = select_with_heap(expanded, k)
     return _sort_nearest(nearest, indices)
 
@@ -191,7 +195,6 @@ def _sort_nearest(distances: Array, indices: Array) -> tuple[Array, Array]:
 
 
 def _search_in_order(distances: Array, x: Array, attrs: Attrs) -> tuple[Array, Array]:
-    """Find the k nearest points in the order of the library's search, which breaks ties."""
     if attrs["ties"] == "heap":
         return select_with_heap(distances, attrs["k"])
     node_lower_bounds = _bound_node_distances(x, attrs)
@@ -203,7 +206,6 @@ def _search_in_order(distances: Array, x: Array, attrs: Attrs) -> tuple[Array, A
 
 
 def _search_tree(distances: Array, node_lower_bounds: Array, attrs: Attrs) -> tuple[Array, Array]:
-    """Find the k nearest points of one row depth-first; skip nodes that are too far away."""
     order, node_ranges = attrs["order"], attrs["leaves"]
     nearest, indices = np.full((1, attrs["k"]), np.inf), np.zeros((1, attrs["k"]), np.int64)
     stack, row_zero = [0], np.zeros(1, np.int64)
@@ -219,13 +221,12 @@ def _search_tree(distances: Array, node_lower_bounds: Array, attrs: Attrs) -> tu
         start, end = node_ranges[node]
         for point in order[start:end]:
             if distances[point] < nearest[0, 0]:
-                distance = distances[point : point + 1]
-                _replace_top(nearest, indices, row_zero, distance, int(point))
+                _replace_top(nearest, indices, row_zero, distances[point : point + 1], int(point))
     return nearest[0], indices[0]
 
 
 def select_with_heap(distances: Array, k: int) -> tuple[Array, Array]:
-    """Return heaps (n, k) of each row's smallest distances and their columns (unused: inf, 0)."""
+    """Return heaps (n, k) of the smallest distances of each row, and of their column indices."""
     num_rows = distances.shape[0]
     nearest = np.full((num_rows, k), np.inf)
     indices = np.zeros((num_rows, k), np.int64)
@@ -236,7 +237,9 @@ def select_with_heap(distances: Array, k: int) -> tuple[Array, Array]:
     return nearest, indices
 
 
-def _replace_top(distances: Array, indices: Array, rows: Array, new: Array, point: int) -> None:
+def _replace_top(
+    distances: Array, indices: Array, rows: Array, new_distances: Array, point: int
+) -> None:
     """Replace the greatest value in the heaps (n, k) of `rows` with `new`, and sift it down."""
     k = distances.shape[1]
     position = np.zeros(rows.size, np.int64)
@@ -247,34 +250,35 @@ def _replace_top(distances: Array, indices: Array, rows: Array, new: Array, poin
         right_value = np.where(right < k, distances[rows, np.minimum(right, k - 1)], -np.inf)
         child = np.where(left_value >= right_value, left, right)
         greatest = np.maximum(left_value, right_value)
-        is_sinking = (left < k) & (new < greatest)
+        is_sinking = (left < k) & (new_distances < greatest)
         cells = rows[~is_sinking], position[~is_sinking]
-        distances[cells], indices[cells] = new[~is_sinking], point
+        distances[cells], indices[cells] = new_distances[~is_sinking], point
         if not is_sinking.any():
             return
-        rows, position, new = (rows[is_sinking], position[is_sinking], new[is_sinking])
+        rows, position = rows[is_sinking], position[is_sinking]
+        new_distances = new_distances[is_sinking]
         child, greatest = child[is_sinking], greatest[is_sinking]
         distances[rows, position], indices[rows, position] = greatest, indices[rows, child]
         position = child
 
 
 def _bound_node_distances(x: Array, attrs: Attrs) -> Array:
-    """Return lower bounds (n, nodes) on the reduced distances from rows to each node's points."""
+    """Return lower bounds (n, nodes) on the reduced distances from rows to points of nodes."""
     bounds, metric, width = attrs["bounds"], attrs["metric"], x.shape[1]
     if attrs["ties"] == "ball_tree":
-        centres = {**attrs, "points": bounds[:, :width]}
-        distance = to_true_distances(reduce_distances(x, centres), attrs)
+        centre_attrs = {**attrs, "points": bounds[:, :width]}
+        distance = to_true_distances(reduce_distances(x, centre_attrs), attrs)
         gap: Array = np.maximum(0.0, distance - bounds[:, width])
         power = 2 if metric in SQUARES else attrs["p"] if metric == "minkowski" else 1
         return np.asarray(gap**power)
     power = attrs["p"] if metric == "minkowski" else _KD_TREE_POWERS[metric]
-    total = np.zeros((x.shape[0], bounds.shape[0]))
+    result = np.zeros((x.shape[0], bounds.shape[0]))
     for j in range(width):
         below_box = bounds[:, j] - x[:, j : j + 1]
         above_box = x[:, j : j + 1] - bounds[:, width + j]
         gap = 0.5 * ((below_box + np.abs(below_box)) + (above_box + np.abs(above_box)))
-        total = np.maximum(total, gap) if np.isinf(power) else total + gap**power
-    return total
+        result = np.maximum(result, gap) if np.isinf(power) else result + gap**power
+    return result
 
 
 _SEARCH = f"{METRIC}, k: int, ties: str, squared: bool?, expanded: bool?, order?, leaves?, bounds?"

@@ -22,12 +22,12 @@ Function = Callable[[Sequence[Any], Attrs], Any]
 class Op:
     """A row of the operator table.
 
-    `group` is the fusion class of Chen's thesis, section 4.2. An input has no `function`.
-    `attributes` are written as in "width: int, fill: float?, words, ends?": a name without a type
-    is an array, and `?` marks an optional attribute. `attrs` maps their names to their types.
-    `arity` is the minimum and the maximum number of inputs; None means no limit. Only `sparse`
-    operators also take sparse rows (`ir/csr.py`), and only `nested` operators take columns with
-    many values per row (`types.NESTED`).
+    `group` is the fusion class of Chen's thesis, section 4.2. The operator "input" has no
+    `function`. `attributes` are written as in "width: int, fill: float?, words, ends?": a name
+    without a type is an array, and `?` marks an optional attribute. `attrs` maps the names of
+    attributes to types. `arity` is the minimum and the maximum number of inputs; None means no
+    limit. Only `sparse` operators accept sparse rows (`ir/csr.py`), and only `nested` operators
+    accept columns with many values per row (`types.NESTED`).
     """
 
     name: str
@@ -56,25 +56,25 @@ def require(condition: object, message: str) -> None:
 def array_attribute(
     attrs: Attrs, name: str, dtype: str | None = None, shape: tuple[int | None, ...] | None = None
 ) -> Array:
-    """Return the attribute `name`, an array; raise ProgramError if its dtype or shape differs.
+    """Return the array attribute `name`; raise ProgramError if dtype or shape differs.
 
-    An axis of `shape` that is None may have any length.
+    If an axis of `shape` is None, the axis may have any length.
     """
     value: Array = attrs[name]
-    actual = "string" if value.dtype.kind in "OUT" else value.dtype.name
+    actual_dtype = "string" if value.dtype.kind in "OUT" else value.dtype.name
     has_shape = shape is None or (
         len(shape) == value.ndim
         and all(d is None or d == axis for d, axis in zip(shape, value.shape, strict=True))
     )
-    if not has_shape or dtype not in (None, actual):
-        sizes = "" if shape is None else str(["any" if d is None else d for d in shape])
-        expected = f"{dtype or 'an array of shape '}{sizes}"
-        raise ProgramError(f"{name} must be {expected}, not {actual}{list(value.shape)}")
+    if not has_shape or dtype not in (None, actual_dtype):
+        expected_sizes = "" if shape is None else str(["any" if d is None else d for d in shape])
+        expected = f"{dtype or 'an array of shape '}{expected_sizes}"
+        raise ProgramError(f"{name} must be {expected}, not {actual_dtype}{list(value.shape)}")
     return value
 
 
 def require_matrix(x: TensorType, dtype: str | None = None, width: int | None = None) -> TensorType:
-    """Return `x`, or raise ProgramError unless it is an (n, k) matrix of this dtype and width."""
+    """Return `x`; raise ProgramError unless it is an (n, k) matrix of this dtype and width."""
     is_valid = x.rowwise and len(x.shape) == 2 and dtype in (None, x.dtype)
     if not is_valid or width not in (None, x.width):
         raise ProgramError(f"needs {dtype or ''}[n,{width or 'k'}] values, not {x!r}")

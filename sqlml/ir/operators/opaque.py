@@ -1,7 +1,7 @@
 """`onnx_graph`: an ONNX model that the importer cannot translate, as one operator.
 
-The bytes of the model are stored unchanged. The onnxruntime backend runs them, and so does the
-reference if onnxruntime is installed.
+The bytes of the model are stored unchanged. The onnxruntime backend runs the model; if onnxruntime
+is installed, the reference interpreter does, too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OWNING_BACKENDS: Mapping[str, str] = {"onnx_graph": "onnxruntime", "torch_module
 """Map an operator to the only backend that runs it."""
 
 NATIVE_ONLY = frozenset({"tree_contributions", "sampled_contributions"})
-"""Operators of explanations, which the native backend runs even if a model requests another one."""
+"""Operators of explanations, which the native backend runs even if another one is requested."""
 
 
 def _onnx_graph_type(types: Types, attrs: Attrs) -> TensorType:
@@ -50,8 +50,8 @@ def open_session(model: bytes, providers: Sequence[Any]) -> Any:
         ) from None
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 4  # Errors are raised, so they need not be printed.
-    # onnxruntime would otherwise also accept its own format, which was not checked.
+    options.log_severity_level = 4  # Do not print errors, because they are raised.
+    # Reject onnxruntime's own format, which was not checked.
     options.add_session_config_entry("session.load_model_format", "ONNX")
     try:
         return onnxruntime.InferenceSession(model, options, providers=list(providers))
@@ -65,7 +65,7 @@ def _open_cached_session(model: bytes) -> Any:
 
 
 def make_graph_feed(args: Sequence[Any], attrs: Attrs) -> dict[str, Array]:
-    """Return a graph's inputs by name: unchanged numeric columns, and string columns as str."""
+    """Return the inputs of a graph by name: numeric columns unchanged, string columns as str."""
     inputs = zip(attrs["inputs"], args, strict=True)
     return {name: _convert_for_graph(name, x) for name, x in inputs}
 
@@ -83,7 +83,7 @@ def _convert_for_graph(name: str, x: Any) -> Array:
 
 
 def check_graph_result(result: Any, rows: int, attrs: Attrs) -> Array:
-    """Convert a graph's result to (rows, width) of the dtype in `attrs`, or raise ScoringError."""
+    """Return a graph's result as (rows, width) of the dtype in `attrs`, or raise ScoringError."""
     array, width = np.asarray(result), int(attrs["width"])
     if array.size != rows * width or array.shape[:1] != (rows,):
         problem = f"returned {array.shape} for {rows} rows, not ({rows}, {width})"

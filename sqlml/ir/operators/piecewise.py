@@ -1,6 +1,6 @@
 """Piecewise functions, one per column: search among edges, linear interpolation, B-splines.
 
-The sorted break points of all columns are in one array; column j has the points `offsets[j]` to
+One array has the sorted break points of all columns; column j has the points `offsets[j]` to
 `offsets[j + 1] - 1`.
 """
 
@@ -19,7 +19,6 @@ MAX_DEGREE = 20
 
 
 def _check_points(x: TensorType, attrs: Attrs, name: str, min_count: int) -> None:
-    """Raise ProgramError unless each column has at least `min_count` sorted points."""
     points = array_attribute(attrs, name, require_matrix(x).dtype, (None,))
     offsets = array_attribute(attrs, "offsets", "int64", (x.width + 1,))
     fits = (np.diff(offsets) >= min_count).all() and offsets[0] == 0
@@ -61,7 +60,10 @@ def split_points(points: Array, offsets: Array) -> Iterator[Array]:
 
 
 def _search_sorted(args: Sequence[Array], attrs: Attrs) -> Array:
-    """Count the edges below x in each column (for side "right": up to x); NaN is above them all."""
+    """Count the edges below each number, or up to each number if `side` is "right".
+
+    NaN is above all edges.
+    """
     (x,) = args
     index = np.empty(x.shape, np.int64)
     for j, edges in enumerate(split_points(attrs["edges"], attrs["offsets"])):
@@ -70,7 +72,7 @@ def _search_sorted(args: Sequence[Array], attrs: Attrs) -> Array:
 
 
 def _interpolate(args: Sequence[Array], attrs: Attrs) -> Array:
-    """Interpolate as `np.interp` does: constant beyond the first and last point, NaN for NaN."""
+    """Interpolate as `np.interp` does, constant beyond the first and last point; keep NaN."""
     (x,) = args
     result = np.empty(x.shape)
     points, values = (split_points(attrs[name], attrs["offsets"]) for name in ("points", "values"))
@@ -99,7 +101,7 @@ def _bspline(args: Sequence[Array], attrs: Attrs) -> Array:
 def _evaluate_basis(t: Array, x: Array, span: Array, degree: int) -> Array:
     """Return the degree + 1 basis functions that are not zero between knots span and span + 1.
 
-    `t` has the knots. The variables are named as in scipy's `_deBoor_D`, which computes `h`.
+    The variables are named as in scipy's `_deBoor_D`: `t` has the knots, and `h` is the result.
     """
     h = np.zeros((x.size, degree + 1))
     h[:, 0] = 1

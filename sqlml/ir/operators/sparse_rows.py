@@ -1,9 +1,9 @@
 """Operators on sparse rows (`ir/csr.py`), and conversions to and from them.
 
 `has_items` and `hash_items` make sparse rows from columns with many values per row
-(`types.NESTED`), by known values or by a hash. A row is a JSON string as Python's json module reads
-it: NaN and Infinity are numbers, and integers have any size. Values that are equal in Python are
-the same item, for example 1, 1.0 and true.
+(`types.NESTED`): `has_items` looks up known values, and `hash_items` hashes names. A row is a JSON
+string in the dialect of Python's json module: NaN and Infinity are numbers, and integers have any
+size. Values that are equal in Python, such as 1, 1.0 and true, are the same item.
 """
 
 from __future__ import annotations
@@ -115,11 +115,11 @@ _ROWS: Mapping[str, tuple[str, str, str]] = {
     "map": ("a mapping of names to single values", "MAP {}", _FILTER_MAP),
     "pairs": ("a list of pairs (name, value)", "[]", "list_filter(...)"),
 }
-"""Map a kind of column to a row in words, an empty row in SQL, and SQL that removes items."""
+"""Map a kind of column to a row in words, SQL for an empty row, and SQL that removes items."""
 
 
 def pack_items(items: Iterable[Any]) -> tuple[Array, Array]:
-    """Encode scalars as JSON strings, and return the attributes `words` and `ends`.
+    """Encode scalars as JSON strings; return the attributes `words` and `ends`.
 
     >>> unpack_words(*pack_items(["a", 1, None, 0.5]))
     ['"a"', '1', 'null', '0.5']
@@ -128,19 +128,19 @@ def pack_items(items: Iterable[Any]) -> tuple[Array, Array]:
 
 
 def unpack_items(words: Array, ends: Array) -> list[Any]:
-    """Decode scalars from `pack_items`; raise ValueError or RecursionError if one is damaged."""
+    """Decode scalars from `pack_items`; raise ValueError or RecursionError for damaged JSON."""
     return [json.loads(word) for word in unpack_words(words, ends)]
 
 
 class _Members(list[Pair]):
-    """The members of a JSON object as a list, so that two members may have equal names."""
+    """The members of a JSON object as a list, which keeps members with equal names."""
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_Members)
 
 
 class _RowReader:
-    """Reads the rows of one column, and raises the errors for invalid rows."""
+    """Reads the rows of one column; the names in error messages come from `attrs`."""
 
     def __init__(self, column_kind: str, attrs: Attrs) -> None:
         self._expected_row, self._empty, self._filter_sql = _ROWS[column_kind]
@@ -148,7 +148,7 @@ class _RowReader:
         self._step: str = attrs["step"]
 
     def parse(self, column: TextColumn, i: int) -> Any:
-        """Decode row i; raise MissingValueError for NULL, and InputTypeError for invalid JSON."""
+        """Decode row i; raise MissingValueError for NULL and InputTypeError for invalid JSON."""
         if column.missing[i]:
             raise self.make_null_row_error("NULL")
         try:
@@ -166,26 +166,26 @@ class _RowReader:
     def read_items(self, column: TextColumn, i: int) -> list[Any]:
         row = self.parse(column, i)
         if type(row) is not list:
-            raise self.type_error(row)
+            raise self.make_type_error(row)
         return row
 
     def read_pairs(self, column: TextColumn, i: int) -> Iterable[Pair]:
-        """Return the pairs (name, value) in row i, an array of two-value arrays or objects."""
+        """Return the pairs (name, value) in row i, a list of two-value arrays or objects."""
         pairs: list[Pair] = []
         for pair in self.read_items(column, i):
             if pair is None:
                 raise self.make_null_item_error("among its pairs")
             if not isinstance(pair, list) or len(pair) != 2:
-                raise self.type_error(pair)
+                raise self.make_type_error(pair)
             name, value = pair
             pairs.append((name[1], value[1]) if isinstance(pair, _Members) else (name, value))
         return pairs
 
     def read_members(self, column: TextColumn, i: int) -> Iterable[Pair]:
-        """Return the members of the object in row i; of members with equal names, only the last."""
+        """Return the members of the object in row i; for equal names, only the last member."""
         row = self.parse(column, i)
         if not isinstance(row, _Members):
-            raise self.type_error(row)
+            raise self.make_type_error(row)
         return dict(row).items()
 
     def read_number(self, key: Any, value: Any) -> float:
@@ -197,7 +197,7 @@ class _RowReader:
         except OverflowError:
             problem = f"column {self._name!r} has a number under {key!r}"
             raise InputTypeError(f"{problem} that is too large for a float") from None
-        raise self.type_error(value)
+        raise self.make_type_error(value)
 
     def encode_name(self, name: Any) -> bytes:
         if name is None:
@@ -222,7 +222,7 @@ class _RowReader:
             f"in SQL ({self._filter_sql}), or filter such rows"
         )
 
-    def type_error(self, value: Any) -> InputTypeError:
+    def make_type_error(self, value: Any) -> InputTypeError:
         type_names: dict[type, str] = {_Members: "an object", list: "a list", str: "a string"}
         type_name = "NULL" if value is None else type_names.get(type(value), "a number")
         context = f"in a row where {self._step} takes {self._expected_row}"
@@ -256,7 +256,6 @@ def _hash_items_type(types: Types, attrs: Attrs) -> TensorType:
 
 
 def _mark_items(args: Sequence[Any], attrs: Attrs) -> Any:
-    """Return sparse rows that have a 1 in the column of each known item of the row."""
     column_by_item = {item: k for k, item in enumerate(unpack_items(attrs["words"], attrs["ends"]))}
     texts, reader = TextColumn.from_values(args[0]), _RowReader(attrs["kind"], attrs)
     indptr, indices = [0], []
@@ -265,18 +264,19 @@ def _mark_items(args: Sequence[Any], attrs: Attrs) -> Any:
         try:
             indices += sorted({column_by_item[item] for item in row if item in column_by_item})
         except TypeError:  # Lists and objects are not hashable.
-            raise reader.type_error(next(item for item in row if isinstance(item, list))) from None
+            unhashable = next(item for item in row if isinstance(item, list))
+            raise reader.make_type_error(unhashable) from None
         indptr.append(len(indices))
     ones = np.ones(len(indices), str(attrs["dtype"]))
     return Csr(ones, np.array(indices, np.int32), np.array(indptr, np.int64), len(column_by_item))
 
 
 def _hash_items(args: Sequence[Any], attrs: Attrs) -> Any:
-    """Return sparse rows in which a name's hash determines the column of the name's value.
+    """Return sparse rows in which the hash of a name determines the column of the value.
 
-    With `alternate_sign`, the hash also determines the sign. A string value becomes part of the
-    name ("name=value") and counts as 1; zeros are left out. Values in the same column are added up
-    in the order of the row, as scipy does for up to 16 items.
+    If `alternate_sign`, the hash also determines the sign. A string value becomes part of the name
+    ("name=value") and counts as 1. Zeros are left out. Values in the same column are added in the
+    order of the row, as scipy does for up to 16 items.
     """
     kind, width, is_signed = attrs["kind"], int(attrs["width"]), bool(attrs["alternate_sign"])
     column, reader = TextColumn.from_values(args[0]), _RowReader(kind, attrs)
@@ -308,7 +308,7 @@ def _hash_items(args: Sequence[Any], attrs: Attrs) -> Any:
 
 
 def _sum_duplicates(rows: Array, columns: Array, data: Array, num_rows: int, width: int) -> Csr:
-    """Return a Csr with the sums of all numbers in the same row and column, added in order."""
+    """Return a Csr in which numbers of the same row and column are added, in order."""
     order = np.lexsort((columns, rows))
     rows, columns, data = rows[order], columns[order], data[order]
     is_first = np.ones(rows.size, bool)

@@ -1,7 +1,7 @@
 """Operators that count the tokens of strings, by a vocabulary or by a hash.
 
-`Analyzer` splits a string as scikit-learn does (`sklearn/feature_extraction/text.py`), in order:
-lower case, accents, tokens, stop words, n-grams. `\\w`, `\\s` and lower case are Python's.
+`Analyzer` splits a string as scikit-learn does (`sklearn/feature_extraction/text.py`): lower case,
+accents, tokens, stop words, n-grams, in this order. `\\w`, `\\s` and lower case are Python's.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ WORD_RUN_PATTERNS: Mapping[str, int] = {
     for begin in ("", r"\b")
     for end in ("", r"\b")
 }
-"""Map each pattern that matches maximal runs of word characters to the minimum length of a run."""
+"""Map each pattern for runs of word characters to the minimum length of a run."""
 
 _SPACES = re.compile(r"\s\s+")
 
@@ -73,8 +73,8 @@ class Analyzer:
     def _pattern(self) -> re.Pattern[str]:
         return re.compile(self.pattern)
 
-    def features(self, text: str) -> list[str]:
-        """Return the features of one string; a feature that occurs twice is listed twice."""
+    def extract_features(self, text: str) -> list[str]:
+        """Return the features of one string, with duplicates."""
         text = self.normalize(text)
         if self.kind == "whole":
             return [text]
@@ -84,10 +84,10 @@ class Analyzer:
         if self.kind == "char":
             return _join_ngrams(list(text), "", self.min_n, self.max_n)
         words = (f" {word} " for word in text.split())
-        return [n for word in words for n in _split_word(word, self.min_n, self.max_n)]
+        return [ngram for word in words for ngram in _split_word(word, self.min_n, self.max_n)]
 
     def normalize(self, text: str) -> str:
-        """Convert `text` to lower case and remove its accents, as the settings require."""
+        """Convert `text` to lower case and remove accents, as the settings require."""
         if self.lowercase:
             text = text.lower()
         if not self.accents or text.isascii():
@@ -111,7 +111,7 @@ def _join_ngrams(units: list[str], separator: str, min_n: int, max_n: int) -> li
 
 
 def _split_word(word: str, min_n: int, max_n: int) -> list[str]:
-    """Return a padded word's n-grams; list the word itself once if it is at most `max_n` long."""
+    """Return the n-grams of a padded word; a word of up to `max_n` characters is listed once."""
     ngrams = _join_ngrams(list(word), "", min_n, min(max_n, len(word) - 1))
     return [*ngrams, word] if max_n >= len(word) else ngrams
 
@@ -126,12 +126,12 @@ _ANALYZER = (
 
 
 def make_analyzer(attrs: Attrs) -> Analyzer:
-    """Make the analyzer that `attrs` describe; raise ProgramError if they are invalid."""
-    names = ("lowercase", "accents", "pattern", "min_n", "max_n")
+    """Build the analyzer described by `attrs`; raise ProgramError if `attrs` are invalid."""
+    option_names = ("lowercase", "accents", "pattern", "min_n", "max_n")
     return Analyzer(
         kind=attrs["analyzer"],
         stop_words=frozenset(attrs["stop_words"].tolist()),
-        **{name: attrs[name] for name in names},
+        **{name: attrs[name] for name in option_names},
     )
 
 
@@ -188,9 +188,9 @@ LookUp = Callable[[str], tuple[int, int] | None]
 
 
 def _count_features(args: Sequence[Any], attrs: Attrs, look_up: LookUp, width: int) -> Any:
-    """Sum the signs of each row's features by column; return sparse rows of `width` columns.
+    """Return sparse rows with the sums of the signs of the features in each column.
 
-    `look_up` maps a feature to its column and its sign, or to None to leave out the feature.
+    `look_up` maps a feature to a column and a sign, or to None if the feature is ignored.
     """
     analyzer = make_analyzer(attrs)
     columns = [TextColumn.from_values(x) for x in args]
@@ -199,7 +199,7 @@ def _count_features(args: Sequence[Any], attrs: Attrs, look_up: LookUp, width: i
     for i in range(len(columns[0])):
         sums: Counter[int] = Counter()
         for strings in columns:
-            for feature in analyzer.features(strings.text(i)):
+            for feature in analyzer.extract_features(strings.text(i)):
                 column_and_sign = look_up(feature)
                 if column_and_sign is not None:
                     sums[column_and_sign[0]] += column_and_sign[1]

@@ -1,8 +1,8 @@
 """`torch_module`: a torch module that the importer cannot translate, as one operator.
 
-Its attribute is an archive of torch.export, whose graph (`ir/torch_archive.py`) is interpreted with
-torch. Nothing is unpickled and no code of the archive is executed: operators are looked up by name
-among torch's core operators and those of `COMPOSITE`, which all only compute tensors.
+Torch interprets the graph in an archive of torch.export (`ir/torch_archive.py`). Nothing is
+unpickled, and no code of the archive is executed: operators are looked up by name among torch's
+core operators and those of `COMPOSITE`, which only compute tensors.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ COMPOSITE = frozenset(
         "true_divide unbind unflatten unsqueeze var view where zeros_like"
     ).split()
 )
-"""Further operators that an archive may call: they map tensors to tensors."""
+"""Further operators that an archive may call, and that only compute tensors."""
 
 REFUSED = frozenset(("as_strided", "empty", "empty_like", "empty_strided", "rand", "randn"))
 """Core operators that read uninitialised memory or are random."""
 
 
 def _require_integers(function: Callable[[int, int], int]) -> Callable[[Any, Any], int]:
-    """Wrap `function` so that it raises TypeError if an argument is not an integer."""
+    """Return `function` with a check that raises TypeError if an argument is not an integer."""
 
     def compute_size(left: Any, right: Any) -> int:
         if type(left) is not int or type(right) is not int:
@@ -80,18 +80,18 @@ def _torch_module_type(types: Types, attrs: Attrs) -> TensorType:
 
 
 def make_runner(content: bytes, attrs: Attrs, device: Any = None) -> Runner:
-    """Make a function that maps input tensors, (n, k) each, to a tensor (n, width) on `device`.
+    """Return a function that maps input tensors, (n, k) each, to a tensor (n, width) on `device`.
 
-    `attrs` has the dtype and the width of the result. `device` is a torch device (default: the
-    CPU). Raise UnsupportedModelError if the archive calls an operator that is not allowed.
+    `attrs` has the dtype and the width of the result. `device` is a torch device, by default the
+    CPU. Raise UnsupportedModelError if the archive calls an operator that is not allowed.
     """
     torch = _import_torch()
-    graph = read_exported(content)
+    module = read_exported(content)
     dtype, width = getattr(torch, str(attrs["dtype"])), attrs["width"]
     target_device = torch.device("cpu") if device is None else device
-    weights = graph.constants.items()
+    weights = module.constants.items()
     constants = {name: torch.from_numpy(w.copy()).to(target_device) for name, w in weights}
-    steps = [(call, find_operator(torch, call)) for call in graph.calls]
+    steps = [(call, find_operator(torch, call)) for call in module.calls]
 
     def run(*tensors: Any) -> Any:
         num_rows = int(tensors[0].shape[0])
@@ -109,7 +109,7 @@ def make_runner(content: bytes, attrs: Attrs, device: Any = None) -> Runner:
     def run_graph(*tensors: Any) -> Any:
         values: dict[str, Any] = dict(constants)
         num_rows = int(tensors[0].shape[0])
-        for graph_input, tensor in zip(graph.inputs, tensors, strict=True):
+        for graph_input, tensor in zip(module.inputs, tensors, strict=True):
             shape = (num_rows,) if len(graph_input.shape) == 1 else tensor.shape
             tensor = tensor.to(getattr(torch, graph_input.dtype))
             values[graph_input.name] = tensor.reshape(shape)
@@ -118,7 +118,7 @@ def make_runner(content: bytes, attrs: Attrs, device: Any = None) -> Runner:
             result = function(*args, **kwargs)
             results = result if isinstance(result, tuple | list) else (result,)
             values.update(zip(call.results, results, strict=False))
-        return values[graph.output]
+        return values[module.output]
 
     return run
 

@@ -71,7 +71,7 @@ def make_token_counter(attrs: Attrs, hashed: bool) -> Count:
             slow_counts = count_chunks(_prepare_texts(texts, mask, analyzer), prepared)
             rows = [np.flatnonzero(~mask)[fast_counts.rows], np.flatnonzero(mask)[slow_counts.rows]]
             return _merge_rows([fast_counts, slow_counts], rows, len(texts))
-        features = [analyzer.features(texts.text(i)) for i in range(len(texts))]
+        features = [analyzer.extract_features(texts.text(i)) for i in range(len(texts))]
         if not hashed:
             return _count_in_vocabulary(features, make_indices(), dtype)
         tokens: Array = np.empty(sum(map(len, features)), object)

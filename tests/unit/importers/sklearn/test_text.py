@@ -415,7 +415,7 @@ def test_the_analyzer_says_what_it_cannot_mean() -> None:
         "min_n": 1,
         "max_n": 1,
     }
-    assert Analyzer(**good).features("A b") == ["a", "b"]
+    assert Analyzer(**good).extract_features("A b") == ["a", "b"]
     for change, message in (
         ({"kind": "line"}, "unknown analyzer"),
         ({"accents": "all"}, "accents 'all'"),
