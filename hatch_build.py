@@ -46,7 +46,7 @@ class PlatformHook(BuildHookInterface[Any]):
         packages = []
         if target is not None:
             packages.append("cryptography>=43")
-            if self._shim().own_compiler(target) is None:
+            if self._shim().find_system_compiler(target) is None:
                 packages.append("ziglang>=0.13")
         if self._has_kernels():
             packages += ["numba>=0.61", "numpy>=2.0", "pyarrow>=17"]
@@ -73,7 +73,7 @@ class PlatformHook(BuildHookInterface[Any]):
         if files:
             build_data["force_include"].update(files)
             build_data["pure_python"] = False
-            tag = shim.TARGETS[target or shim.this_platform()].wheel
+            tag = shim.TARGETS[target or shim.detect_duckdb_platform()].wheel
             build_data["tag"] = f"py3-none-{tag}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
@@ -98,7 +98,7 @@ class PlatformHook(BuildHookInterface[Any]):
 
     def _has_kernels(self) -> bool:
         """Tell whether kernels are asked for, and built for this platform, which has them."""
-        here = self._shim().this_platform()
+        here = self._shim().detect_duckdb_platform()
         is_asked_for = os.environ.get("SQLML_KERNELS") == "all"
         return is_asked_for and here == WITH_KERNELS and self._target() in (None, here)
 
@@ -107,7 +107,7 @@ class PlatformHook(BuildHookInterface[Any]):
         name = os.environ.get("SQLML_SHIM", "")
         if name == "none":
             return None
-        target: str | None = name or self._shim().this_platform()
+        target: str | None = name or self._shim().detect_duckdb_platform()
         return target
 
     def _shim(self) -> ModuleType:

@@ -245,7 +245,7 @@ class FewTextsScorer:
         filler = find_text_filler(compiled.core, compiled.output)
         if filler is None or filler.reads_rows or not filler.texts:
             return None
-        follower = filler.follower(1)
+        follower = filler.get_runner(1)
         if follower is None:
             return None
         index_by_name = {feature.name: i for i, feature in enumerate(features)}

@@ -13,7 +13,7 @@ import pytest
 
 from sqlml.backends import costs
 from sqlml.backends.native.jit import compile_ahead
-from sqlml.backends.native.jit.compile_ahead import known_kernels
+from sqlml.backends.native.jit.compile_ahead import read_known_kernels
 from sqlml.catalog.catalog_connection import IS_DUCKDB_2
 from sqlml.tools.cli import main
 from sqlml.udfs.duckdb.native import extension
@@ -86,8 +86,8 @@ def test_standard_input_that_is_not_utf8(
 def test_warm_compiles_what_is_missing_and_says_where_it_cannot(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    few = tuple(k for k in known_kernels() if k.name in ("_shift", "put_plan"))
-    monkeypatch.setattr(compile_ahead, "known_kernels", lambda: few)
+    few = tuple(k for k in read_known_kernels() if k.name in ("_shift", "put_plan"))
+    monkeypatch.setattr(compile_ahead, "read_known_kernels", lambda: few)
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "kept"))
     monkeypatch.setenv("SQLML_NATIVE_FUNCTIONS", "0")
     assert main(["warm"]) == 0
@@ -110,7 +110,7 @@ def test_warm_compiles_what_is_missing_and_says_where_it_cannot(
 def test_warm_fails_where_native_functions_cannot_be_installed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compile_ahead, "known_kernels", tuple)
+    monkeypatch.setattr(compile_ahead, "read_known_kernels", tuple)
     for home in (tmp_path, unwritable(tmp_path)):
         monkeypatch.setenv("HOME", str(home))
         assert main(["native"]) == 0

@@ -17,9 +17,14 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 
-from sqlml.backends.native.jit.compile_ahead import known_kernels
+from sqlml.backends.native.jit.compile_ahead import read_known_kernels
 from sqlml.backends.native.jit.object_code import LEVELS
-from sqlml.udfs.duckdb.native.build_shim import EXTENSION, PUBLIC_KEY, compiler, this_platform
+from sqlml.udfs.duckdb.native.build_shim import (
+    EXTENSION,
+    PUBLIC_KEY,
+    detect_duckdb_platform,
+    find_compiler_command,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -135,8 +140,8 @@ def test_wheel_holds_every_file_of_the_package_and_no_symlink(wheel: Path) -> No
         infos = archive.infolist()
         modes = {info.filename: info.external_attr >> 28 for info in infos}
         inside = {name for name in modes if name.startswith("sqlml/")}
-        target = this_platform()
-        has_shim = target is not None and compiler(target) is not None
+        target = detect_duckdb_platform()
+        has_shim = target is not None and find_compiler_command(target) is not None
         built = {f"sqlml/udfs/duckdb/native/built/{name}" for name in (EXTENSION, PUBLIC_KEY)}
         assert inside == source_files() | (built if has_shim else set())
         assert wheel.name.endswith("-any.whl") != has_shim
@@ -157,7 +162,7 @@ def test_an_installation_from_source_compiles_no_kernels(
     assert packages <= {"cryptography", "ziglang"}, "pip installs these before it builds"
     monkeypatch.setenv("SQLML_KERNELS", "all")
     packages = {Requirement(text).name for text in load_hook().dependencies()}
-    assert ("numba" in packages) == (this_platform() == "linux_amd64")
+    assert ("numba" in packages) == (detect_duckdb_platform() == "linux_amd64")
 
 
 def load_hook() -> Any:
@@ -219,7 +224,7 @@ def test_first_use_of_the_wheel_of_a_release_compiles_nothing(tmp_path: Path) ->
     wheel = build(tmp_path / "dist", SQLML_KERNELS="all")
     with zipfile.ZipFile(wheel) as archive:
         code = [name for name in archive.namelist() if name.endswith(".kernel")]
-    assert len(code) == len(LEVELS) * len(known_kernels())
+    assert len(code) == len(LEVELS) * len(read_known_kernels())
     python = installed(wheel, tmp_path / "venv")
     cache = tmp_path / "cache"
     cache.mkdir(mode=0o700)

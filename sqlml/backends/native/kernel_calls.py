@@ -1,9 +1,8 @@
 """`KernelCalls`: the kernel calls that compute an output, recorded so that they run without Python.
 
-A filler (`backends/base.py`) is a Python function around kernels. This module records once which
-kernels a filler calls for a block of rows, with which constants, and where a block's numbers go.
-The calls are encoded as a table of integers, which machine code follows on any thread without the
-GIL.
+A filler (`backends/base.py`) is a Python function around kernels. This module records the kernels
+that a filler calls for a block of rows, their constants, and the buffers that they read and write.
+The calls are encoded as a table of integers. Machine code follows the table without the GIL.
 """
 
 from __future__ import annotations
@@ -14,32 +13,32 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.backends.native.jit.argument_kinds import ArrayKind, Kind, kinds_of, reads, writes
+from sqlml.backends.native.jit.argument_kinds import ArrayKind, Kind, reads, to_kinds, writes
 from sqlml.backends.native.jit.call_wrapper import to_words
 from sqlml.backends.native.jit.specialise import find_entry, specialise
 from sqlml.types import Array
 
-# Places of a block's numbers: the input rows, the output, and the first of the scratch places.
+# Numbers of a block's buffers: the input rows, the output, and the first scratch buffer.
 INPUT, RESULT, SCRATCH = 0, 1, 2
 
-# How a word of a call is set for a block: to an address in a place, or to a multiple of the rows.
-ADDRESS, COUNT = 0, 1
+# Kinds of patches: a word becomes an address in a buffer, or a multiple of the number of rows.
+PATCH_ADDRESS, PATCH_COUNT = 0, 1
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """An array in a block of n rows: (n, width), or (n * width,) if `flat`.
+    """Columns of a buffer for a block of n rows: an array (n, width), or (n * width,) if `is_flat`.
 
-    `place` holds rows of `stride` numbers (0 means `width`), and the array begins at their column
-    `first`.
+    A row of the buffer has `stride` numbers; 0 means `width`. The array begins at column
+    `first_column` of the buffer.
     """
 
-    place: int
+    buffer: int
     dtype: np.dtype[Any]
     width: int
-    first: int = 0
+    first_column: int = 0
     stride: int = 0
-    flat: bool = False
+    is_flat: bool = False
 
     @property
     def is_contiguous(self) -> bool:
@@ -48,16 +47,17 @@ class Rows:
 
     def select(self, columns: slice) -> Rows:
         width, stride = columns.stop - columns.start, self.stride or self.width
-        return replace(self, first=self.first + columns.start, width=width, stride=stride)
+        first_column = self.first_column + columns.start
+        return replace(self, first_column=first_column, width=width, stride=stride)
 
-    def line(self, dtype: np.dtype[Any] | None = None) -> Rows:
+    def flatten(self, dtype: np.dtype[Any] | None = None) -> Rows:
         """Return the rows as a flat array, viewed as `dtype`, which must have the same size."""
         assert self.is_contiguous
-        return replace(self, dtype=dtype or self.dtype, flat=True)
+        return replace(self, dtype=dtype or self.dtype, is_flat=True)
 
 
 MEMORY = object()
-"""An argument that stands for the whole memory, as an array of bytes that addresses index."""
+"""An argument that stands for the whole memory: an array of bytes that is indexed by address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +70,9 @@ class Call:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowKernel:
-    """A kernel that maps x (n, k) to (n, width) of `dtype`, with the constants that it reads.
+    """A kernel that maps x (n, k) to (n, width) of `dtype`, and the kernel's constants.
 
-    If `is_zeroed`, its output must be filled with zeros before the call.
+    If `is_zeroed`, the output must be filled with zeros before the call.
     """
 
     kernel: Callable[..., Any]
@@ -85,15 +85,15 @@ class RowKernel:
     def of(
         cls,
         function: Callable[..., Any],
-        source: np.dtype[Any],
+        source_dtype: np.dtype[Any],
         constants: tuple[Any, ...],
         width: int,
         dtype: np.dtype[Any],
         *,
         is_zeroed: bool = False,
     ) -> RowKernel:
-        """Compile `function(x, *constants, out)` for rows of dtype `source`."""
-        argument_kinds = (reads(source, 2), *kinds_of(*constants), writes(dtype, 2))
+        """Compile `function(x, *constants, out)` for rows of dtype `source_dtype`."""
+        argument_kinds = (reads(source_dtype, 2), *to_kinds(*constants), writes(dtype, 2))
         return cls(specialise(function, argument_kinds), constants, width, dtype, is_zeroed)
 
     def __call__(self, x: Array) -> Array:
@@ -102,25 +102,25 @@ class RowKernel:
         self.kernel(x, *self.constants, out)
         return out
 
-    def call(self, x: Rows, out: Rows) -> Call:
+    def make_call(self, x: Rows, out: Rows) -> Call:
         return Call(self.kernel, (x, *self.constants, out))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KernelCalls:
-    """Calls in order. If a call returns 0 or more, it rejects rows, and the block ends there."""
+    """Calls in order. A call that returns 0 or more rejects rows and ends the block."""
 
     calls: tuple[Call, ...]
 
     def measure_scratch(self) -> tuple[int, ...]:
-        """Return the bytes per row of each scratch place, in the order of their numbers."""
+        """Return the bytes per row of each scratch buffer, in the order of their numbers."""
         sizes: dict[int, int] = {}
         for call in self.calls:
             for argument in call.arguments:
-                if isinstance(argument, Rows) and argument.place >= SCRATCH:
+                if isinstance(argument, Rows) and argument.buffer >= SCRATCH:
                     size = (argument.stride or argument.width) * argument.dtype.itemsize
-                    sizes[argument.place] = max(size, sizes.get(argument.place, 0))
-        return tuple(sizes.get(place, 0) for place in range(SCRATCH, max(sizes, default=1) + 1))
+                    sizes[argument.buffer] = max(size, sizes.get(argument.buffer, 0))
+        return tuple(sizes.get(buffer, 0) for buffer in range(SCRATCH, max(sizes, default=1) + 1))
 
     def count_max_words(self) -> int:
         return max((len(_encode_arguments(call)[0]) for call in self.calls), default=0)
@@ -128,12 +128,12 @@ class KernelCalls:
     def encode(self) -> Array | None:
         """Encode the calls as a table, int64; return None if a kernel needs numba to run.
 
-        Each call is encoded as the address of its entry, the number of its words, the number of
-        words that change, the words, and three integers for each word that changes: its index, how
-        it is set (ADDRESS or COUNT), and a value. The value is
+        A call is encoded as the address of the kernel's entry, the number of words, the number of
+        patches, the words, and the patches. A patch is three integers: the index of the word to
+        change, a kind (PATCH_ADDRESS or PATCH_COUNT), and a value. The value is
 
-        - for ADDRESS, the place times 2**32 plus an offset in bytes,
-        - for COUNT, the word's value per row.
+        - for PATCH_ADDRESS, the buffer times 2**32 plus an offset in bytes,
+        - for PATCH_COUNT, the word's value per row.
 
         The arrays in the calls must be kept alive as long as the table is used.
         """
@@ -142,38 +142,38 @@ class KernelCalls:
             entry = find_entry(call.kernel)
             if entry is None:
                 return None
-            words, changes = _encode_arguments(call)
-            table += (entry.words, len(words), len(changes) // 3, *words, *changes)
+            words, patches = _encode_arguments(call)
+            table += (entry.words_address, len(words), len(patches) // 3, *words, *patches)
         return np.array(table, np.int64)
 
 
-_LARGEST = (1 << 63) - 1
+_MAX_INT64 = (1 << 63) - 1
 
 
 def _encode_arguments(call: Call) -> tuple[list[int], list[int]]:
-    """Return the words of a call's arguments, and the changes of words per block (`encode`)."""
+    """Return a call's words, and the patches of these words; see `KernelCalls.encode`."""
     entry = find_entry(call.kernel)
     assert entry is not None
     words: list[int] = []
-    changes: list[int] = []
+    patches: list[int] = []
     for kind, argument in zip(entry.signature, call.arguments, strict=True):
         if isinstance(argument, Rows):
-            words += _encode_rows(kind, argument, len(words), changes)
+            words += _encode_rows(kind, argument, len(words), patches)
         elif argument is MEMORY:
-            words += (0, _LARGEST, 1)
+            words += (0, _MAX_INT64, 1)
         else:
             words += to_words(kind, argument)
-    return words, changes
+    return words, patches
 
 
-def _encode_rows(kind: Kind, rows: Rows, index: int, changes: list[int]) -> Iterator[int]:
-    """Yield the words of `rows`, which begin at word `index`; extend `changes` (`encode`)."""
+def _encode_rows(kind: Kind, rows: Rows, first_word: int, patches: list[int]) -> Iterator[int]:
+    """Yield the words that encode `rows`, and append the patches of these words to `patches`."""
     assert isinstance(kind, ArrayKind) and kind.dtype == rows.dtype
-    assert kind.ndim == (1 if rows.flat else 2) and (rows.is_contiguous or kind.layout == "A")
+    assert kind.ndim == (1 if rows.is_flat else 2) and (rows.is_contiguous or kind.layout == "A")
     itemsize = rows.dtype.itemsize
-    changes += (index, ADDRESS, (rows.place << 32) + rows.first * itemsize)
-    changes += (index + 1, COUNT, rows.width if rows.flat else 1)
+    patches += (first_word, PATCH_ADDRESS, (rows.buffer << 32) + rows.first_column * itemsize)
+    patches += (first_word + 1, PATCH_COUNT, rows.width if rows.is_flat else 1)
     yield from (0, 0)
-    if not rows.flat:
+    if not rows.is_flat:
         yield from (rows.width, (rows.stride or rows.width) * itemsize)
     yield itemsize

@@ -35,26 +35,26 @@ KERNEL_FLOATS = ("float32", "float64")
 
 @dataclass(frozen=True, slots=True)
 class BoundOperator:
-    """A function that computes a node from `inputs`: the node's inputs, or nodes before them."""
+    """A function that computes a node from `inputs`: the node's inputs, or earlier nodes."""
 
     inputs: tuple[int, ...]
     function: Callable[..., Array]
 
 
 Bind = Callable[[Program, int], BoundOperator | None]
-"""Binds node i of a Program to a kernel; returns None if the reference interpreter must run it."""
+"""Binds node i of a Program to a kernel, or returns None if no kernel supports the node."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnSource:
-    """The source of a value: column j of the value is column `columns[j]` of the earlier `node`."""
+    """The source of a value: column j of the value is column columns[j] of the earlier `node`."""
 
     node: int
     columns: Array
 
 
 def find_source(program: Program, i: int, dtype: str) -> ColumnSource:
-    """Return the source of node i's columns, found behind select, concat and a cast to `dtype`.
+    """Return the source of node i's columns, before select, concat and a cast to `dtype`.
 
     A kernel that selects columns itself then reads the batch without intermediate values.
     """
@@ -72,14 +72,13 @@ def find_source(program: Program, i: int, dtype: str) -> ColumnSource:
         nodes = {source.node for source in sources}
         source_dtype = program.nodes[sources[0].node].type.dtype
         if len(nodes) == 1 and (source_dtype == node.type.dtype or node.type.dtype == dtype):
-            return ColumnSource(
-                sources[0].node, np.concatenate([source.columns for source in sources])
-            )
+            columns = np.concatenate([source.columns for source in sources])
+            return ColumnSource(sources[0].node, columns)
     return ColumnSource(i, np.arange(node.type.width))
 
 
 def bind_trees(program: Program, i: int, strategy: str = "traverse") -> BoundOperator | None:
-    """Bind trees to the kernel that `strategy` names; return None for float16 trees."""
+    """Bind trees to the kernel named by `strategy`, or return None for float16 trees."""
     node = program.nodes[i]
     ensemble = Ensemble.of(node.attrs)
     if not {ensemble.threshold.dtype.name, ensemble.base.dtype.name} <= {*KERNEL_FLOATS}:
@@ -90,11 +89,11 @@ def bind_trees(program: Program, i: int, strategy: str = "traverse") -> BoundOpe
 
 
 MakeKernel = Callable[[Node, TensorType], Callable[..., Any] | None]
-"""Makes a node's kernel, given its first input's type; None if there is no kernel."""
+"""Makes the kernel of a node, given the type of the first input, or returns None."""
 
 
 def _bind_inputs(make_kernel: MakeKernel) -> Bind:
-    """Return a function that binds a node to the result of `make_kernel`, on the node's inputs."""
+    """Return a function that binds a node to the result of `make_kernel`."""
 
     def bind(program: Program, i: int) -> BoundOperator | None:
         node = program.nodes[i]
@@ -109,12 +108,11 @@ def _bind_floats(make_kernel: MakeKernel) -> Bind:
     return _bind_inputs(lambda node, x: make_kernel(node, x) if x.dtype in KERNEL_FLOATS else None)
 
 
-def _with_attrs(make_kernel: Callable[..., Callable[..., Any] | None], *names: str) -> MakeKernel:
-    """Return a function that calls `make_kernel` with the node's attributes `names`."""
+def _pass_attrs(make_kernel: Callable[..., Callable[..., Any] | None], *names: str) -> MakeKernel:
     return lambda node, x: make_kernel(*(node.attrs[name] for name in names))
 
 
-def _select(node: Node, x_type: TensorType) -> Callable[..., Any] | None:
+def _make_column_selector(node: Node, x_type: TensorType) -> Callable[..., Any] | None:
     indices: Array = node.attrs["indices"]
     if x_type.sparse:
         return ColumnSelector(x_type.width, indices)
@@ -125,12 +123,12 @@ def _select(node: Node, x_type: TensorType) -> Callable[..., Any] | None:
     return lambda x: x[:, start:stop]
 
 
-def _cast(node: Node, x_type: TensorType) -> Callable[..., Any]:
+def _make_cast_function(node: Node, x_type: TensorType) -> Callable[..., Any]:
     dtype = numpy_dtype(node.type.dtype)
     return lambda x: x.astype(dtype, copy=False)
 
 
-def _encode(node: Node, x_type: TensorType) -> Callable[..., Any]:
+def _make_encode_function(node: Node, x_type: TensorType) -> Callable[..., Any]:
     categories, missing = node.attrs["categories"], node.attrs["missing"]
     if categories.dtype != object:
         return make_encoder(categories, missing)
@@ -139,34 +137,34 @@ def _encode(node: Node, x_type: TensorType) -> Callable[..., Any]:
     return lambda x: (encode_texts if isinstance(x, TextColumn) else encode_objects)()(x)
 
 
-def _fill(node: Node, x_type: TensorType) -> Callable[..., Any]:
+def _make_fill_function(node: Node, x_type: TensorType) -> Callable[..., Any]:
     fill_texts, fill_values = make_text_fill(node.attrs), reference.FUNCTIONS["fill"]
     return lambda x: fill_texts(x) if isinstance(x, TextColumn) else fill_values([x], node.attrs)
 
 
-def _encode_hashed(node: Node, x_type: TensorType) -> Callable[..., Any]:
+def _make_hashed_encoder(node: Node, x_type: TensorType) -> Callable[..., Any]:
     hashes, missing, hash_texts = node.attrs["hashes"], node.attrs["missing"], make_text_hasher()
     encode = make_encoder(hashes.astype(np.float64), missing)
     return lambda x: encode(hash_texts(x) % (1 << 32))
 
 
-def _hash_categories(node: Node, x_type: TensorType) -> Callable[..., Any]:
+def _make_category_hasher(node: Node, x_type: TensorType) -> Callable[..., Any]:
     return make_text_hasher() if x_type.dtype == "string" else make_number_hash_kernel()
 
 
-def _one_hot(node: Node, codes: TensorType) -> Callable[..., Any] | None:
+def _make_one_hot_function(node: Node, codes: TensorType) -> Callable[..., Any] | None:
     if node.type.dtype == "float16":
         return None
     dtypes = (numpy_dtype(codes.dtype), numpy_dtype(node.type.dtype))
     return column_kernels.make_one_hot_kernel(node.type.width, *dtypes)
 
 
-def _argmax(node: Node, x_type: TensorType) -> Callable[..., Any] | None:
+def _make_argmax_function(node: Node, x_type: TensorType) -> Callable[..., Any] | None:
     is_matrix = len(x_type.shape) == 2 and x_type.rowwise and x_type.width
     return column_kernels.make_argmax_kernel(numpy_dtype(x_type.dtype)) if is_matrix else None
 
 
-def _require_finite(node: Node, x_type: TensorType) -> Callable[..., Any]:
+def _make_finite_check(node: Node, x_type: TensorType) -> Callable[..., Any]:
     attrs, dtype = node.attrs, numpy_dtype(node.type.dtype)
     if "low" in attrs or "high" in attrs:
         width = node.type.width
@@ -179,12 +177,12 @@ def _require_finite(node: Node, x_type: TensorType) -> Callable[..., Any]:
     return lambda x: raise_error([x], attrs) if has_rejected(x) else x
 
 
-def _linear(node: Node, x_type: TensorType) -> Callable[..., Any]:
+def _make_linear_kernel(node: Node, x_type: TensorType) -> Callable[..., Any]:
     make_kernel = make_sparse_linear if x_type.sparse else make_linear_function
     return make_kernel(node.attrs["weights"], node.attrs["bias"])
 
 
-def _sum(program: Program, i: int) -> BoundOperator | None:
+def _bind_sum(program: Program, i: int) -> BoundOperator | None:
     quadratic = find_quadratic(program, i)
     return None if quadratic is None else BoundOperator((quadratic[0],), quadratic[1])
 
@@ -194,33 +192,33 @@ KERNELS: Mapping[str, Bind] = {
     "tree_contributions": _bind_floats(
         lambda node, x: make_contribution_kernel(node.attrs, numpy_dtype(x.dtype))
     ),
-    "select": _bind_inputs(_select),
-    "cast": _bind_inputs(_cast),
-    "encode": _bind_inputs(_encode),
-    "encode_hashed": _bind_inputs(_encode_hashed),
-    "hash_categories": _bind_inputs(_hash_categories),
+    "select": _bind_inputs(_make_column_selector),
+    "cast": _bind_inputs(_make_cast_function),
+    "encode": _bind_inputs(_make_encode_function),
+    "encode_hashed": _bind_inputs(_make_hashed_encoder),
+    "hash_categories": _bind_inputs(_make_category_hasher),
     "look_up_combinations": _bind_inputs(lambda node, x: make_combination_kernel(node.attrs)),
-    "fill": _bind_inputs(_fill),
-    "one_hot": _bind_inputs(_one_hot),
-    "impute": _bind_floats(_with_attrs(column_kernels.make_impute_kernel, "fill", "missing")),
-    "argmax": _bind_floats(_argmax),
-    "require_finite": _bind_floats(_require_finite),
+    "fill": _bind_inputs(_make_fill_function),
+    "one_hot": _bind_inputs(_make_one_hot_function),
+    "impute": _bind_floats(_pass_attrs(column_kernels.make_impute_kernel, "fill", "missing")),
+    "argmax": _bind_floats(_make_argmax_function),
+    "require_finite": _bind_floats(_make_finite_check),
     "count_tokens": _bind_inputs(lambda node, x: make_token_counter(node.attrs, hashed=False)),
     "hash_tokens": _bind_inputs(lambda node, x: make_token_counter(node.attrs, hashed=True)),
     "normalise_stored": _bind_floats(
         lambda node, x: make_row_normalizer(node.attrs["norm"], numpy_dtype(x.dtype))
     ),
-    "linear": _bind_floats(_linear),
+    "linear": _bind_floats(_make_linear_kernel),
     "pairwise": _bind_floats(lambda node, x: distance_kernels.make_pairwise_function(node.attrs)),
     "nearest": _bind_floats(lambda node, x: distance_kernels.make_nearest_function(node.attrs)),
     "bspline": _bind_floats(
-        _with_attrs(piecewise_kernels.make_bspline_function, "knots", "degree")
+        _pass_attrs(piecewise_kernels.make_bspline_function, "knots", "degree")
     ),
-    "sum": _sum,
+    "sum": _bind_sum,
     "search_sorted": _bind_floats(
-        _with_attrs(piecewise_kernels.make_search_kernel, "edges", "offsets", "side")
+        _pass_attrs(piecewise_kernels.make_search_kernel, "edges", "offsets", "side")
     ),
     "interpolate": _bind_floats(
-        _with_attrs(piecewise_kernels.make_interpolation_kernel, "points", "values", "offsets")
+        _pass_attrs(piecewise_kernels.make_interpolation_kernel, "points", "values", "offsets")
     ),
 }

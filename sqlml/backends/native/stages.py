@@ -1,10 +1,10 @@
 """`Stages`: compute an output by calls of the VM (register machine), tree and text kernels.
 
-The VM prepares the columns that an ensemble reads (imputes, scales, makes one-hot columns), the
-tree kernel computes margins, and the VM computes the output from them. Votes and stacks have
-several such stages. A stage reads the rows or the result of one earlier stage; if it needs several
-values, they are first copied side by side. Linear layers over sparse rows, hashes of strings, and
-sparse values of strings that become dense are stages that read string columns.
+The VM prepares the columns that an ensemble reads: it imputes, scales, and makes one-hot columns.
+The tree kernel computes margins, and the VM computes the output from the margins. Votes and stacks
+have several such stages. A stage reads the rows or the result of one earlier stage. If a stage
+needs several values, they are first copied side by side. Some stages read string columns: linear
+layers over sparse rows, hashes of strings, and sparse values of strings that become dense.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from sqlml.backends.native.operators import KERNEL_FLOATS
 from sqlml.backends.native.rows.column_kernels import call_convert, call_take
 from sqlml.backends.native.rows.piecewise_kernels import make_search_kernel
 from sqlml.backends.native.rows.sparse import call_add, call_add_products, call_fill
-from sqlml.backends.native.stepwise import Stepwise
+from sqlml.backends.native.stepwise import StepRunner
 from sqlml.backends.native.text.city_hash import call_hash_texts
 from sqlml.backends.native.text.linear_of_texts import TextSums
 from sqlml.backends.native.trees.native_forest import Forest
-from sqlml.backends.native.vm.whole_output import Fused
+from sqlml.backends.native.vm.whole_output import VmFiller
 from sqlml.backends.row_blocks import Step
 from sqlml.ir.program import Node, Program, freeze
 from sqlml.types import ROWS, TEXTUAL, Array, TensorType, numpy_dtype
@@ -32,24 +32,24 @@ from sqlml.types import ROWS, TEXTUAL, Array, TensorType, numpy_dtype
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Block:
-    """A block of `rows` rows, for which calls are made.
+    """A block of `row_count` rows, for which calls are made.
 
-    `places` yields scratch places. `texts` maps string inputs to the addresses where the strings
-    begin and where they end.
+    `buffers` yields the numbers of free buffers. `texts` maps string inputs to the addresses where
+    the strings begin and where they end.
     """
 
-    places: Iterator[int]
-    rows: int
+    buffers: Iterator[int]
+    row_count: int
     texts: Mapping[int, tuple[Rows, Rows]]
 
 
 _MakeCalls = Callable[[Sequence[Rows], Rows, _Block], Iterable[Call]]
-"""Returns the calls of a stage, given the values that it reads, its result, and the block."""
+"""Returns the calls of a stage, given the stage's inputs, the result, and the block."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Stage:
-    """Computes the value (n, width) of `node` with calls that read the values of nodes `reads`."""
+    """Computes the value (n, width) of `node` from the values of the nodes `reads`."""
 
     node: int
     reads: tuple[int, ...]
@@ -68,8 +68,8 @@ class Stages:
     stages: tuple[_Stage, ...]
 
     @classmethod
-    def of(cls, steps: Stepwise, output: str) -> Stages | None:
-        """Return the stages of `output`; None if they cannot compute it, or if the VM alone can."""
+    def of(cls, steps: StepRunner, output: str) -> Stages | None:
+        """Return the stages of `output`, or None if no stages compute it or the VM alone does."""
         program, output_node = steps.program, steps.program.outputs[output]
         dtypes = {i: program.nodes[i].type.dtype for i in program.inputs.values()}
         rows, *other_inputs = [i for i, dtype in dtypes.items() if dtype not in TEXTUAL] or [-1]
@@ -94,46 +94,48 @@ class Stages:
                 return None
         return cls(rows, texts, tuple(stages)) if stages and compute(output_node) else None
 
-    def turn(self) -> float:
-        """Return the row count below which `calls` returns the calls for small batches."""
-        return min((s.forest.few_rows for s in self.stages if s.forest is not None), default=0)
+    def find_large_batch(self) -> float:
+        """Return the row count from which `make_calls` returns the calls for large batches."""
+        return min(
+            (s.forest.lockstep_limit for s in self.stages if s.forest is not None), default=0
+        )
 
-    def calls(
+    def make_calls(
         self,
         x: Rows,
         out: Rows,
-        places: Iterator[int],
-        rows: int,
+        buffers: Iterator[int],
+        row_count: int,
         texts: Sequence[tuple[Rows, Rows]] = (),
     ) -> tuple[Call, ...]:
-        """Return the calls that fill `out` from contiguous rows `x`, for a block of `rows` rows.
+        """Return the calls that fill `out` from contiguous rows `x`, for a block of rows.
 
-        For each string column, `texts` holds the addresses at which its strings begin and end.
+        For each string column, `texts` holds the addresses where strings begin and where they end.
         """
-        block = _Block(places, rows, dict(zip(self.texts, texts, strict=True)))
+        block = _Block(buffers, row_count, dict(zip(self.texts, texts, strict=True)))
         values, calls, result = {self.rows: x}, list[Call](), x
         for stage in self.stages:
             is_output = stage is self.stages[-1] and stage.dtype == out.dtype
-            result = out if is_output else Rows(next(places), stage.dtype, stage.width)
+            result = out if is_output else Rows(next(buffers), stage.dtype, stage.width)
             calls += stage.make_calls([values[node] for node in stage.reads], result, block)
             values[stage.node] = result
         if result is not out:
-            calls.append(call_convert(result.line(), out.line()))
+            calls.append(call_convert(result.flatten(), out.flatten()))
         return tuple(calls)
 
 
 _KERNEL_OPERATORS = frozenset(
     "hash_categories interpolate look_up_combinations search_sorted tree_contributions".split()
 )
-"""Operators that the VM lacks, whose kernels read one row and write one row."""
+"""Operators that the VM lacks. Their kernels compute each row from one row of the input."""
 
 
 def _make_stage(program: Program, step: Step) -> _Stage | None:
-    """Return the stage of a step that the VM cannot run; None if no kernels can run the step."""
+    """Return the stage of a step that the VM cannot run, or None if no kernel can run the step."""
     i, forest = step.node, step.function
     if isinstance(forest, Forest):
-        calls = _make_tree_calls(forest)
-        return _Stage(i, step.inputs, forest.outputs, forest.dtype, calls, forest)
+        make_calls = _make_tree_calls(forest)
+        return _Stage(i, step.inputs, forest.outputs, forest.dtype, make_calls, forest)
     node = program.nodes[i]
     if not node.inputs:
         return None
@@ -142,14 +144,11 @@ def _make_stage(program: Program, step: Step) -> _Stage | None:
     if node.op == "hash_categories" and source.type.dtype == "string":
         if source.op != "input":
             return None
-        double = np.dtype(np.float64)
-        return _Stage(
-            i, (), 1, double, lambda _, out, b: [call_hash_texts(*b.texts[source_node], out)]
-        )
+        return _Stage(i, (), 1, np.dtype(np.float64), _make_hash_calls(source_node))
     kernel = step.function
     if node.op == "search_sorted" and source.type.dtype in KERNEL_FLOATS:
-        attrs, double = node.attrs, np.dtype(np.float64)
-        kernel = make_search_kernel(attrs["edges"], attrs["offsets"], attrs["side"], double)
+        attrs, dtype = node.attrs, np.dtype(np.float64)
+        kernel = make_search_kernel(attrs["edges"], attrs["offsets"], attrs["side"], dtype)
     runs_kernel = node.op in _KERNEL_OPERATORS
     if runs_kernel and isinstance(kernel, RowKernel) and kernel.dtype.name in KERNEL_FLOATS:
         return _Stage(i, (source_node,), kernel.width, kernel.dtype, _make_kernel_calls(kernel))
@@ -163,15 +162,21 @@ def _make_stage(program: Program, step: Step) -> _Stage | None:
 
 
 def _make_tree_calls(forest: Forest) -> _MakeCalls:
-    return lambda values, out, block: forest.calls(values[0], out, block.places, block.rows)
+    return lambda values, out, block: forest.make_calls(
+        values[0], out, block.buffers, block.row_count
+    )
+
+
+def _make_hash_calls(text_node: int) -> _MakeCalls:
+    return lambda _, out, block: [call_hash_texts(*block.texts[text_node], out)]
 
 
 def _make_kernel_calls(kernel: RowKernel) -> _MakeCalls:
-    return lambda values, out, block: [kernel.call(values[0], out)]
+    return lambda values, out, block: [kernel.make_call(values[0], out)]
 
 
 _Summand = TextSums | tuple[int, Array]
-"""A summand of a sparse layer: sums over strings, or a dense node and its weights (k, m)."""
+"""A summand of a sparse layer: sums over strings, or a dense node with weights (k, m)."""
 
 
 def _make_sparse_linear_stage(program: Program, node_index: int) -> _Stage | None:
@@ -196,7 +201,7 @@ def _make_sparse_linear_stage(program: Program, node_index: int) -> _Stage | Non
 def _make_sparse_stage(
     node: int, summands: Sequence[_Summand], start: Array, bias: Array | None
 ) -> _Stage:
-    """Return a stage that adds the summands to `start` (m,) in order, and finally `bias` (m,)."""
+    """Return a stage that adds the summands in order to `start` (m,), and then `bias` (m,)."""
     reads = tuple(summand[0] for summand in summands if isinstance(summand, tuple))
 
     def make_calls(values: Sequence[Rows], out: Rows, block: _Block) -> Iterator[Call]:
@@ -204,7 +209,7 @@ def _make_sparse_stage(
         yield call_fill(start, out)
         for summand in summands:
             if isinstance(summand, TextSums):
-                yield from summand.calls(*block.texts[summand.node], out)
+                yield from summand.make_calls(*block.texts[summand.node], out)
             else:
                 yield call_add_products(next(dense_rows), summand[1], out)
         if bias is not None:
@@ -214,7 +219,7 @@ def _make_sparse_stage(
 
 
 def _make_vm_stage(program: Program, node: int, computed: Collection[int]) -> _Stage | None:
-    """Return a stage where the VM computes `node` from `computed` nodes; None if the VM cannot."""
+    """Return a stage where the VM computes `node` from `computed` nodes, or None if impossible."""
     needed, reads, nodes_to_compute = {node}, set[int](), list[int]()
     for i in range(node, -1, -1):
         if i not in needed:
@@ -235,26 +240,26 @@ def _make_vm_stage(program: Program, node: int, computed: Collection[int]) -> _S
         old = program.nodes[i]
         positions[i] = len(nodes)
         nodes.append(Node(old.op, tuple(positions[j] for j in old.inputs), old.attrs, old.type))
-    segment = Program(tuple(nodes), {_NAME: 0}, {_NAME: positions[node]})
-    kernel = Fused.of(segment, _NAME, single=True)
+    segment = Program(tuple(nodes), {_INPUT_NAME: 0}, {_INPUT_NAME: positions[node]})
+    kernel = VmFiller.of(segment, _INPUT_NAME, single=True)
     if kernel is None:
         return None
 
     def make_calls(values: Sequence[Rows], out: Rows, block: _Block) -> Iterable[Call]:
-        x, copies = _concatenate(values, block.places)
-        return (*copies, *kernel.calls(x, out, block.places))
+        x, copies = _concatenate(values, block.buffers)
+        return (*copies, *kernel.make_calls(x, out, block.buffers))
 
     return _Stage(node, read_nodes, kernel.width, kernel.dtype, make_calls)
 
 
-_NAME = "rows"
+_INPUT_NAME = "rows"
 
 
 def _make_inputs(input_types: Sequence[TensorType]) -> tuple[list[Node], list[int]]:
-    """Return the nodes for inputs of `input_types`, and the index of the node of each input."""
+    """Return nodes that represent inputs of `input_types`, and the node index of each input."""
 
     def make_input(input_type: TensorType) -> Node:
-        attrs = {"name": _NAME, "dtype": input_type.dtype, "width": input_type.width}
+        attrs = {"name": _INPUT_NAME, "dtype": input_type.dtype, "width": input_type.width}
         return Node("input", (), freeze(attrs), input_type)
 
     if len(input_types) == 1 and input_types[0].dtype in KERNEL_FLOATS:
@@ -269,11 +274,11 @@ def _make_inputs(input_types: Sequence[TensorType]) -> tuple[list[Node], list[in
     return nodes, list(range(1, len(nodes)))
 
 
-def _concatenate(values: Sequence[Rows], places: Iterator[int]) -> tuple[Rows, list[Call]]:
-    """Return rows with the columns of all `values`, and the calls that copy them side by side."""
+def _concatenate(values: Sequence[Rows], buffers: Iterator[int]) -> tuple[Rows, list[Call]]:
+    """Return rows with the columns of all `values`, and the calls that copy the columns."""
     if len(values) == 1:
         return values[0], []
-    combined = Rows(next(places), np.dtype(np.float64), sum(value.width for value in values))
+    combined = Rows(next(buffers), np.dtype(np.float64), sum(value.width for value in values))
     calls, start = list[Call](), 0
     for value in values:
         target = combined.select(slice(start, start + value.width))

@@ -1,4 +1,4 @@
-"""`Stepwise`: a Program as a list of steps, run block by block."""
+"""`StepRunner`: run the steps of a Program block by block."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ FRESH = frozenset({*UFUNCS, "linear"})
 def find_in_place_operators(program: Program) -> dict[int, Callable[..., Array]]:
     """Map nodes to functions that write the node's value over one of its inputs.
 
-    If only one operator reads a value, and its result has the type of the value, the result reuses
-    the memory of the value (T. Chen, "Scalable and Intelligent Learning Systems", section 3.2). So
-    a chain of operators works in one cached buffer.
+    If only one operator reads a value, and the result has the same type, the result reuses the
+    value's memory (T. Chen, "Scalable and Intelligent Learning Systems", section 3.2). So a chain
+    of operators works in one cached buffer.
     """
     use_counts = Counter(j for node in program.nodes for j in node.inputs)
     use_counts.update(program.outputs.values())
@@ -53,20 +53,20 @@ def _make_in_place_function(ufunc: np.ufunc, position: int) -> Callable[..., Any
 BLOCK_BYTES = 4 << 20
 """Bytes of the intermediate values of one block.
 
-They stay in the processor's cache from one operator to the next, which is the purpose of fusing
-chains of injective operators (Chen's thesis, section 4.2). Compared with blocks of 16 MB, 20 kinds
-of models ran 0.97 to 1.6 times as fast, 1.13 on average. Fusing in addition gained 0.95 to 1.1."""
+The values stay in the processor's cache from one operator to the next, which is the purpose of
+fusing injective operators (Chen's thesis, section 4.2). Compared with blocks of 16 MB, 20 kinds of
+models ran 0.97 to 1.6 times as fast, 1.13 on average. With fusing, the factor was 0.95 to 1.1."""
 
 FEWEST_ROWS, FEWEST_BYTES = 16, 16 << 20
-"""Blocks of wide rows have at least FEWEST_ROWS rows, unless these exceed FEWEST_BYTES."""
+"""Blocks of wide rows have at least FEWEST_ROWS rows, unless the rows exceed FEWEST_BYTES."""
 
 TREE_ROWS = 512
-"""The fewest rows of a block with trees, because tree kernels process this many at a time."""
+"""The fewest rows of a block with trees. Tree kernels process this many rows at a time."""
 
 MOST_ROWS = 1 << 15
 
 
-class Stepwise:
+class StepRunner:
     """A Program whose operators are bound to kernels or to numpy. Thread-safe.
 
     A block has up to `rows` rows. `constants` are the values of nodes that do not depend on rows.
@@ -84,11 +84,10 @@ class Stepwise:
         for i, node in enumerate(program.nodes):
             if node.op == "input":
                 continue
-            bound = (
-                BoundOperator(node.inputs, in_place[i])
-                if i in in_place
-                else bind(program, i, strategy)
-            )
+            if i in in_place:
+                bound = BoundOperator(node.inputs, in_place[i])
+            else:
+                bound = bind_node(program, i, strategy)
             if node.type.rowwise:
                 steps[i] = Step(i, bound.inputs, bound.function)
             else:
@@ -118,13 +117,12 @@ class Stepwise:
 
 
 def _make_sampler(node: Node) -> Callable[..., Array]:
-    """Return a function that estimates contributions by sampling, and scores with kernels."""
-    steps = Stepwise(store.loads(node.attrs["program"].tobytes()))
+    steps = StepRunner(store.loads(node.attrs["program"].tobytes()))
     return lambda *args: sample_contributions(lambda rows: steps.run(rows)["y"], args, node.attrs)
 
 
-def bind(program: Program, i: int, strategy: str = "traverse") -> BoundOperator:
-    """Return a function of numpy arrays that computes node i; trees use the kernel `strategy`."""
+def bind_node(program: Program, i: int, strategy: str = "traverse") -> BoundOperator:
+    """Return a function of numpy arrays that computes node i; `strategy` names a tree kernel."""
     node = program.nodes[i]
     bind_kernel = KERNELS.get(node.op)
     if node.op == "tree_ensemble":

@@ -17,7 +17,7 @@ import onnxruntime
 from sqlml.backends.base import explain_unsupported, require_support, touches_sparse_rows
 from sqlml.backends.category_lookup import make_encoder
 from sqlml.backends.devices import parse_cuda_number
-from sqlml.backends.native.stepwise import bind
+from sqlml.backends.native.stepwise import bind_node
 from sqlml.backends.onnxruntime.functions import EMIT, FUNCTIONS
 from sqlml.backends.onnxruntime.graph import Graph, Stage, split_into_stages
 from sqlml.backends.row_blocks import Batch, allocate_results, measure_row_bytes, run_blocks
@@ -189,7 +189,7 @@ def _make_host_function(
 ) -> Callable[[Sequence[Array]], Array]:
     node = program.nodes[i]
     if touches_sparse_rows(program, i):
-        run = bind(program, i).function
+        run = bind_node(program, i).function
         return lambda args: run(*args)
     if node.op == "encode":
         encode = make_encoder(node.attrs["categories"], node.attrs["missing"])

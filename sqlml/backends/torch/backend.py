@@ -18,7 +18,7 @@ from torch import Tensor
 from sqlml.backends.base import explain_unsupported, require_support, touches_sparse_rows
 from sqlml.backends.category_lookup import make_encoder
 from sqlml.backends.devices import parse_cuda_number
-from sqlml.backends.native.stepwise import bind
+from sqlml.backends.native.stepwise import bind_node
 from sqlml.backends.row_blocks import Batch, Schedules, Step, measure_row_bytes, run_blocks
 from sqlml.backends.torch import gpu_transfers
 from sqlml.backends.torch.functions import FUNCTIONS
@@ -145,7 +145,7 @@ class TorchCompiled:
     def _bind(self, program: Program, i: int) -> Callable[..., Any]:
         node = program.nodes[i]
         if touches_sparse_rows(program, i):
-            run = bind(program, i).function
+            run = bind_node(program, i).function
             put = (lambda rows: rows) if node.type.sparse else self._put
             return lambda *args: put(run(*[_to_host(a) for a in args]))
         is_text = "string" in (node.type.dtype, *(program.nodes[j].type.dtype for j in node.inputs))

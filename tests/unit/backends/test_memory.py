@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sqlml.backends.native.stepwise import Stepwise, find_in_place_operators
+from sqlml.backends.native.stepwise import StepRunner, find_in_place_operators
 from sqlml.backends.row_blocks import measure_row_bytes
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder, Value
@@ -68,7 +68,7 @@ def peak(program: Program, monkeypatch: pytest.MonkeyPatch) -> int:
     """Bytes that scoring ROWS rows as one block takes beyond the batch itself."""
     for name in ("BLOCK_BYTES", "MOST_ROWS"):
         monkeypatch.setattr(f"sqlml.backends.native.stepwise.{name}", 1 << 40)
-    model = Stepwise(program)
+    model = StepRunner(program)
     batch = {"x": np.random.default_rng(0).normal(size=(ROWS, WIDTH))}
     model.run(batch)
     tracemalloc.start()
@@ -128,7 +128,7 @@ def test_nothing_that_is_still_read_is_written_over(program: Program, rows: int)
     x = np.random.default_rng(rows).normal(0, 2, (rows, WIDTH))
     before = x.copy()
     x.setflags(write=False)
-    model = Stepwise(program)
+    model = StepRunner(program)
     want = reference.run(program, {"x": x})
     for outputs in (["transform", "score"], ["transform"], ["score"]):
         for name, got in model.run({"x": x}, outputs).items():

@@ -1,7 +1,7 @@
 """Functions of models that DuckDB calls as machine code, without Python's lock (DuckDB 2.0).
 
-Comes in: an `EngineFunction` whose arguments are columns, and a connection of DuckDB's C API. Goes
-out: a registered scalar function, or False where Python must score.
+The input is an `EngineFunction` of columns, and a connection of DuckDB's C API. The output is a
+registered scalar function, or False if Python must score.
 
 Read first:
 
@@ -11,5 +11,5 @@ Read first:
 
 `memory_layout.py` defines the memory that Python and the kernels share. `named_models.py` and
 `model_router.py` score rows that name their models. `build_shim.py` and `extension.py` build,
-install and load the extension that gives sqlml a connection of the C API.
+install and load the extension that provides a connection of the C API.
 """

@@ -1,7 +1,7 @@
 """Compile `shim.c`, and sign it as an extension that DuckDB trusts.
 
-This runs while the package is built (`hatch_build.py`). The key is generated for one file and then
-discarded, so nobody can ever sign another file with it.
+This runs while the package is built (`hatch_build.py`). The private key is generated for one file
+and then discarded, so nobody can sign another file with it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _SYSTEMS = {"linux": "linux", "darwin": "osx", "win32": "windows"}
 _PROCESSORS = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 
 
-def this_platform() -> str | None:
+def detect_duckdb_platform() -> str | None:
     """Return DuckDB's name for this platform, or None if the platform is not supported."""
     processor = _PROCESSORS.get(platform.machine().lower())
     name = f"{_SYSTEMS.get(sys.platform)}_{processor}"
@@ -51,14 +51,14 @@ def this_platform() -> str | None:
     return name if name in TARGETS and not has_musl else None
 
 
-def own_compiler(target: str) -> str | None:
-    """Return the system's C compiler, or None if it cannot compile for the platform `target`."""
-    return shutil.which("cc") if target == this_platform() else None
+def find_system_compiler(target: str) -> str | None:
+    """Return the system's C compiler, or None if it cannot compile for `target`."""
+    return shutil.which("cc") if target == detect_duckdb_platform() else None
 
 
-def compiler(target: str) -> list[str] | None:
-    """Return the command that starts the system's compiler or `ziglang`; None without either."""
-    system_compiler = own_compiler(target)
+def find_compiler_command(target: str) -> list[str] | None:
+    """Return a command for the system's compiler or `ziglang`, or None if neither is installed."""
+    system_compiler = find_system_compiler(target)
     if system_compiler is not None:
         return [system_compiler]
     zig = [sys.executable, "-m", "ziglang", "cc", "-target", TARGETS[target].zig]
@@ -67,7 +67,7 @@ def compiler(target: str) -> list[str] | None:
 
 def build_shim(folder: Path, target: str) -> bool:
     """Write the signed extension and its key to `folder`; return False if no compiler is found."""
-    command = compiler(target)
+    command = find_compiler_command(target)
     if command is None:
         return False
     folder.mkdir(parents=True, exist_ok=True)
@@ -85,13 +85,13 @@ def build_shim(folder: Path, target: str) -> bool:
 
 
 def _make_metadata(target: str) -> bytes:
-    """Return the extension's metadata: eight fields of 32 bytes each, the last field first."""
+    """Return the extension's metadata: eight fields of 32 bytes each, in reverse order."""
     fields = ("", "", "", "C_STRUCT", "1", "v1.2.0", target, "4")
     return b"".join(field.encode().ljust(32, b"\0") for field in fields)
 
 
 def _sign(content: bytes) -> tuple[bytes, str]:
-    """Sign a hash of all 1 MiB chunks' hashes with a new RSA key; return signature, public key."""
+    """Sign the hash of all chunk hashes with a new RSA key; return the signature and public key."""
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import padding, rsa, utils
 

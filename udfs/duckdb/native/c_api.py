@@ -45,40 +45,40 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "duckdb_destroy_client_context": (None, (_POINTER,)),
     "duckdb_register_scalar_function": (_INT, (_POINTER, _POINTER)),
 }
-"""Map each function that Python calls to its result type (None: void) and its argument types."""
+"""Maps each function that Python calls to the result type (None: void) and the argument types."""
 
 
 @cache
-def library() -> ctypes.CDLL:
+def load_c_api() -> ctypes.CDLL:
     """Load DuckDB's C API; raise ImportError, OSError or AttributeError if it is incomplete."""
     import _duckdb
 
     api = ctypes.CDLL(_duckdb.__file__)
-    for name, (result, arguments) in _SIGNATURES.items():
+    for name, (result_type, argument_types) in _SIGNATURES.items():
         function = getattr(api, name)
-        function.restype, function.argtypes = result, list(arguments)
+        function.restype, function.argtypes = result_type, argument_types
     return api
 
 
 def find_function_address(name: str) -> int:
-    pointer = ctypes.cast(getattr(library(), name), ctypes.c_void_p).value
+    pointer = ctypes.cast(getattr(load_c_api(), name), ctypes.c_void_p).value
     assert pointer is not None
     return pointer
 
 
 _TYPE_NUMBERS = {"FLOAT": 10, "DOUBLE": 11, "INTEGER": 4, "VARCHAR": 17}
-"""Map SQL types to their numbers in the C enum `duckdb_type`."""
+"""Maps SQL types to numbers of the C enum `duckdb_type`."""
 
 
 def use_type(name: str, callback: Callable[[ctypes.c_void_p], Any]) -> None:
     """Call `callback` with a new logical type, such as DOUBLE[28], and free the type afterwards."""
     logical_type = _create_type(name)
     callback(logical_type)
-    library().duckdb_destroy_logical_type(ctypes.byref(logical_type))
+    load_c_api().duckdb_destroy_logical_type(ctypes.byref(logical_type))
 
 
 def _create_type(name: str) -> ctypes.c_void_p:
-    api = library()
+    api = load_c_api()
     if name.startswith("STRUCT("):
         return _create_struct(name.removeprefix("STRUCT(").removesuffix(")").split(", "))
     element_name, bracket, size = name.removesuffix("]").rpartition("[")
@@ -92,12 +92,12 @@ def _create_type(name: str) -> ctypes.c_void_p:
 
 
 def _create_struct(fields: list[str]) -> ctypes.c_void_p:
-    api = library()
+    api = load_c_api()
     names, type_names = zip(*(field.split(" ") for field in fields), strict=True)
     types = [_create_type(type_name) for type_name in type_names]
     type_pointers = (ctypes.c_void_p * len(types))(*types)
     name_pointers = (ctypes.c_char_p * len(types))(*(name.encode() for name in names))
     struct_type = api.duckdb_create_struct_type(type_pointers, name_pointers, len(types))
-    for type_name in types:
-        api.duckdb_destroy_logical_type(ctypes.byref(type_name))
+    for field_type in types:
+        api.duckdb_destroy_logical_type(ctypes.byref(field_type))
     return ctypes.c_void_p(struct_type)

@@ -1,14 +1,14 @@
 """Install the shim, and open the connection of DuckDB's C API that it provides.
 
 DuckDB 2.0 trusts an extension from a repository whose public key it knows. So a separate in-memory
-database declares a temporary folder, which contains the signed file, as the repository
-`sqlml_<digest>` with its public key. It installs the file, which copies it into DuckDB's home
-folder. Users' connections load it from there and keep their default settings. Each build of sqlml
-has its own repository, so several builds can be installed on a machine.
+database declares a temporary folder with the signed file as the repository `sqlml_<digest>`.
+Installing the file copies it into DuckDB's home folder. Users' connections load the extension from
+there and keep their default settings. Each build of sqlml has a separate repository, so several
+builds can be installed on a machine.
 
-DuckDB gives an extension the database that loads it, and there is no other way to that database
-from outside. So the shim (`shim.c`) opens a connection while it is loaded, which happens once per
-database. The connection keeps the database open until the last session closes it.
+Only an extension can access the database that loads it. So the shim (`shim.c`) opens a connection
+when it is loaded, which happens once per database. The connection keeps the database open until the
+last session closes the connection.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ from sqlml.catalog.catalog_connection import IS_DUCKDB_2
 from sqlml.dialects import DUCKDB
 from sqlml.dialects.duckdb import builtin
 from sqlml.udfs.duckdb.native import c_api
-from sqlml.udfs.duckdb.native.build_shim import EXTENSION, PUBLIC_KEY, this_platform
+from sqlml.udfs.duckdb.native.build_shim import EXTENSION, PUBLIC_KEY, detect_duckdb_platform
 from sqlml.udfs.duckdb.native.native_functions import register_marker
 
-NAME = "sqlml"  # The extension, and the prefix of its repositories.
-OFF = "SQLML_NATIVE_FUNCTIONS"  # This environment variable turns native functions off if it is 0.
+NAME = "sqlml"  # The name of the extension, and the prefix of repository names.
+OFF = "SQLML_NATIVE_FUNCTIONS"  # Native functions are off if this environment variable is 0.
 BUILT = Path(__file__).parent / "built"
 
 
 class Unavailable(Exception):
-    """Raised if native functions are not available; its message calls the functions "they"."""
+    """Native functions are not available. The message calls the functions "they"."""
 
 
 @dataclass(frozen=True, slots=True)
 class InstalledExtension:
-    """The path of the installed extension, and the repository that DuckDB loads it from."""
+    """The path of the installed extension, and the repository from which DuckDB loads it."""
 
     path: Path
     repository: str
@@ -58,19 +58,19 @@ class InstalledExtension:
 def ensure_installed(
     connection: duckdb.DuckDBPyConnection, built: Path = BUILT
 ) -> InstalledExtension:
-    """Return the installed extension; install it first if its file is missing or damaged.
+    """Return the installed extension; install it first if the file is missing or damaged.
 
     `built` is the folder with the signed file and its public key. Raises Unavailable if the
     installation fails.
     """
-    target, shim = find_install_path(connection, built), built / EXTENSION
+    extension, shim_path = find_install_path(connection, built), built / EXTENSION
     try:
-        if not target.path.is_file() or target.path.read_bytes() != shim.read_bytes():
+        if not extension.path.is_file() or extension.path.read_bytes() != shim_path.read_bytes():
             with duckdb.connect(config=_read_folder_settings(connection)) as installer:
-                _install(installer, shim, target.repository)
+                _install_shim(installer, shim_path, extension.repository)
     except (duckdb.Error, OSError) as error:
         raise Unavailable(f"DuckDB could not install them: {_extract_first_line(error)}") from None
-    return target
+    return extension
 
 
 def find_install_path(
@@ -81,11 +81,11 @@ def find_install_path(
         raise Unavailable(f"{OFF} is 0")
     if not IS_DUCKDB_2:
         raise Unavailable(f"they need DuckDB 2.0, and this is {duckdb.__version__}")
-    shim = built / EXTENSION
-    if this_platform() is None or not shim.is_file():
+    shim_path = built / EXTENSION
+    if detect_duckdb_platform() is None or not shim_path.is_file():
         raise Unavailable("this installation of sqlml was built without them")
     try:
-        repository = f"{NAME}_{hashlib.sha256(shim.read_bytes()).hexdigest()[:16]}"
+        repository = f"{NAME}_{hashlib.sha256(shim_path.read_bytes()).hexdigest()[:16]}"
         folder = _find_repositories_folder(connection, _read_folder_settings(connection))
     except (duckdb.Error, OSError, RuntimeError) as error:
         problem = "DuckDB does not say where to install them"
@@ -93,12 +93,11 @@ def find_install_path(
     return InstalledExtension(folder / repository / EXTENSION, repository)
 
 
-def check_folder(target: InstalledExtension) -> None:
-    """Raise Unavailable unless a file can be written where `target` would be installed."""
-    folder = next(parent for parent in target.path.parents if parent.exists())
+def check_folder(extension: InstalledExtension) -> None:
+    """Raise Unavailable unless a file can be written where `extension` would be installed."""
+    folder = next(parent for parent in extension.path.parents if parent.exists())
     try:
-        with tempfile.TemporaryDirectory(dir=folder):
-            pass
+        tempfile.TemporaryDirectory(dir=folder).cleanup()
     except OSError as error:
         reason = error.strerror or error
         raise Unavailable(f"they cannot be installed in {folder}: {reason}") from None
@@ -119,10 +118,10 @@ def uninstall() -> list[Path]:
 _OWN_REPOSITORY = re.compile(rf"{NAME}_[0-9a-f]{{16}}")
 
 
-def _install(connection: duckdb.DuckDBPyConnection, shim: Path, repository_name: str) -> None:
+def _install_shim(connection: duckdb.DuckDBPyConnection, shim: Path, repository_name: str) -> None:
     key = (shim.parent / PUBLIC_KEY).read_text().strip()
     with tempfile.TemporaryDirectory() as folder:
-        repository = Path(folder) / _read_version(connection) / (this_platform() or "")
+        repository = Path(folder) / _read_version(connection) / (detect_duckdb_platform() or "")
         repository.mkdir(parents=True)
         (repository / f"{EXTENSION}.gz").write_bytes(gzip.compress(shim.read_bytes()))
         connection.execute("SET allow_extension_repositories = 'allowed'")
@@ -134,7 +133,6 @@ def _install(connection: duckdb.DuckDBPyConnection, shim: Path, repository_name:
 
 
 def _read_folder_settings(connection: duckdb.DuckDBPyConnection) -> dict[str, Any]:
-    """Return a database's settings for its home and extension folders, by setting name."""
     names = ("home_directory", "extension_directory", "extension_repository_directory")
     query = "SELECT system.main.current_setting(?)"
     values = {name: connection.execute(query, [name]).fetchall()[0][0] for name in names}
@@ -146,7 +144,7 @@ def _find_repositories_folder(
 ) -> Path:
     home = Path(folders["home_directory"]) if "home_directory" in folders else Path.home()
     base = Path(folders.get("extension_directory") or home / ".duckdb" / "extensions")
-    return base / _read_version(connection) / (this_platform() or "") / "repositories"
+    return base / _read_version(connection) / (detect_duckdb_platform() or "") / "repositories"
 
 
 def _read_version(connection: duckdb.DuckDBPyConnection) -> str:
@@ -160,7 +158,7 @@ def _extract_first_line(error: Exception) -> str:
 
 
 MARKER = "sqlml_native_"
-"""Prefix of the marker function, whose name ends with the number of a database's connection."""
+"""Prefix of the marker functions; the number of a database's connection follows."""
 
 _LOCK = threading.Lock()
 _open_connections: dict[int, NativeConnection] = {}
@@ -191,10 +189,10 @@ class NativeConnection:
         return self._pointer.value
 
     def close(self) -> None:
-        """End one use of the connection, and close it after the last one.
+        """End one use of the connection; close it after the last use.
 
-        The garbage collector may call this at any moment, even while this thread holds the lock.
-        Then the connection is closed when the lock is free.
+        The garbage collector may call this method while this thread holds the lock. The connection
+        is then closed when the lock is free.
         """
         _closed_uses.append(self)
         _release_closed_uses()
@@ -203,7 +201,7 @@ class NativeConnection:
         self.users -= 1
         if self.users == 0 and os.getpid() == self._process:
             del _open_connections[self.number]
-            c_api.library().duckdb_disconnect(ctypes.byref(self._pointer))
+            c_api.load_c_api().duckdb_disconnect(ctypes.byref(self._pointer))
 
 
 def _release_closed_uses() -> None:
@@ -218,24 +216,26 @@ def _release_closed_uses() -> None:
 def open_native_connection(
     connection: duckdb.DuckDBPyConnection, built: Path = BUILT
 ) -> NativeConnection:
-    """Open a C API connection, which the caller must close; raise Unavailable if this fails."""
+    """Open a C API connection, to be closed by the caller; raise Unavailable if this fails."""
     try:
-        c_api.library()
+        c_api.load_c_api()
     except (ImportError, OSError, AttributeError) as error:
         raise Unavailable(f"DuckDB's package does not have its C API: {error}") from None
     installed = ensure_installed(connection, built)
     try:
         with _LOCK:
-            native_connection = _load(connection, installed)
+            native_connection = _load_shim(connection, installed)
             native_connection.users += 1
             return native_connection
     finally:
         _release_closed_uses()
 
 
-def _load(connection: duckdb.DuckDBPyConnection, installed: InstalledExtension) -> NativeConnection:
+def _load_shim(
+    connection: duckdb.DuckDBPyConnection, installed: InstalledExtension
+) -> NativeConnection:
     """Load the shim into a database; return the connection that the shim opens, now or earlier."""
-    library = ctypes.CDLL(str(installed.path))  # It is loaded once per process for all databases.
+    library = ctypes.CDLL(str(installed.path))  # Loaded once per process for all databases.
     connect_address = c_api.find_function_address("duckdb_connect")
     ctypes.c_void_p.in_dll(library, "sqlml_connect").value = connect_address
     opened_connection = ctypes.c_void_p.in_dll(library, "sqlml_connection")
@@ -255,9 +255,9 @@ def _load(connection: duckdb.DuckDBPyConnection, installed: InstalledExtension) 
 
 
 def _find_marked_connection(connection: duckdb.DuckDBPyConnection) -> NativeConnection:
-    """Find the open C API connection to a database by the marker function in that database."""
-    for native in reversed(_open_connections.values()):
+    for native_connection in reversed(_open_connections.values()):
+        marker = builtin(f"{MARKER}{native_connection.number}")
         with suppress(duckdb.Error):
-            connection.execute(f"EXPLAIN SELECT {builtin(f'{MARKER}{native.number}')}()").fetchall()
-            return native
+            connection.execute(f"EXPLAIN SELECT {marker}()").fetchall()
+            return native_connection
     raise Unavailable("the sessions on this database were closed; open the database again")

@@ -40,32 +40,32 @@ from sqlml.udfs.duckdb.native.row_path import (
 )
 
 CALLED = row_path.CALLED
-"""Functions of the C API that `route` calls; compiling ahead declares them."""
+"""Functions of the C API that `route` calls. `compile_ahead.py` declares them."""
 
 SIGNATURE: Signature = (COUNT, COUNT, COUNT)
-"""Argument types of `route`: the addresses of the call, the chunk, and the result."""
+"""Argument kinds of `route`: the addresses of the call, the chunk, and the result."""
 
 ROUTER = 8
 (SLOTS_AT, LAST_SLOT, MODELS_AT, MODELS, MOST_COLUMNS, REFUSE, REPORT, NO_MEMORY) = range(ROUTER)
-"""The state of a function whose rows name their models, which is never freed.
+"""The state of a function whose rows name their models. The state is never freed.
 
-In order: the address of the slots of its names, the index of the last slot, the address and count
-of its models, the most columns that a model uses, and the addresses of
-`named_models._refuse_name`, `native_functions.report_interrupt` and an error message.
+In order: the address of the slots of names, the index of the last slot, the address and number of
+models, the most columns that a model uses, and the addresses of `named_models._refuse_name`,
+`native_functions.report_interrupt` and an error message.
 """
 
 SLOT = 4
 (HASH, NAME_AT, NAME_BYTES, MODEL) = range(SLOT)
-"""A slot of a name: its hash, its address or 0, its bytes, and the number of its model, or -1 if
-its rows are NULL."""
+"""A slot of a name: the hash, the address or 0, the length in bytes, and the index of the model, or
+-1 if the score of the name's rows is NULL."""
 
 MODEL_WORDS = 4
 (STATE_AT, RESULT, COLUMNS_AT, COLUMN_COUNT) = range(MODEL_WORDS)
-"""A model: the address of its function's state, or 0 if the score of its rows is RESULT; and
-the address and count of the columns of a chunk that it uses."""
+"""A model: the address of the function's state, or 0 if the score of all rows is RESULT; RESULT;
+and the address and number of the columns of a chunk that the model uses."""
 
 NO_MODEL, UNKNOWN = -1, -2
-"""Special model numbers: the row is NULL, or Python decides."""
+"""Special model indexes: the score is NULL, or Python decides."""
 
 _U = np.uint64
 _LENGTH_MASK = _U((1 << 32) - 1)
@@ -73,7 +73,7 @@ _LENGTH_MASK = _U((1 << 32) - 1)
 
 @compiled_helper
 def find_slot(name: Any, slots: Any, last_slot: Any) -> Any:
-    """Return where the slot of `name` starts, or the empty slot where `name` belongs."""
+    """Return where the slot of `name` starts, or where the empty slot for `name` starts."""
     hash_value = np.int64(hash_bytes(name, np.int64(0), np.int64(name.size)))
     slot = hash_value & last_slot
     while slots[slot * SLOT + NAME_AT] != 0:
@@ -90,7 +90,7 @@ def find_slot(name: Any, slots: Any, last_slot: Any) -> Any:
 
 
 def put_name(name: Any, model_index: Any, slots: Any, last_slot: Any) -> None:
-    """Insert `name`, uint8 (n,), and the index of its model; the slots keep only its address."""
+    """Insert `name`, uint8 (n,), and a model's index; the slots keep only the name's address."""
     slot_start = find_slot(name, slots, last_slot)
     slots[slot_start + HASH] = np.int64(hash_bytes(name, np.int64(0), np.int64(name.size)))
     slots[slot_start + NAME_AT] = np.int64(name.ctypes.data)
@@ -126,13 +126,14 @@ def _set_null(vector: Any, row: Any) -> None:
 def _chain_rows(info: Any, state: Any, name_vector: Any, rows: Any, out: Any, chains: Any) -> Any:
     """Link the rows of each model into a list; return how many models occur, or -1 on an error.
 
-    `chains`, int64 (models + 2 rows,), receives the first row of each model or -1, then for each
-    row the next row of the same model or -1, and then the indices of the models that occur.
+    `chains`, int64 (models + 2 rows,), receives the first row of each model or -1, the next row of
+    the same model for each row or -1, and the indexes of the models that occur.
     """
     num_models = state[MODELS]
     first_rows, next_rows = chains[:num_models], chains[num_models:][:rows]
     used_models = chains[num_models + rows :]
-    slots, last_slot = (words_at(state[SLOTS_AT], (state[LAST_SLOT] + 1) * SLOT), state[LAST_SLOT])
+    last_slot = state[LAST_SLOT]
+    slots = words_at(state[SLOTS_AT], (last_slot + 1) * SLOT)
     texts_at, mask = duckdb_vector_get_data(name_vector), duckdb_vector_get_validity(name_vector)
     words = bits_at(texts_at, 2 * rows)
     model_count, model = 0, np.int64(UNKNOWN)

@@ -21,13 +21,13 @@ _routers_by_address: dict[int, _Router] = {}
 
 
 def register_router(
-    connection: int, function: EngineFunction, find_function: native_functions.Find
+    connection: int, function: EngineFunction, find_function: native_functions.Finder
 ) -> bool:
     """Register a function that takes a model name, numbers and strings on a C API connection.
 
-    Returns False if the function does not return INTEGER or DOUBLE, if DuckDB rejects it, or if
-    the machine code depends on numba's runtime. Raises NotReady if the machine code is still being
-    compiled and the caller need not wait for it.
+    Returns False if the function does not return INTEGER or DOUBLE, if DuckDB rejects the function,
+    or if the machine code depends on numba's runtime. Raises NotReady if the machine code is still
+    being compiled and the caller need not wait.
     """
     assert function.models is not None
     route_address = _compile_route()
@@ -52,23 +52,22 @@ def _compile_route() -> int | None:
 
 
 class _Router:
-    """The state of a function whose rows name their models, laid out as `ROUTER` describes."""
+    """The state of a function whose rows name their models, in the layout of `ROUTER`."""
 
-    def __init__(self, function: NamedFunction, find_function: native_functions.Find) -> None:
+    def __init__(self, function: NamedFunction, find_function: native_functions.Finder) -> None:
         from sqlml.udfs.duckdb.native import model_router  # It imports LLVM.
 
         self.function = function
         models: dict[str, ModelScorer | int | None] = {**function.scorers, **function.groups}
         models |= dict.fromkeys(function.nulls)
         first_text_column = 1 + function.num_numbers
-        self._columns: list[Array] = []  # `_models` points to them.
+        self._columns: list[Array] = []  # `_models` points to these arrays.
         self._models = np.zeros((max(1, len(models)), model_router.MODEL_WORDS), np.int64)
         for model_words, model in zip(self._models, models.values(), strict=False):
             if isinstance(model, ModelScorer):
+                number_columns = [1 + k for k in model.number_positions]
                 text_columns = [first_text_column + k for k in model.string_positions]
-                columns = np.array(
-                    [*(1 + k for k in model.number_positions), *text_columns], np.int64
-                )
+                columns = np.array([*number_columns, *text_columns], np.int64)
                 self._columns.append(columns)
                 state = native_functions.get_state(model.spec.name, find_function)
                 model_words[:] = state.address, 0, columns.ctypes.data, columns.size
@@ -87,7 +86,7 @@ class _Router:
 
 
 def _make_slots(models: Mapping[str, Any]) -> tuple[Array, Array]:
-    """Return the bytes of all names, and the hash table of slots that point to them."""
+    """Return the bytes of all names, and a hash table whose slots point to the names."""
     from sqlml.backends.native.jit.specialise import COUNT, reads, specialise, writes
     from sqlml.udfs.duckdb.native import model_router
 
@@ -104,7 +103,7 @@ def _make_slots(models: Mapping[str, Any]) -> tuple[Array, Array]:
 
 
 def _refuse_name(router_address: int, info: int, name_at: int, length: int) -> int:
-    """Report that a name has no model; return 1 if the score of rows with this name is NULL."""
+    """Report a name without a model; return 1 if the score of rows with this name is NULL."""
     try:
         name = ctypes.string_at(name_at, length).decode("utf-8", "replace")
         error = _routers_by_address[router_address].function.find_error(name)

@@ -1,13 +1,13 @@
 """Functions that DuckDB calls without Python.
 
-DuckDB keeps the address of the row path and a small state forever; the state is never freed. It
-points to a plan (`plan_bytecode.py`), which is built when the first rows arrive and may be dropped
-later. The threads that read a plan are counted, and a plan in use is not freed.
+DuckDB keeps the addresses of the row path and of a function's state, which are never freed. The
+state points to a plan (`plan_bytecode.py`), which is built when the first rows arrive and may be
+dropped later. The threads that read a plan are counted, so that a plan in use is not freed.
 
 `register` is for functions of columns. `register_named` is for functions of packed rows that call
 the function named by their first argument. Macros for plain connections use such functions:
 `sqlml_open_a_session_first_any_double28_integer('sqlml_...', [...]::DOUBLE[28])`. When DuckDB binds
-such a call, the state of the named function becomes the call's bind data.
+such a call, the bind data of the call becomes the state of the named function.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ SEVERAL_NAMES = "the name of a model's function must be the same for all rows"
 _NULL_ROW_MESSAGE = b"a row of packed numbers is NULL; pass NULL per column instead"
 _NULL_ROW_TEXT = ctypes.create_string_buffer(_NULL_ROW_MESSAGE)
 NO_MEMORY_TEXT = ctypes.create_string_buffer(b"out of memory while scoring a batch of rows")
-Find = Callable[[str], BatchFunction]
+Finder = Callable[[str], BatchFunction]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Plan:
-    """A plan and its function; `since` is the batch count when the plan was built or last used."""
+    """A plan and its function. `since` is the batch count when the plan was last used."""
 
     table: Any
     function: BatchFunction
@@ -65,15 +65,15 @@ class _Plan:
 class FunctionState:
     """The integers that DuckDB keeps for a function, and the objects that they refer to.
 
-    If a function of packed rows calls this function by name, it is the `caller`. Both functions
-    must then have the same argument and result types.
+    If a function of packed rows calls this function by name, the `caller` is that function. Both
+    must have the same argument and result types.
     """
 
     def __init__(
         self,
         name: str,
-        find_function: Find,
-        twin: FunctionCopy | None = None,
+        find_function: Finder,
+        metered: FunctionCopy | None = None,
         row_format: int = layout.COLUMNS_ALONE,
         caller: EngineFunction | None = None,
     ) -> None:
@@ -82,12 +82,12 @@ class FunctionState:
         _states.append(self)
         self.name = name
         self.find_function = find_function
-        self.metered = twin
+        self.metered = metered
         self.caller = caller
         self.memory[layout.BUILD_PLAN] = id(_make_plan)
         self.memory[layout.SCORE] = id(_score_in_python)
         self.memory[layout.REPORT] = id(report_interrupt)
-        self.memory[layout.MEASURE] = 0 if twin is None else id(_measure)
+        self.memory[layout.MEASURE] = 0 if metered is None else id(_measure)
         self.memory[layout.NO_MEMORY] = ctypes.addressof(NO_MEMORY_TEXT)
         self.memory[layout.ALL_BATCHES] = _batch_counter.ctypes.data
         self.memory[layout.ROW_FORMAT] = row_format
@@ -112,37 +112,40 @@ if hasattr(os, "register_at_fork"):
     )
 
 
-def register(connection: int, function: EngineFunction, find_function: Find) -> bool:
+def register(connection: int, function: EngineFunction, find_function: Finder) -> bool:
     """Register a function of FLOAT or DOUBLE columns on a connection of the C API.
 
-    The function returns INTEGER, DOUBLE, or lists of these types. If it is not metered,
-    `find_function` looks up its scoring function by name when the first rows arrive. Returns False
-    if DuckDB rejects the function or if numba cannot compile the row path.
+    The function returns INTEGER, DOUBLE, or lists of these types. Unless it is metered,
+    `find_function` looks up the scoring function by name when the first rows arrive. Returns False
+    if DuckDB rejects the function, or if the row path depends on numba's runtime.
     """
-    twin, code_address = function.metered, compile_row_path()
+    code_address = compile_row_path()
     if code_address is None:
         return False
-    find_of_twin = find_function if twin is None else lambda _: twin.find_batch_function()
-    state = get_state(function.name, find_of_twin, twin)
+    metered = function.metered
+    finder = find_function if metered is None else lambda _: metered.find_batch_function()
+    state = get_state(function.name, finder, metered)
     return create_native_function(connection, function, state.address, code_address)
 
 
-def get_state(name: str, find_function: Find, twin: FunctionCopy | None = None) -> FunctionState:
+def get_state(
+    name: str, find_function: Finder, metered: FunctionCopy | None = None
+) -> FunctionState:
     with LOCK:
         if name not in _states_by_name:
-            _states_by_name[name] = FunctionState(name, find_function, twin)
+            _states_by_name[name] = FunctionState(name, find_function, metered)
         return _states_by_name[name]
 
 
 def create_native_function(
     connection: int, function: EngineFunction, extra_info: int, code: int, binder: int | None = None
 ) -> bool:
-    """Create a function on a connection of the C API, and return whether DuckDB accepted it.
+    """Create a function on a connection of the C API; return True if DuckDB accepts the function.
 
-    DuckDB passes the address `extra_info` to the machine code at address `code`. If `binder` is
-    given, it is the address of a function that DuckDB calls when it binds a call.
+    DuckDB passes `extra_info`, an address, to the machine code at the address `code`. `binder` is
+    the address of a function that DuckDB calls when it binds a call.
     """
-    api = c_api.library()
+    api = c_api.load_c_api()
     handle = ctypes.c_void_p(api.duckdb_create_scalar_function())
     try:
         api.duckdb_scalar_function_set_name(handle, function.name.encode())
@@ -163,7 +166,7 @@ def create_native_function(
 
 
 def register_marker(connection: int, name: str) -> None:
-    """Register a function whose name marks a database; the function cannot be called."""
+    """Register a function whose name marks a database. Calls of the function fail."""
     marker = EngineFunction(name, None, (), "INTEGER")
     create_native_function(connection, marker, 0, _make_callback(_refuse_call, 3)[0])
 
@@ -173,7 +176,7 @@ def count_batches() -> int:
 
 
 def drop_plans(name_prefixes: tuple[str, ...]) -> None:
-    """Drop the plans of functions whose name has one of these prefixes; later rows rebuild them."""
+    """Drop the plans of functions whose name has one of the prefixes. Later rows rebuild plans."""
     with LOCK:
         for state in _states:
             if state.plan is not None and state.name.startswith(name_prefixes):
@@ -188,7 +191,7 @@ def _drop_plan(state: FunctionState) -> None:
 
 
 def _drop_idle_plans() -> None:
-    """If the plans exceed the memory limit, drop those not used since the last check."""
+    """If the plans exceed the memory limit, drop the plans not used since the last check."""
     states_and_plans = [(state, state.plan) for state in _states if state.plan is not None]
     if sum(plan.function.nbytes for _, plan in states_and_plans) <= RECENT_BYTES:
         return
@@ -201,7 +204,7 @@ def _drop_idle_plans() -> None:
 
 
 def _exchange_plan(state: FunctionState, address: int) -> int:
-    """Set a function's plan (0: no plan); return how many threads may still use the old one."""
+    """Set a function's plan (0: none); return how many threads may still use the previous plan."""
     from sqlml.backends.native.jit.specialise import COUNT, specialise
     from sqlml.udfs.duckdb.native import row_path
 
@@ -213,7 +216,7 @@ def _forget_unused_plans() -> None:
 
 
 def _list_packed_types(function: BatchFunction) -> tuple[str, ...]:
-    """Return the SQL types of the arguments of `function` for packed rows, then its result type."""
+    """Return the argument types of `function` for packed rows, followed by the result type."""
     number_type = "FLOAT" if function.dtype == "float32" else "DOUBLE"
     text_types = ("BLOB[]",) * bool(function.texts)
     result_element = "INTEGER" if function.is_integer else "DOUBLE"
@@ -221,8 +224,8 @@ def _list_packed_types(function: BatchFunction) -> tuple[str, ...]:
     return (f"{number_type}[{function.packed}]", *text_types, result_element + brackets)
 
 
-def is_compiled() -> bool:
-    """Return whether the compiled row path exists already, in this process or on disk."""
+def is_row_path_compiled() -> bool:
+    """Return True if the row path is compiled already, in this process or on disk."""
     from sqlml.backends.native.jit.specialise import is_on_disk, list_kernels_in_use
     from sqlml.udfs.duckdb.native import row_path
 
@@ -233,7 +236,7 @@ def is_compiled() -> bool:
 def explain_not_ready(wait: bool) -> str | None:
     """Return COMPILING if the row path is still being compiled, or None if it is ready.
 
-    If `wait`, wait until it is compiled.
+    If `wait`, the function first waits until the row path is compiled.
     """
     try:
         with nullcontext() if wait else no_wait():
@@ -244,7 +247,7 @@ def explain_not_ready(wait: bool) -> str | None:
 
 
 def explain_python(spec: FunctionSpec, program: Program) -> str | None:
-    """Return why Python must score for a function of columns, or None if machine code can."""
+    """Return the reason why Python must score, or None if machine code can."""
     try:
         with no_wait():
             return _explain_python(program, spec)
@@ -290,18 +293,18 @@ def _compile_bind_data_copy() -> int | None:
 def compile_kernel(kernel: Callable[..., Any], signature: Signature) -> int | None:
     """Compile a kernel and return its address, or None if it depends on numba's runtime.
 
-    Raise NotReady if it is still being compiled and the caller need not wait for it.
+    Raises NotReady if the kernel is still being compiled and the caller need not wait.
     """
     from sqlml.backends.native.jit.specialise import find_entry, specialise
 
-    entry_point = find_entry(specialise(kernel, signature))
-    return None if entry_point is None else entry_point.numbers
+    entry = find_entry(specialise(kernel, signature))
+    return None if entry is None else entry.numbers_address
 
 
 @cache
-def _make_callback(callback_function: Callable[..., None], argument_count: int) -> tuple[int, Any]:
-    """Wrap `callback_function` as a C function of 64-bit integers; return its address and owner."""
-    callback = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * argument_count)(callback_function)
+def _make_callback(function: Callable[..., None], argument_count: int) -> tuple[int, Any]:
+    """Wrap `function` as a C function of 64-bit integers; return the address and the owner."""
+    callback = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * argument_count)(function)
     return ctypes.cast(callback, ctypes.c_void_p).value or 0, callback
 
 
@@ -309,17 +312,16 @@ def _refuse_call(info: int, chunk: int, out: int) -> None:
     report_error(info, ScoringError("this function only marks a database and cannot be called"))
 
 
-# Machine code calls this function and the following ones by the addresses of their objects, which
-# this module keeps alive.
+# Machine code calls the following functions by the addresses of their Python objects.
 def report_interrupt(info: int, exception_type: type[BaseException]) -> int:
     """Report an exception that a signal handler raised before a callback could catch it."""
     report_error(info, exception_type())
     return 0
 
 
-def _measure(state_number: int, info: int, rows: int, _: int) -> int:
-    """Record that a batch starts (rows < 0) or ends on this thread; return 0 if this fails."""
-    metered = _states[state_number].metered
+def _measure(state_index: int, info: int, rows: int, _: int) -> int:
+    """Record that a batch starts (`rows` < 0) or ends on this thread; return 0 on an error."""
+    metered = _states[state_index].metered
     try:
         if metered is not None:
             metered.start_batch() if rows < 0 else metered.end_batch(rows)
@@ -329,9 +331,9 @@ def _measure(state_number: int, info: int, rows: int, _: int) -> int:
         return 0
 
 
-def _make_plan(state_number: int, info: int, rows: int, _: int) -> int:
+def _make_plan(state_index: int, info: int, rows: int, _: int) -> int:
     """Build a function's plan for a batch of `rows` rows; return 0 if an error was reported."""
-    state = _states[state_number]
+    state = _states[state_index]
     try:
         old_plan = state.plan
         function = state.find_function(state.name) if old_plan is None else old_plan.function
@@ -358,7 +360,7 @@ def _make_plan(state_number: int, info: int, rows: int, _: int) -> int:
 def _build_available_plan(
     function: BatchFunction, rows: int, old_plan: BytecodePlan | None
 ) -> tuple[BytecodePlan, bool]:
-    """Build a plan; return it and whether it is temporary, while kernels are being compiled."""
+    """Build a plan; return the plan, and True if it is temporary until kernels are compiled."""
     from sqlml.udfs.duckdb.native.plan_bytecode import build_plan, build_python_plan
 
     try:
@@ -368,13 +370,13 @@ def _build_available_plan(
         return build_python_plan(function), True
 
 
-def _score_in_python(state_number: int, info: int, block_at: int, plan_at: int) -> int:
+def _score_in_python(state_index: int, info: int, block_at: int, plan_at: int) -> int:
     """Score a block of rows in Python; return 0 if an error was reported to DuckDB.
 
-    `block_at` is the address of four integers: the address of the rows, their count, the address of
-    the results, and the address of a list with the addresses of the text columns.
+    `block_at` is the address of four integers: the address of the rows, the number of rows, the
+    address of the results, and the address of an array with the addresses of the text columns.
     """
-    state = _states[state_number]
+    state = _states[state_index]
     try:
         with LOCK:
             plans = [state.plan, *(plan for owner, plan in _dropped_plans if owner is state)]
@@ -398,10 +400,9 @@ def _score_in_python(state_number: int, info: int, block_at: int, plan_at: int) 
 def _read_block(
     function: BatchFunction, width: int, rows_at: int, row_count: int, texts_at: int
 ) -> tuple[Array, dict[str, TextColumn]]:
-    """Return a block's packed numbers (n, packed), and its text columns by input name.
+    """Return a block's packed numbers (n, packed), and the text columns by input name.
 
-    The address of the block's matrix (n, width) is `rows_at`. `texts_at` is the address of a list
-    that has the addresses of the text columns.
+    The matrix (n, width) is at `rows_at`. The addresses of the text columns are at `texts_at`.
     """
     from sqlml.udfs.duckdb.native.plan_bytecode import copy_to_text_column
 
@@ -418,11 +419,11 @@ def _read_block(
 
 
 def report_error(info: int, error: BaseException) -> None:
-    c_api.library().duckdb_scalar_function_set_error(info, park_as_message(error))
+    c_api.load_c_api().duckdb_scalar_function_set_error(info, park_as_message(error))
 
 
 def park_as_message(error: BaseException) -> bytes:
-    """Park `error` for the session, and return a message that contains the token of the error."""
+    """Park `error` for the session; return a message with the token that identifies the error."""
     if isinstance(error, ParkedFailure):
         message = str(error)
     elif isinstance(error, Exception):
@@ -437,12 +438,12 @@ _bound_states: dict[tuple[str, str], FunctionState] = {}
 _states_by_address: dict[int, FunctionState] = {}
 
 
-def register_named(connection: int, function: EngineFunction, find_function: Find) -> bool:
+def register_named(connection: int, function: EngineFunction, find_function: Finder) -> bool:
     """Register a function of VARCHAR and DOUBLE[n] that calls the function named by the VARCHAR.
 
-    Return False if the row path is not compiled yet, or if DuckDB rejects the function.
+    Returns False if the row path is not compiled yet, or if DuckDB rejects the function.
     """
-    code_address = compile_row_path() if is_compiled() else None
+    code_address = compile_row_path() if is_row_path_compiled() else None
     if code_address is None or _compile_bind_data_copy() is None:
         return False
     with LOCK:
@@ -452,12 +453,12 @@ def register_named(connection: int, function: EngineFunction, find_function: Fin
                 function.name, find_function, row_format=layout.CALLS_BY_NAME, caller=function
             )
             _caller_states[function.name] = _states_by_address[state.address] = state
-    binder = _make_callback(_bind, 1)[0]
+    binder = _make_callback(_bind_named_call, 1)[0]
     return create_native_function(connection, function, state.address, code_address, binder)
 
 
 def _find_bound_state(caller: FunctionState, name: str) -> FunctionState:
-    """Return the state of the function `name` for calls by `caller`, a function of packed rows."""
+    """Return the state of the function `name` for calls by the function of `caller`."""
     spec = parse_function_name(name)
     if spec is None or spec.name != name:
         raise ArtifactError(f"{name!r} is not the name of a model's function")
@@ -470,9 +471,9 @@ def _find_bound_state(caller: FunctionState, name: str) -> FunctionState:
         return _bound_states[key]
 
 
-def _bind(info: int) -> None:
-    """Set a call's bind data to the state of the function that its first argument names."""
-    api = c_api.library()
+def _bind_named_call(info: int) -> None:
+    """Set the bind data of a call to the state of the function named by the first argument."""
+    api = c_api.load_c_api()
     try:
         caller = _states_by_address[api.duckdb_scalar_function_bind_get_extra_info(info)]
         state = _find_bound_state(caller, _read_constant_argument(info, 0))
@@ -483,8 +484,8 @@ def _bind(info: int) -> None:
 
 
 def _read_constant_argument(info: int, index: int) -> str:
-    """Return argument `index` of the bound call; raise ArtifactError unless it is a constant."""
-    api = c_api.library()
+    """Return an argument of the bound call; raise ArtifactError unless it is a constant."""
+    api = c_api.load_c_api()
     context, value = ctypes.c_void_p(), None
     argument = ctypes.c_void_p(api.duckdb_scalar_function_bind_get_argument(info, index))
     api.duckdb_scalar_function_get_client_context(info, ctypes.byref(context))
@@ -500,8 +501,8 @@ def _read_constant_argument(info: int, index: int) -> str:
 
 
 def _fold_text(context: ctypes.c_void_p, argument: ctypes.c_void_p) -> str | None:
-    """Return the value of a constant expression as a string; None for NULL or after an error."""
-    api = c_api.library()
+    """Return the value of a constant expression, or None if it is NULL or cannot be computed."""
+    api = c_api.load_c_api()
     value = ctypes.c_void_p()
     error = ctypes.c_void_p(api.duckdb_expression_fold(context, argument, ctypes.byref(value)))
     try:

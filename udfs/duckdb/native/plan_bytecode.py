@@ -1,9 +1,9 @@
 """Write a compiled Program as a plan: the table of integers that the row path follows.
 
-Categories are looked up in DuckDB's own strings. A string takes 16 bytes (`duckdb_string_t`): its
-length as uint32, followed by its bytes padded with zeros if it has up to 12 bytes, or otherwise by
-its first 4 bytes and the address of the whole string. So a short string is two 64-bit integers,
-which are compared as integers; a long string is hashed byte by byte. NULL has the length
+Categories are looked up in DuckDB's own strings. A string takes 16 bytes (`duckdb_string_t`), which
+begin with the length as uint32. If the string has up to 12 bytes, these bytes follow, padded with
+zeros. Otherwise, the first 4 bytes and the address of the whole string follow. So a short string is
+compared as two 64-bit integers, and a long string is hashed byte by byte. NULL has the length
 `NULL_LENGTH`.
 """
 
@@ -22,9 +22,9 @@ from sqlml.backends.native.jit.process_memory import bytes_at
 from sqlml.backends.native.jit.specialise import (
     COUNT,
     compiled_helper,
-    kinds_of,
     reads,
     specialise,
+    to_kinds,
     writes,
 )
 from sqlml.backends.native.kernel_calls import INPUT, MEMORY, RESULT, Call, KernelCalls, Rows
@@ -53,66 +53,65 @@ _MIX, _MIX_2 = _U(0x9E3779B97F4A7C15), _U(0xC2B2AE3D27D4EB4F)
 
 
 def make_code_calls(lookup: CategoryEncoder, width: int) -> Iterator[Call]:
-    """Yield the calls that write the codes of a block's strings to its matrix (n, width)."""
+    """Yield the calls that write the codes of a block's strings to the matrix (n, width)."""
     program, dtype = lookup.compiled.program, np.dtype(lookup.dtype)
     for column, output in zip(lookup.looked_up_columns, lookup.outputs, strict=True):
-        name, keys = _find_keys(program, output)
-        text_buffer = get_text_buffer(lookup.first_text + lookup.inputs.index(name))
-        strings = Rows(text_buffer, np.dtype(np.uint64), 2, flat=True)
+        input_name, keys = _find_keys(program, output)
+        text_buffer = get_text_buffer(lookup.first_text + lookup.inputs.index(input_name))
+        strings = Rows(text_buffer, np.dtype(np.uint64), 2, is_flat=True)
         out = Rows(INPUT, dtype, 1, column, width)
-        tables = _make_tables(keys, _compute_codes(lookup, output, name, keys).astype(dtype))
+        tables = _make_tables(keys, _compute_codes(lookup, output, input_name, keys).astype(dtype))
         argument_kinds = (
             reads(np.uint64, 1, "C"),
             reads(np.uint8, 1, "C"),
-            *kinds_of(*tables[:2]),
+            *to_kinds(*tables[:2]),
             WORD_TABLE,
-            *kinds_of(tables[3]),
+            *to_kinds(tables[3]),
             ArrayKind(dtype, 2, "A", False),
         )
         yield Call(specialise(look_up, argument_kinds), (strings, MEMORY, *tables, out))
 
 
-def make_find_ends_call(k: int, start: Rows, stop: Rows) -> Call:
-    """Return the call that finds where each string of text argument k starts and ends in memory."""
-    strings = Rows(get_text_buffer(k), np.dtype(np.uint64), 2, flat=True)
+def make_find_bounds_call(text_index: int, start: Rows, stop: Rows) -> Call:
+    """Return the call that writes the addresses where a text argument's strings start and end."""
+    strings = Rows(get_text_buffer(text_index), np.dtype(np.uint64), 2, is_flat=True)
     address_kind = writes(np.int64, 1)
     kernel = specialise(find_ends, (writes(np.uint64, 1), address_kind, address_kind))
     return Call(kernel, (strings, start, stop))
 
 
-def get_text_buffer(k: int) -> int:
-    """Return the buffer number of text argument k; buffers 0 and 1 have the matrix and results."""
-    return 2 + k
+def get_text_buffer(text_index: int) -> int:
+    """Return the buffer number of a text argument; buffers 0 and 1 hold the matrix and results."""
+    return 2 + text_index
 
 
 def _find_keys(program: Program, output: str) -> tuple[str, list[str]]:
     """Return the name of the input that `output` encodes, and the strings that have codes."""
     keys: dict[str, None] = {}
-    i = program.outputs[output]
-    while program.nodes[i].op != "input":
-        attrs = program.nodes[i].attrs
-        texts = attrs["categories"] if program.nodes[i].op == "encode" else [attrs.get("missing")]
+    node = program.nodes[program.outputs[output]]
+    while node.op != "input":
+        texts = node.attrs["categories"] if node.op == "encode" else [node.attrs.get("missing")]
         keys.update(dict.fromkeys(text for text in texts if isinstance(text, str)))
-        (i,) = program.nodes[i].inputs
-    return str(program.nodes[i].attrs["name"]), list(keys)
+        (input_index,) = node.inputs
+        node = program.nodes[input_index]
+    return str(node.attrs["name"]), list(keys)
 
 
-def _compute_codes(lookup: CategoryEncoder, output: str, name: str, keys: list[str]) -> Array:
-    """Return the codes of the keys, followed by those of an unknown string and of NULL."""
+def _compute_codes(lookup: CategoryEncoder, output: str, input_name: str, keys: list[str]) -> Array:
+    """Return the codes of the keys, the code of an unknown string, and the code of NULL."""
     # A string that is longer than all keys is unknown.
     longest = max(map(len, keys), default=0)
     texts = np.array([*keys, "?" * (longest + 1), None], object).reshape(-1, 1)
-    inputs = {input_name: texts for input_name in lookup.inputs if input_name != name}
-    codes: Array = lookup.compiled.run({name: texts, **inputs}, [output])[output][:, 0]
+    inputs = {other_name: texts for other_name in lookup.inputs if other_name != input_name}
+    codes: Array = lookup.compiled.run({input_name: texts, **inputs}, [output])[output][:, 0]
     return codes
 
 
 def _make_tables(keys: list[str], codes: Array) -> tuple[Array, Array, Any, Array]:
-    """Return the hash tables in which `look_up` finds the keys and their codes.
+    """Return hash tables of the keys: slots (2**k, 2) of short keys, the codes of the slots, a
+    table of long keys, and the codes of long keys.
 
-    They are the slots (2**k, 2) of the short keys, the codes by slot, the word table of the long
-    keys, and the codes of the long keys. The last two of `codes`, which are for an unknown string
-    and for NULL, are appended to the codes of the long keys.
+    The last two codes, for an unknown string and NULL, are appended to the codes of long keys.
     """
     sizes = np.array([len(key.encode("utf-8", CODEC)) for key in keys], np.int64)
     short_indices = np.flatnonzero(sizes <= INLINE_BYTES)
@@ -121,7 +120,7 @@ def _make_tables(keys: list[str], codes: Array) -> tuple[Array, Array, Any, Arra
     slots = np.full((slot_count, 2), _EMPTY)
     slot_codes = np.zeros(slot_count, codes.dtype)
     short_keys = (*pack_words([keys[i] for i in short_indices]), codes[short_indices].copy())
-    argument_kinds = (*kinds_of(*short_keys), writes(np.uint64, 2), writes(codes.dtype, 1))
+    argument_kinds = (*to_kinds(*short_keys), writes(np.uint64, 2), writes(codes.dtype, 1))
     specialise(fill_slots, argument_kinds)(*short_keys, slots, slot_codes)
     long_codes = np.append(codes[long_indices], codes[-2:])
     long_words = make_word_table(*pack_words([keys[i] for i in long_indices]))
@@ -130,7 +129,7 @@ def _make_tables(keys: list[str], codes: Array) -> tuple[Array, Array, Any, Arra
 
 @compiled_helper
 def _find_slot(first: Any, second: Any, slots: Any) -> Any:
-    """Return the slot of the short string (first, second), or the empty slot where it belongs."""
+    """Return the slot of a short string, given as two integers, or the empty slot to insert it."""
     hash_value = (first * _MIX) ^ (second * _MIX_2)
     hash_value = (hash_value ^ (hash_value >> _U(32))) * _MIX
     last_slot = _U(slots.shape[0] - 1)
@@ -141,7 +140,7 @@ def _find_slot(first: Any, second: Any, slots: Any) -> Any:
 
 
 def fill_slots(data: Any, ends: Any, codes: Any, slots: Any, slot_codes: Any) -> None:
-    """Insert short strings, packed end to end in `data`, and their codes into empty slots."""
+    """Insert short strings and codes into empty slots; string k ends at ends[k] in `data`."""
     # Each string becomes two integers with the layout of `duckdb_string_t`.
     start = np.int64(0)
     for k in range(ends.size):
@@ -160,7 +159,7 @@ def fill_slots(data: Any, ends: Any, codes: Any, slots: Any, slot_codes: Any) ->
 def look_up(
     strings: Any, memory: Any, slots: Any, slot_codes: Any, table: Any, long_codes: Any, out: Any
 ) -> None:
-    """Look up DuckDB's strings, uint64 (2 n,), in tables (`_make_tables`); write codes to `out`."""
+    """Write the codes of DuckDB's strings, uint64 (2 n,), to `out`; see `_make_tables`."""
     unknown_code, null_code = long_codes[-2], long_codes[-1]
     for r in range(out.shape[0]):
         first, second = strings[2 * r], strings[2 * r + 1]
@@ -181,7 +180,7 @@ def look_up(
 
 
 def find_ends(strings: Any, start: Any, stop: Any) -> Any:
-    """Write the address of each string's start and end; return the row of the first NULL, or -1."""
+    """Write the addresses where strings start and end; return the first row with NULL, or -1."""
     for r in range(start.size):
         length = strings[2 * r] & _LENGTH_MASK
         if length == _NULL_MARK:
@@ -225,10 +224,10 @@ _BYTES = {"INTEGER": 4, "DOUBLE": 8}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BytecodePlan:
-    """A plan for a matrix of `width` columns, with everything that its integers `words` point to.
+    """A plan for a matrix of `width` columns, encoded as the integers `words`.
 
-    `small_calls` and `large_calls`, for small and large batches, are built when such a batch first
-    arrives, since they have different kernels to compile.
+    The other fields keep alive what `words` points to. Calls for small and for large batches need
+    different kernels, so they are built when the first batch of that size arrives.
     """
 
     words: Array
@@ -244,31 +243,29 @@ class BytecodePlan:
 
 
 def explain_obstacle(function: BatchFunction) -> str | None:
-    """Return why machine code cannot score batches for `function`, or None if it can."""
+    """Return the reason why machine code cannot score batches, or None if it can."""
     if function.last_rows is not None:
         return "it remembers rows that come again"
     return None if _find_filler(function) is not None else "some of the model's steps run in Python"
 
 
 def build_plan(
-    function: BatchFunction, rows: int, old_plan: BytecodePlan | None = None
+    function: BatchFunction, row_count: int, old_plan: BytecodePlan | None = None
 ) -> BytecodePlan:
-    """Build a plan with calls for batches of `rows` rows; keep the calls of `old_plan`, if given.
+    """Build a plan with calls for batches of `rows` rows, and with the calls of `old_plan`.
 
     The plan has no calls if Python scores the batches. Raises NotReady if a kernel is still being
-    compiled and the caller need not wait for it.
+    compiled and the caller need not wait.
     """
     filler = None if explain_obstacle(function) else _find_filler(function)
-    plan = None if filler is None else _build_plan_of_calls(function, filler, rows, old_plan)
+    plan = None if filler is None else _build_plan_of_calls(function, filler, row_count, old_plan)
     return build_python_plan(function) if plan is None else plan
 
 
 def build_python_plan(function: BatchFunction) -> BytecodePlan:
-    """Build a plan that has no calls, which makes Python score the batches."""
-    packed, texts = function.packed, (TEXT_BYTES,) * function.texts
-    return BytecodePlan(
-        _encode_plan(function, range(packed), packed, (0, 0, 0, 0, 0, 0), texts), packed
-    )
+    """Build a plan without calls, so that Python scores the batches."""
+    width, texts = function.packed, (TEXT_BYTES,) * function.texts
+    return BytecodePlan(_encode_plan(function, range(width), width, (0,) * 6, texts), width)
 
 
 def _count_model_texts(function: BatchFunction) -> int:
@@ -276,33 +273,32 @@ def _count_model_texts(function: BatchFunction) -> int:
 
 
 def _find_filler(function: BatchFunction) -> Any:
-    """Return a filler that computes the function's output with kernel calls; None if impossible."""
+    """Return a filler that records kernel calls, or None if kernels cannot score all rows."""
     width = function.width
     if _count_model_texts(function):
         filler = find_text_filler(function.compiled, function.output)
     else:
         filler = find_filler(function.compiled, function.output, range(width), width)
-    is_usable = hasattr(filler, "calls") and filler is not None and filler.input == function.dtype
+    is_usable = hasattr(filler, "make_calls") and filler.input == function.dtype
     return filler if is_usable else None
 
 
 def _build_plan_of_calls(
-    function: BatchFunction, filler: Any, rows: int, old_plan: BytecodePlan | None
+    function: BatchFunction, filler: Any, row_count: int, old_plan: BytecodePlan | None
 ) -> BytecodePlan | None:
-    """Build a plan with calls; return None if one of the kernels depends on numba's runtime."""
+    """Build a plan with calls; return None if a kernel depends on numba's runtime."""
     lookup, width = function.lookup, function.width
-    # A batch of at least `turn` rows is large.
-    turn = min(int(np.ceil(filler.turn())) if hasattr(filler, "turn") else 0, VECTOR_ROWS + 1)
+    large_batch = filler.find_large_batch() if hasattr(filler, "find_large_batch") else 0
+    large_batch = min(int(np.ceil(large_batch)), VECTOR_ROWS + 1)
     if old_plan is None:
         lookups = () if lookup is None else tuple(make_code_calls(lookup, width))
         old_plan = BytecodePlan(np.empty(0, np.int64), width, lookups)
+    lookups = old_plan.lookups
     small_calls, large_calls = old_plan.small_calls, old_plan.large_calls
-    if rows < turn:
-        small_calls = small_calls or _make_kernel_calls(function, filler, old_plan.lookups, 1)
+    if row_count < large_batch:
+        small_calls = small_calls or _make_kernel_calls(function, filler, lookups, 1)
     else:
-        large_calls = large_calls or _make_kernel_calls(
-            function, filler, old_plan.lookups, VECTOR_ROWS
-        )
+        large_calls = large_calls or _make_kernel_calls(function, filler, lookups, VECTOR_ROWS)
     batch_calls = [calls for calls in (small_calls, large_calls) if calls is not None]
     tables = {id(calls): calls.encode() for calls in batch_calls}
     call_tables: list[int] = []
@@ -314,12 +310,13 @@ def _build_plan_of_calls(
             return None
         else:
             call_tables += table.ctypes.data, len(calls.calls)
-    pairs = itertools.zip_longest(*(calls.measure_scratch() for calls in batch_calls), fillvalue=0)
+    scratch_sizes = [calls.measure_scratch() for calls in batch_calls]
+    buffer_sizes = tuple(max(sizes) for sizes in itertools.zip_longest(*scratch_sizes, fillvalue=0))
     max_words = max(calls.count_max_words() for calls in batch_calls)
     matrix_columns = range(function.packed) if lookup is None else lookup.packed_columns or (-1,)
-    sizes = tuple(max(pair) for pair in pairs)
-    words = _encode_plan(function, matrix_columns, width, (turn, *call_tables, max_words), sizes)
-    return BytecodePlan(words, width, old_plan.lookups, small_calls, large_calls, (tables, filler))
+    call_words = (large_batch, *call_tables, max_words)
+    plan_words = _encode_plan(function, matrix_columns, width, call_words, buffer_sizes)
+    return BytecodePlan(plan_words, width, lookups, small_calls, large_calls, (tables, filler))
 
 
 def _encode_plan(
@@ -333,8 +330,8 @@ def _encode_plan(
 
     Args:
         matrix_columns: the matrix column of each packed number, or -1 to skip the number.
-        call_words: the row count from which a batch is large, the address and number of the calls
-            for small batches, both again for large batches, and the most integers in one call.
+        call_words: the row count from which a batch is large; the address and number of the calls
+            for small batches, and of those for large batches; and the most integers in one call.
         buffer_sizes: the bytes per row of each intermediate buffer.
     """
     number_bytes = np.dtype(function.dtype).itemsize
@@ -362,7 +359,7 @@ def _encode_plan(
 
 
 def _count_block_rows(row_bytes: int) -> int:
-    """Return how many rows, which take `row_bytes` bytes each, to score together.
+    """Return how many rows of `row_bytes` bytes to score together.
 
     >>> [_count_block_rows(size) for size in (8, 4096, 1 << 17, 1 << 20, 1 << 25)]
     [2048, 1024, 64, 16, 1]
@@ -372,23 +369,26 @@ def _count_block_rows(row_bytes: int) -> int:
 
 
 def _make_kernel_calls(
-    function: BatchFunction, filler: Any, lookup_calls: tuple[Call, ...], rows: int
+    function: BatchFunction, filler: Any, lookup_calls: tuple[Call, ...], row_count: int
 ) -> KernelCalls:
-    """Return the calls that score a block: look up strings, run the filler, convert its output."""
+    """Return the calls that look up strings, run the filler, and convert the filler's output."""
     dtype = np.dtype(np.int32 if function.is_integer else np.float64)
     free_buffers = itertools.count(get_text_buffer(function.texts))
     x = Rows(INPUT, np.dtype(function.dtype), function.width)
     result = output = Rows(RESULT, dtype, function.columns)
     if filler.dtype != dtype:
         output = Rows(next(free_buffers), filler.dtype, function.columns)
-    row_arguments = (rows,) if hasattr(filler, "turn") else ()
-    addresses = (Rows(buffer, np.dtype(np.int64), 1, flat=True) for buffer in free_buffers)
+    options: dict[str, Any] = {}
+    if hasattr(filler, "find_large_batch"):
+        options["row_count"] = row_count
+    addresses = (Rows(buffer, np.dtype(np.int64), 1, is_flat=True) for buffer in free_buffers)
     ends = [(next(addresses), next(addresses)) for _ in range(_count_model_texts(function))]
-    text_arguments = {"texts": ends} if ends else {}
-    lookup_calls += tuple(make_find_ends_call(k, *pair) for k, pair in enumerate(ends))
-    calls: Sequence[Call] = filler.calls(x, output, free_buffers, *row_arguments, **text_arguments)
+    if ends:
+        options["texts"] = ends
+    lookup_calls += tuple(make_find_bounds_call(k, *pair) for k, pair in enumerate(ends))
+    calls: Sequence[Call] = filler.make_calls(x, output, free_buffers, **options)
     if function.class_offsets:
         calls = (*calls, call_shift(output, np.array(function.class_offsets, np.int64), result))
     elif output is not result:
-        calls = (*calls, call_convert(output.line(), result.line()))
+        calls = (*calls, call_convert(output.flatten(), result.flatten()))
     return KernelCalls((*lookup_calls, *calls))

@@ -5,10 +5,10 @@
         for each block of rows: gather the columns into a matrix, and make the calls of the plan
 
 The FLOAT or DOUBLE columns come first, with NaN for NULL, and the VARCHAR columns follow. A plan is
-a table of integers (`plan_bytecode.py`); its calls are kernels (`backends/native/kernel_calls.py`).
-If a plan has no calls, or a row is rejected, Python scores (`native_functions._score_in_python`). A
-function of packed rows uses the state of the function that it was bound to. Functions of DuckDB's C
-API are called by name; `c_api.py` gives LLVM their addresses.
+a table of integers (`plan_bytecode.py`) whose calls run kernels (`kernel_calls.py`). If a plan has
+no calls, or if a kernel rejects a row, `native_functions._score_in_python` scores the block. A call
+by name uses the state of the function to which the call was bound. Functions of DuckDB's C
+API are called by name; `c_api.py` finds their addresses.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sqlml.backends.native.jit.process_memory import (
     floats_at,
     free,
     int32s_at,
-    integers,
+    integer_signature,
     malloc,
     process_function_1,
     process_function_2,
@@ -73,15 +73,15 @@ from sqlml.udfs.duckdb.native.memory_layout import (
 )
 
 
-def _atomic(operation: str) -> Any:
+def _make_atomic_intrinsic(operation: str) -> Any:
     """Return an intrinsic that changes an integer in memory and returns the previous value."""
 
     def change(typing: Any, address: Any, operand: Any) -> Any:
-        def codegen(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
-            pointer = b.inttoptr(arguments[0], LONG.as_pointer())
-            return b.atomic_rmw(operation, pointer, arguments[1], "seq_cst")
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            pointer = builder.inttoptr(arguments[0], LONG.as_pointer())
+            return builder.atomic_rmw(operation, pointer, arguments[1], "seq_cst")
 
-        return integers(2), codegen
+        return integer_signature(2), generate
 
     return intrinsic(change)
 
@@ -92,61 +92,63 @@ def call_python(
 ) -> Any:
     """Call a Python function with four integers while holding the GIL; return 0 if it raises.
 
-    A signal handler may raise at the first instruction of the function, before any `try`. If so,
+    A signal handler may raise at the first instruction of the function, before any `try`. Then
     `handler` is called with `info`, the address of DuckDB's call, and the class of the exception.
     """
-    return integers(6), _call_python
+    return integer_signature(6), _call_python
 
 
-def _call_python(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
+def _call_python(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     import numba.core.cgutils
 
     cgutils: Any = numba.core.cgutils
 
-    def api(name: str, result_type: Any, *args: Any) -> Any:
-        return b.call(declare_function(b.module, name, result_type, *args), args)
+    def call_api(name: str, result_type: Any, *args: Any) -> Any:
+        return builder.call(declare_function(builder.module, name, result_type, *args), args)
 
-    def call(function: Any, objects: list[Any]) -> Any:
-        array = cgutils.alloca_once(b, ir.ArrayType(POINTER, len(objects)))
+    def call_object(function: Any, objects: list[Any]) -> Any:
+        array = cgutils.alloca_once(builder, ir.ArrayType(POINTER, len(objects)))
         for index, argument in enumerate(objects):
-            b.store(argument, cgutils.gep_inbounds(b, array, 0, index))
-        call_arguments = b.bitcast(array, POINTER.as_pointer()), long(len(objects)), null
-        callee = b.inttoptr(function, POINTER)
-        result = api("PyObject_Vectorcall", POINTER, callee, *call_arguments)
+            builder.store(argument, cgutils.gep_inbounds(builder, array, 0, index))
+        call_arguments = builder.bitcast(array, POINTER.as_pointer()), long(len(objects)), null
+        callee = builder.inttoptr(function, POINTER)
+        result = call_api("PyObject_Vectorcall", POINTER, callee, *call_arguments)
         for argument in objects:
-            api("Py_DecRef", ir.VoidType(), argument)
+            call_api("Py_DecRef", ir.VoidType(), argument)
         return result
 
     null = ir.Constant(POINTER, None)
     function, handler, *numbers = arguments
-    result = cgutils.alloca_once_value(b, long(0))
-    gil_state = api("PyGILState_Ensure", INT)
-    returned_object = call(function, [api("PyLong_FromLongLong", POINTER, n) for n in numbers])
-    with b.if_else(b.icmp_unsigned("==", returned_object, null)) as (failed, returned):
+    result = cgutils.alloca_once_value(builder, long(0))
+    gil_state = call_api("PyGILState_Ensure", INT)
+    integer_objects = [call_api("PyLong_FromLongLong", POINTER, n) for n in numbers]
+    returned_object = call_object(function, integer_objects)
+    with builder.if_else(builder.icmp_unsigned("==", returned_object, null)) as (failed, returned):
         with failed:
-            exception_type = api("PyErr_Occurred", POINTER)
-            api("Py_IncRef", ir.VoidType(), exception_type)
-            api("PyErr_Clear", ir.VoidType())
-            reply = call(handler, [api("PyLong_FromLongLong", POINTER, numbers[1]), exception_type])
-            api("PyErr_Clear", ir.VoidType())
-            with b.if_then(b.icmp_unsigned("!=", reply, null)):
-                api("Py_DecRef", ir.VoidType(), reply)
+            exception_type = call_api("PyErr_Occurred", POINTER)
+            call_api("Py_IncRef", ir.VoidType(), exception_type)
+            call_api("PyErr_Clear", ir.VoidType())
+            info = call_api("PyLong_FromLongLong", POINTER, numbers[1])
+            reply = call_object(handler, [info, exception_type])
+            call_api("PyErr_Clear", ir.VoidType())
+            with builder.if_then(builder.icmp_unsigned("!=", reply, null)):
+                call_api("Py_DecRef", ir.VoidType(), reply)
         with returned:
-            b.store(api("PyLong_AsLongLong", LONG, returned_object), result)
-            api("Py_DecRef", ir.VoidType(), returned_object)
-    api("PyGILState_Release", ir.VoidType(), gil_state)
-    return b.load(result)
+            builder.store(call_api("PyLong_AsLongLong", LONG, returned_object), result)
+            call_api("Py_DecRef", ir.VoidType(), returned_object)
+    call_api("PyGILState_Release", ir.VoidType(), gil_state)
+    return builder.load(result)
 
 
-add_atomically, exchange_atomically = _atomic("add"), _atomic("xchg")
+add_atomically, exchange_atomically = _make_atomic_intrinsic("add"), _make_atomic_intrinsic("xchg")
 
 SIGNATURE: Signature = (COUNT, COUNT, COUNT)
-"""Argument types of `score`: the addresses of the call, the chunk, and the result."""
+"""Argument kinds of `score`: the addresses of the call, the chunk, and the result."""
 
 BLOCK_ARGUMENTS = 4  # The integers that `native_functions._score_in_python` reads.
 
 TILE_ROWS = 64
-"""The rows that are gathered at a time, so that their part of the matrix stays in the L1 cache."""
+"""Rows that are gathered at a time, so that this part of the matrix stays in the L1 cache."""
 
 _U = np.uint64
 duckdb_scalar_function_set_error: Any = process_function_2("duckdb_scalar_function_set_error")
@@ -171,7 +173,7 @@ duckdb_list_vector_reserve: Any = process_function_2("duckdb_list_vector_reserve
 duckdb_list_vector_set_size: Any = process_function_2("duckdb_list_vector_set_size")
 
 CALLED = tuple(name for name in globals() if name.startswith("duckdb_"))
-"""Functions of the C API that the row path calls; compiling ahead declares them."""
+"""Functions of the C API that the row path calls. `compile_ahead.py` declares them."""
 
 
 @inlined_helper
@@ -183,8 +185,8 @@ def is_valid(bits: Any, row: Any) -> Any:
 def _set_list_entries(vector: Any, rows: Any, ends: Any) -> Any:
     """Write the offset and length of each list in a list vector; return the vector's child vector.
 
-    Each row has one list per group: the list of group k has the row's numbers ends[k] to
-    ends[k + 1] - 1. `ends` is int64 (groups + 1,). The caller has reserved memory for the numbers.
+    Each row has one list per group. The list of group k has the numbers ends[k] to ends[k + 1] - 1
+    of the row. The caller has reserved memory for the numbers.
     """
     list_count = ends.size - 1
     duckdb_list_vector_set_size(vector, rows * ends[list_count])
@@ -201,7 +203,7 @@ def _set_list_entries(vector: Any, rows: Any, ends: Any) -> Any:
 def _gather(
     columns: Any, masks: Any, target: Any, first: Any, rows: Any, width: Any, x: Any
 ) -> None:
-    """Copy `rows` rows of columns, from row `first` on, into x (rows * width,); NULL becomes NaN.
+    """Copy rows `first` to `first` + `rows` - 1 into x (rows * width,); NULL becomes NaN.
 
     Args:
         columns: int64 (k,), the address of each column's numbers.
@@ -226,7 +228,7 @@ def _gather(
 
 @inlined_helper
 def _gather_packed(addresses: Any, target: Any, first: Any, rows: Any, width: Any, x: Any) -> None:
-    """Copy packed rows into x as `_gather` does; `addresses` locates their numbers and mask."""
+    """Copy packed rows into x as `_gather` does; `addresses` are those of numbers and mask."""
     column_count, mask = target.size, addresses[1]
     numbers = array_like_at(x, addresses[0], (first + rows) * column_count)
     bits = bits_at(mask, ((first + rows) * column_count + 63) // 64)
@@ -249,7 +251,7 @@ def _has_null(mask: Any, rows: Any) -> Any:
 
 @inlined_helper
 def _gather_texts(strings_at: Any, mask: Any, first: Any, rows: Any, out_at: Any) -> None:
-    """Copy a VARCHAR column from row `first` on to `out_at`; NULL gets the length `NULL_LENGTH`."""
+    """Copy strings from row `first` on to the address `out_at`; NULL has length NULL_LENGTH."""
     strings, out = bits_at(strings_at, 2 * (first + rows)), bits_at(out_at, 2 * rows)
     for r in range(rows):
         out[2 * r], out[2 * r + 1] = strings[2 * (first + r)], strings[2 * (first + r) + 1]
@@ -262,22 +264,22 @@ def _gather_texts(strings_at: Any, mask: Any, first: Any, rows: Any, out_at: Any
 
 @inlined_helper
 def _scatter(results_at: Any, first: Any, rows: Any, field_sizes: Any, struct_vector: Any) -> None:
-    """Write a block's results (rows, fields) to the fields of a struct vector, from row `first` on.
+    """Write results (rows, fields) to the fields of a struct vector, from row `first` on.
 
     `field_sizes` has the bytes of each field's values: 4 for INTEGER, 8 for DOUBLE.
     """
-    width = field_sizes.size
-    results = doubles_at(results_at, rows * width)
-    for c in range(width):
-        field = duckdb_vector_get_data(duckdb_struct_vector_get_child(struct_vector, c))
-        if field_sizes[c] == 4:
-            field_integers = int32s_at(field, first + rows)
+    num_fields = field_sizes.size
+    results = doubles_at(results_at, rows * num_fields)
+    for k in range(num_fields):
+        field_at = duckdb_vector_get_data(duckdb_struct_vector_get_child(struct_vector, k))
+        if field_sizes[k] == 4:
+            field_integers = int32s_at(field_at, first + rows)
             for r in range(rows):
-                field_integers[first + r] = np.int32(results[r * width + c])
+                field_integers[first + r] = np.int32(results[r * num_fields + k])
         else:
-            field_doubles = doubles_at(field, first + rows)
+            field_doubles = doubles_at(field_at, first + rows)
             for r in range(rows):
-                field_doubles[first + r] = results[r * width + c]
+                field_doubles[first + r] = results[r * num_fields + k]
 
 
 @compiled_helper
@@ -311,7 +313,7 @@ def _pick_texts(strings_at: Any, mask: Any, picked_rows: Any, out_at: Any) -> No
 
 @compiled_helper
 def _write_picked(results_at: Any, picked_rows: Any, result_bytes: Any, out: Any) -> None:
-    """Write result k to row picked_rows[k] of `out`, as INTEGER (`result_bytes` = 4) or DOUBLE."""
+    """Write result k to row picked_rows[k] at `out`: 4 bytes are an INTEGER, 8 bytes a DOUBLE."""
     if result_bytes == 4:
         result_integers = int32s_at(results_at, picked_rows.size)
         out_integers = int32s_at(out, 1 << 40)
@@ -325,7 +327,6 @@ def _write_picked(results_at: Any, picked_rows: Any, result_bytes: Any, out: Any
 
 @inlined_helper
 def _choose_calls(plan: Any, rows: Any) -> Any:
-    """Return the number of kernel calls for a batch of `rows` rows, or NOT_BUILT."""
     return plan[SMALL_CALLS] if rows < plan[LARGE_BATCH] else plan[LARGE_CALLS]
 
 
@@ -340,7 +341,7 @@ def put_plan(state_at: Any, plan_at: Any) -> Any:
 
 
 def same(address: Any) -> Any:
-    """Return `address`: a call's bind data is the address of a permanent state, so it is shared."""
+    """Copy a call's bind data for DuckDB: the address of a permanent state, which is shared."""
     return address
 
 
@@ -348,7 +349,7 @@ def same(address: Any) -> Any:
 def _enter_plan(info: Any, state_at: Any, rows: Any) -> Any:
     """Return the address of a plan for `rows` rows, and count this thread as a user of the plan.
 
-    If the plan is missing, Python builds it. If this fails, return 0 and do not count the thread.
+    If the plan is missing, Python builds it. Returns 0 if this fails; the thread is not counted.
     """
     state = words_at(state_at, STATE)
     add_atomically(state_at + 8 * USERS, 1)
@@ -366,9 +367,8 @@ def _enter_plan(info: Any, state_at: Any, rows: Any) -> Any:
 def _reserve_lists(vector: Any, rows: Any, levels: Any, list_count: Any, number_count: Any) -> None:
     """Reserve room in a vector for the lists of `rows` rows.
 
-    DuckDB throws a C++ exception when memory runs out. The exception unwinds this machine code,
-    which has no handlers. So the caller must not hold memory yet, and must not be counted as a user
-    of a plan.
+    DuckDB throws a C++ exception when memory runs out, and this machine code has no handlers. So
+    the caller must not hold memory yet, and must not be counted as a user of a plan.
     """
     if levels > 1:
         duckdb_list_vector_reserve(vector, rows * list_count)
@@ -379,7 +379,7 @@ def _reserve_lists(vector: Any, rows: Any, levels: Any, list_count: Any, number_
 
 @inlined_helper
 def _count_list_numbers(plan_at: Any) -> Any:
-    """Return how many numbers the lists of one row have in total, given the plan's address."""
+    """Return how many numbers the lists of a row have in total."""
     plan = words_at(plan_at, HEAD)
     ends_at = plan_at + 8 * (HEAD + plan[COLUMNS] + plan[BUFFERS])
     return words_at(ends_at, plan[GROUPS] + 1)[plan[GROUPS]]
@@ -387,7 +387,7 @@ def _count_list_numbers(plan_at: Any) -> Any:
 
 @inlined_helper
 def _measure(info: Any, state: Any, rows: Any) -> None:
-    """Record that a batch starts (rows < 0) or ends, if the function is measured."""
+    """Record that a batch starts (`rows` is -1) or ends, if the function is metered."""
     if state[MEASURE] != 0:
         call_python(state[MEASURE], state[REPORT], state[INDEX], info, rows, 0)
 
@@ -399,14 +399,14 @@ def score_rows(
     """Score rows and write the results to `out`; return False if an error was set in DuckDB.
 
     Args:
-        addresses: int64 (2 k,), the addresses of the k columns, numeric columns first, followed by
+        addresses: int64 (2 k,), the addresses of k columns, numeric columns first, followed by
             the addresses of their validity masks (0 without NULLs). For packed rows, k is 1: the
             only column is an array with all numbers.
-        picked_rows: int64 (rows,), the rows to score, whose numeric columns are DOUBLE. The result
-            of a row is a single number, which is written to the row's position in the array at
-            the address `out`. If `picked_rows` is empty, all rows of a chunk are scored, and `out`
-            is the result vector.
-        reserved: the number of lists per row, and of numbers in them, for which `out` has room.
+        picked_rows: int64 (rows,), the rows to score, whose numeric columns are DOUBLE. `out` is
+            then the address of an array, where each row's single result is written to the row's
+            position. If `picked_rows` is empty, all rows of a chunk are scored, and `out` is the
+            result vector.
+        reserved: the number of lists per row, and of numbers per row, for which `out` has room.
     """
     state = words_at(state_at, STATE)
     add_atomically(state_at + 8 * BATCHES, 1)
@@ -433,7 +433,7 @@ def score_rows(
 def _score_blocks(
     info: Any, state: Any, plan_at: Any, addresses: Any, picked_rows: Any, rows: Any, out: Any
 ) -> Any:
-    """Score the rows block by block; free the memory after the last block or after an error."""
+    """Score the rows block by block; return False if an error was set in DuckDB."""
     plan = words_at(plan_at, HEAD)
     calls = words_at(plan[SMALL_TABLE] if rows < plan[LARGE_BATCH] else plan[LARGE_TABLE], 1 << 40)
     call_count, max_block_rows = _choose_calls(plan, rows), max(1, min(plan[BLOCK_ROWS], rows))
@@ -486,12 +486,12 @@ def _score_blocks(
 
 
 @compiled_helper
-def _set_lists(plan_at: Any, rows: Any, out: Any, ends: Any) -> Any:
-    """Set the lists of the vector `out`; return the vector of their numbers. `ends` is scratch."""
+def _set_lists(plan_at: Any, rows: Any, out: Any, scratch: Any) -> Any:
+    """Set the lists of the vector `out`; return the child vector that holds the numbers."""
     plan = words_at(plan_at, HEAD)
     if plan[LEVELS] > 1:
-        ends[0], ends[1] = 0, plan[GROUPS]
-        out = _set_list_entries(out, rows, ends[:2])
+        scratch[0], scratch[1] = 0, plan[GROUPS]
+        out = _set_list_entries(out, rows, scratch[:2])
     if plan[LEVELS] > 0:
         group_ends_at = plan_at + 8 * (HEAD + plan[COLUMNS] + plan[BUFFERS])
         out = _set_list_entries(out, rows, words_at(group_ends_at, plan[GROUPS] + 1))
@@ -500,26 +500,26 @@ def _set_lists(plan_at: Any, rows: Any, out: Any, ends: Any) -> Any:
 
 @compiled_helper
 def _gather_block(
-    is_packed: Any, plan_at: Any, addresses: Any, indices: Any, first: Any, rows: Any, buffers: Any
+    is_packed: Any, plan_at: Any, addresses: Any, picked: Any, first: Any, rows: Any, buffers: Any
 ) -> None:
-    """Copy a block's numbers to buffer 0, and its string columns to buffers 2, 3, ..."""
+    """Copy a block's numbers to buffer 0, and the string columns to buffers 2, 3, ..."""
     plan = words_at(plan_at, HEAD)
-    k, size = plan[COLUMNS], plan[MATRIX_WIDTH] * rows
-    target = words_at(plan_at + 8 * HEAD, k)
+    first_text, size = plan[COLUMNS], plan[MATRIX_WIDTH] * rows
+    target = words_at(plan_at + 8 * HEAD, first_text)
     if is_packed:
         packed = doubles_at(buffers[0], size)
         _gather_packed(addresses, target, first, rows, plan[MATRIX_WIDTH], packed)
     elif plan[NUMBER_BYTES] == 4:
-        _gather_numbers(addresses, target, indices, first, rows, floats_at(buffers[0], size))
+        _gather_numbers(addresses, target, picked, first, rows, floats_at(buffers[0], size))
     else:
-        _gather_numbers(addresses, target, indices, first, rows, doubles_at(buffers[0], size))
+        _gather_numbers(addresses, target, picked, first, rows, doubles_at(buffers[0], size))
     masks = addresses[addresses.size // 2 :]
     for i in range(plan[TEXTS]):
-        if indices.size > 0:
-            block_rows = indices[first : first + rows]
-            _pick_texts(addresses[k + i], masks[k + i], block_rows, buffers[2 + i])
+        strings_at, mask = addresses[first_text + i], masks[first_text + i]
+        if picked.size > 0:
+            _pick_texts(strings_at, mask, picked[first : first + rows], buffers[2 + i])
         else:
-            _gather_texts(addresses[k + i], masks[k + i], first, rows, buffers[2 + i])
+            _gather_texts(strings_at, mask, first, rows, buffers[2 + i])
 
 
 @compiled_helper

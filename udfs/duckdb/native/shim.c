@@ -1,5 +1,5 @@
-// What DuckDB loads as the extension `sqlml`: it opens a connection on the database that loads it,
-// and leaves it where Python finds it (connection.py). Functions are registered through that one.
+// The extension `sqlml`. It opens a connection to the database that loads it, and stores the
+// connection where Python finds it (extension.py). Functions are registered on that connection.
 typedef struct {
 	void (*set_error)(void *info, const char *error);
 	void **(*get_database)(void *info);
@@ -15,7 +15,7 @@ typedef struct {
 EXPORTED int (*sqlml_connect)(void *database, void **connection);
 EXPORTED void *sqlml_connection;
 
-// The database must be connected to at once: the wrapper around it is freed when this returns.
+// Connect now: DuckDB frees the database's wrapper when this function returns.
 EXPORTED _Bool sqlml_init_c_api(void *info, duckdb_extension_access *access) {
 	if (!access->get_api(info, "v1.2.0") || !sqlml_connect)
 		return 0;

@@ -36,26 +36,26 @@ Kind = ArrayKind | Literal["count", "flag", "nothing"] | tuple["Kind", ...]
 Signature = tuple[Kind, ...]
 """The kinds of a kernel's arguments."""
 
-# The kinds of a bool, of an int (int64 in the kernel), and of None, which needs no code.
+# The kinds of a bool, of an int (int64 in the kernel), and of None.
 FLAG: Kind = "flag"
 COUNT: Kind = "count"
 NOTHING: Kind = "nothing"
 
 
-def reads(dtype: npt.DTypeLike, ndim: int, layout: Layout = "A") -> Kind:
-    """Return the kind of an array that is only read; layout "A" allows any strides."""
+def reads(dtype: npt.DTypeLike, ndim: int, layout: Layout = "A") -> ArrayKind:
+    """Return the kind of an array that the kernel only reads; layout "A" allows any strides."""
     return ArrayKind(np.dtype(dtype), ndim, layout, True)
 
 
-def writes(dtype: npt.DTypeLike, ndim: int) -> Kind:
+def writes(dtype: npt.DTypeLike, ndim: int) -> ArrayKind:
     """Return the kind of a contiguous array that the kernel fills."""
     return ArrayKind(np.dtype(dtype), ndim, "C", False)
 
 
-def kinds_of(*constants: Any) -> Signature:
-    """Return the kinds of a kernel's constants; arrays among them are contiguous and only read.
+def to_kinds(*constants: Any) -> Signature:
+    """Return the kinds of a kernel's constants. Arrays are contiguous and only read.
 
-    >>> spell_kind(kinds_of(np.zeros((2, 1)), (3, True), None))
+    >>> format_kind(to_kinds(np.zeros((2, 1)), (3, True), None))
     "(['C2r', '<f8'], ('count', 'flag'), 'nothing')"
     """
     return tuple(map(_get_kind, constants))
@@ -65,47 +65,46 @@ def _get_kind(value: Any) -> Kind:
     if isinstance(value, np.ndarray):
         return reads(value.dtype, value.ndim, "C")
     if isinstance(value, tuple):
-        return kinds_of(*value)
+        return to_kinds(*value)
     if value is None:
         return NOTHING
     return FLAG if isinstance(value, bool) else COUNT
 
 
-def spell_kind(kind: Kind) -> str:
+def format_kind(kind: Kind) -> str:
     """Return `kind` as a string that is the same in every process.
 
-    >>> spell_kind((COUNT, reads("f4", 2), writes([("a", "u4")], 1)))
+    >>> format_kind((COUNT, reads("f4", 2), writes([("a", "u4")], 1)))
     "('count', ['A2r', '<f4'], ['C1w', [('a', '<u4')]])"
     """
-    return repr(_to_literal(kind))
+    return repr(_make_kind_literal(kind))
 
 
 def parse_kind(text: str) -> Kind:
-    """Parse a string from `spell_kind` into a kind.
+    """Parse a string from `format_kind` into a kind.
 
     >>> parse_kind("('count', ['A2r', '<f4'])") == (COUNT, reads("f4", 2))
     True
     """
-    return _from_literal(ast.literal_eval(text))
+    return _parse_kind_literal(ast.literal_eval(text))
 
 
-def _to_literal(kind: Kind) -> Any:
-    """Return `kind` as a Python literal: the kind of an array as a list, and a tuple as a tuple."""
+def _make_kind_literal(kind: Kind) -> Any:
     if isinstance(kind, ArrayKind):
         layout = f"{kind.layout}{kind.ndim}{'r' if kind.readonly else 'w'}"
         return [layout, np.lib.format.dtype_to_descr(kind.dtype)]
-    return kind if isinstance(kind, str) else tuple(map(_to_literal, kind))
+    return kind if isinstance(kind, str) else tuple(map(_make_kind_literal, kind))
 
 
-def _from_literal(literal: Any) -> Kind:
+def _parse_kind_literal(literal: Any) -> Kind:
     if isinstance(literal, list):
-        (layout, ndim, mode), dtype = literal
-        return ArrayKind(np.lib.format.descr_to_dtype(dtype), int(ndim), layout, mode == "r")
-    return tuple(map(_from_literal, literal)) if isinstance(literal, tuple) else literal
+        (layout, ndim, mode), descr = literal
+        return ArrayKind(np.lib.format.descr_to_dtype(descr), int(ndim), layout, mode == "r")
+    return tuple(map(_parse_kind_literal, literal)) if isinstance(literal, tuple) else literal
 
 
 def to_numba_type(kind: Kind) -> Any:
-    from numba import from_dtype, types  # Importing numba takes long.
+    from numba import from_dtype, types  # Importing numba is slow.
 
     if isinstance(kind, ArrayKind):
         dtype: Any = from_dtype(kind.dtype)
@@ -116,16 +115,14 @@ def to_numba_type(kind: Kind) -> Any:
     return {"count": types.int64, "flag": types.boolean, "nothing": types.none}[kind]
 
 
-# Offsets of the fields of numpy's arrays, which entries of machine code read.
-#
-# These are `PyArrayObject_fields` and `PyArray_Descr` of numpy's C API for 64 bits, part of its
-# stable ABI.
+# Offsets of fields in numpy's arrays, which the machine code reads. The layouts are
+# `PyArrayObject_fields` and `PyArray_Descr` in numpy's stable C ABI for 64 bits.
 
 ENTRY = "sqlml_kernel"
 """The symbol of a kernel's entry for Python."""
 
 FIELDS = {"data": 16, "nd": 24, "dimensions": 32, "strides": 40, "descr": 56, "flags": 64}
-"""Field of an array object -> its offset in bytes."""
+"""Maps each field of an array object to an offset in bytes."""
 
 BYTE_ORDER, TYPE_NUMBER = 26, 28
 """Offsets of fields of an array's dtype, in bytes."""
@@ -148,19 +145,19 @@ def is_array_layout_known() -> bool:
     if ctypes.sizeof(ctypes.c_void_p) != 8:
         return False
     x = np.zeros((3, 8), np.float32)[:, ::2]
-    address, dtype = id(x), id(x.dtype)
-    dimensions = _read_pointer(address + FIELDS["dimensions"])
-    strides = _read_pointer(address + FIELDS["strides"])
+    array_address, dtype_address = id(x), id(x.dtype)
+    dimensions = _read_pointer(array_address + FIELDS["dimensions"])
+    strides = _read_pointer(array_address + FIELDS["strides"])
     return (
-        _read_pointer(address + OBJECT_TYPE) == id(np.ndarray)
-        and _read_pointer(address + FIELDS["data"]) == x.ctypes.data
-        and _read_int(address + FIELDS["nd"]) == 2
+        _read_pointer(array_address + OBJECT_TYPE) == id(np.ndarray)
+        and _read_pointer(array_address + FIELDS["data"]) == x.ctypes.data
+        and _read_int(array_address + FIELDS["nd"]) == 2
         and (_read_pointer(dimensions), _read_pointer(dimensions + 8)) == x.shape
         and (_read_pointer(strides), _read_pointer(strides + 8)) == x.strides
-        and _read_pointer(address + FIELDS["descr"]) == dtype
-        and _read_int(address + FIELDS["flags"]) == x.flags.num
-        and _read_int(dtype + TYPE_NUMBER) == x.dtype.num
-        and ctypes.string_at(dtype + BYTE_ORDER, 1) == b"="
+        and _read_pointer(array_address + FIELDS["descr"]) == dtype_address
+        and _read_int(array_address + FIELDS["flags"]) == x.flags.num
+        and _read_int(dtype_address + TYPE_NUMBER) == x.dtype.num
+        and ctypes.string_at(dtype_address + BYTE_ORDER, 1) == b"="
     )
 
 

@@ -1,7 +1,7 @@
 """Compile kernels in another process, while this process scores without them.
 
-numba holds the GIL while it compiles, so a compiling thread would keep all other threads from
-scoring. The process is a `Child`: it runs no module of the user, and ends with this process.
+numba holds the GIL while it compiles, so a compiling thread would block all scoring threads. The
+process is a `Child`: it runs no module of the user, and ends with this process.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ IDLE_SECONDS = 10.0
 
 @dataclass(slots=True)
 class _Job:
-    """A requested kernel. `code` is None until the kernel is compiled, and if compiling fails."""
+    """A requested kernel. `code` is None until the kernel is compiled, and after a failure."""
 
     line: bytes
     name: str
@@ -39,8 +39,8 @@ def compile_in_background(
 ) -> ObjectCode | None:
     """Return the machine code of a kernel; raise NotReady until the compiling process has it.
 
-    Returns None if this process must compile the kernel, because the compiling process failed or
-    cannot find the kernel.
+    Returns None if the compiling process failed or cannot import the kernel. This process must then
+    compile the kernel.
     """
     with _LOCK:
         job = _jobs.get(name)
@@ -65,7 +65,7 @@ def count_pending() -> int:
 
 
 def _describe_kernel(function: Callable[..., Any], signature: Signature) -> bytes | None:
-    """Return the line of the kernel (`KnownKernel`); None if its module does not contain it."""
+    """Return the line for `parse_line`, or None if the kernel cannot be imported by name."""
     from sqlml.backends.native.jit.compile_ahead import KnownKernel
 
     kernel = KnownKernel(function.__module__, function.__name__, signature)
@@ -77,13 +77,14 @@ def _describe_kernel(function: Callable[..., Any], signature: Signature) -> byte
 def _start_thread() -> None:
     global _thread
     if _thread is None:
-        thread = threading.Thread(target=_compile_all, name="sqlml-compiling", daemon=True)
+        thread = threading.Thread(
+            target=_compile_queued_kernels, name="sqlml-compiling", daemon=True
+        )
         thread.start()
         _thread = thread
 
 
-def _compile_all() -> None:
-    """Send requested kernels to the compiling process until no kernels are left."""
+def _compile_queued_kernels() -> None:
     global _thread
     while True:
         try:
@@ -124,13 +125,13 @@ def serve() -> Conversation:
     """
     from sqlml.backends.native.jit.compile_ahead import parse_line
 
-    answer = b""
+    reply = b""
     while True:
-        name, line = (yield answer).decode().split("\n")
+        name, line = (yield reply).decode().split("\n")
         try:
-            answer = code_store.pack(name, parse_line(line).compile())
+            reply = code_store.pack(name, parse_line(line).compile())
         except NotLoadable:
-            answer = b""
+            reply = b""
 
 
 _LOCK = threading.Lock()
@@ -140,7 +141,7 @@ _thread: threading.Thread | None = None
 
 
 def _reset_after_fork() -> None:
-    """Reset the module's state in a forked child, which has no threads of its parent."""
+    """Reset the module's state in a forked child, which lacks the parent's threads."""
     global _LOCK, _jobs, _queue, _thread
     _LOCK, _jobs, _queue, _thread = threading.Lock(), {}, queue.Queue(), None
 

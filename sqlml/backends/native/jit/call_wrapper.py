@@ -26,8 +26,6 @@ from llvmlite import ir
 from sqlml.backends.native.jit import argument_kinds as layout
 from sqlml.backends.native.jit.argument_kinds import ArrayKind, Kind, Signature, to_numba_type
 
-# Helpers that emit LLVM IR, for both entries and for intrinsics.
-
 BYTE, INT, LONG = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 POINTER = BYTE.as_pointer()
 
@@ -45,7 +43,7 @@ def declare_function(module: Any, name: str, result_type: Any, *args: Any) -> An
 def make_array_value(
     context: Any, builder: Any, kind: ArrayKind, data: Any, lengths: list[Any], strides: list[Any]
 ) -> Any:
-    """Return an array as kernels expect it: a data pointer, lengths, and strides in bytes."""
+    """Emit an array in numba's layout; strides are in bytes."""
     array = context.make_array(to_numba_type(kind))(context, builder)
     size: Any = long(1)
     for length in lengths:
@@ -54,7 +52,7 @@ def make_array_value(
     array.shape = _pack_integers(builder, array.shape.type, lengths)
     array.strides = _pack_integers(builder, array.strides.type, strides)
     array.nitems, array.itemsize = size, long(kind.dtype.itemsize)
-    # The caller owns the array; without a meminfo the kernel counts no references to it.
+    # The caller owns the array. Without a meminfo, the kernel counts no references.
     array.meminfo = ir.Constant(array.meminfo.type, None)
     array.parent = ir.Constant(array.parent.type, None)
     return array._getvalue()
@@ -67,13 +65,15 @@ def _pack_integers(builder: Any, array_type: Any, values: list[Any]) -> Any:
     return packed
 
 
-def array_data(context: Any, b: Any, signature: Any, arguments: Any, *indices: int) -> list[Any]:
+def get_pointers(context: Any, b: Any, signature: Any, arguments: Any, *indices: int) -> list[Any]:
     """Return the data pointers of the array arguments at `indices`."""
     return [context.make_array(signature.args[i])(context, b, arguments[i]).data for i in indices]
 
 
-def item_data(context: Any, builder: Any, signature: Any, arguments: Any, i: int) -> list[Any]:
-    """Return the data pointers of the arrays in argument i, which is a tuple of arrays."""
+def get_item_pointers(
+    context: Any, builder: Any, signature: Any, arguments: Any, i: int
+) -> list[Any]:
+    """Return the data pointers of the arrays in argument i, a tuple."""
     arrays = (
         context.make_array(kind)(context, builder, builder.extract_value(arguments[i], item))
         for item, kind in enumerate(signature.args[i])
@@ -81,7 +81,7 @@ def item_data(context: Any, builder: Any, signature: Any, arguments: Any, i: int
     return [array.data for array in arrays]
 
 
-def array_length(
+def get_axis_length(
     context: Any, builder: Any, signature: Any, arguments: Any, i: int, axis: int = 0
 ) -> Any:
     array = context.make_array(signature.args[i])(context, builder, arguments[i])
@@ -104,11 +104,11 @@ def broadcast(builder: Any, value: Any, vector: Any) -> Any:
 #
 #     int64 sqlml_kernel_words(const int64 *words)
 #
-# An array of d dimensions is 1 + 2 d words: its data pointer, its lengths, and its strides in
-# bytes. A count or a flag is one word, None is no word, and a tuple is the words of its items.
-# Nothing is checked, and the GIL is not touched.
+# An array of d dimensions is 1 + 2 d words: a data pointer, lengths, and strides in bytes.
+# A count or a flag is one word, None is no word, and a tuple is the words of the items. Nothing is
+# checked, and the GIL is not touched.
 #
-# The result is negative unless rows are rejected: it is the kernel's int result, -1 for None and
+# The result is negative unless rows are rejected. It is the kernel's int result, -1 for None and
 # False, 0 for True, or `NO_MEMORY` if memory ran out.
 
 WORDS_ENTRY = "sqlml_kernel_words"
@@ -121,7 +121,7 @@ NO_MEMORY = -(1 << 63)
 
 
 def to_words(kind: Kind, value: Any) -> Iterator[int]:
-    """Yield the 64-bit words that pass `value` to a kernel; the caller must keep its arrays alive.
+    """Yield the 64-bit words that pass `value` to a kernel; the caller must keep arrays alive.
 
     >>> list(to_words("count", 3)), list(to_words(("flag", "nothing"), (True, None)))
     ([3], [1])
@@ -140,13 +140,13 @@ def to_words(kind: Kind, value: Any) -> Iterator[int]:
 def emit_words_entry(
     module: Any, context: Any, kernel: Any, fndesc: Any, signature: Signature
 ) -> None:
-    """Add to `module` the entry through which machine code calls a kernel."""
+    """Add the entry through which machine code calls a kernel to `module`."""
     entry = ir.Function(module, ir.FunctionType(LONG, [LONG.as_pointer()]), WORDS_ENTRY)
     builder = ir.IRBuilder(entry.append_basic_block("entry"))
-    index = itertools.count()
+    word_indexes = itertools.count()
 
     def load_word() -> Any:
-        return builder.load(builder.gep(entry.args[0], [long(next(index))]))
+        return builder.load(builder.gep(entry.args[0], [long(next(word_indexes))]))
 
     def load_argument(kind: Kind) -> Any:
         if isinstance(kind, ArrayKind):
@@ -166,10 +166,10 @@ def emit_words_entry(
     )
     with builder.if_then(status.is_error, likely=False):
         builder.ret(long(NO_MEMORY))
-    kind = str(fndesc.restype)
-    if kind == "none":
+    result_kind = str(fndesc.restype)
+    if result_kind == "none":
         builder.ret(long(-1))
-    elif kind == "bool":
+    elif result_kind == "bool":
         is_true = builder.icmp_unsigned("!=", kernel_result, ir.Constant(kernel_result.type, 0))
         builder.ret(builder.sub(builder.zext(is_true, LONG), long(1)))
     else:
@@ -188,7 +188,7 @@ def _emit_numbers_entry(module: Any, words_entry: Any, count: int) -> None:
 
 
 _HEADER = 64
-"""Bytes reserved for NRT_MemInfo (up to 48) before the numbers of an array of a kernel."""
+"""Bytes reserved for NRT_MemInfo (up to 48) before the data of an array."""
 
 
 def emit_entries(result: Any, signature: Signature) -> str:
@@ -213,7 +213,7 @@ class _PythonEntry:
         self._fail_block = self._entry.append_basic_block("fail")
 
     def write(self, kernel: Any, fndesc: Any, signature: Signature) -> None:
-        """Emit code that reads the arguments, runs the kernel, and returns its result."""
+        """Emit code that reads the arguments, runs the kernel, and returns the result."""
         b, context = self._builder, self._context
         self._self_tuple, arguments, count = self._entry.args
         self._array_type = self._get_item(self._self_tuple, 0)
@@ -230,43 +230,44 @@ class _PythonEntry:
         b.ret(self._box_result(str(fndesc.restype), kernel_result))
         b.position_at_end(self._fail_block)
         type_error = self._get_item(self._self_tuple, 2)
-        text = self._store_text("a kernel was called with arguments that it was not compiled for")
-        self._call("PyErr_SetString", ir.VoidType(), type_error, text)
+        message = self._add_text("a kernel was called with arguments that it was not compiled for")
+        self._call("PyErr_SetString", ir.VoidType(), type_error, message)
         b.ret(ir.Constant(POINTER, None))
 
     def _box_result(self, result_kind: str, kernel_result: Any) -> Any:
-        b = self._builder
+        builder = self._builder
         if result_kind == "none":
             none = self._get_item(self._self_tuple, 1)
             self._call("Py_IncRef", ir.VoidType(), none)
             return none
         if result_kind == "bool":
-            return self._call("PyBool_FromLong", POINTER, b.zext(kernel_result, LONG))
+            return self._call("PyBool_FromLong", POINTER, builder.zext(kernel_result, LONG))
         if result_kind == "int64":
             return self._call("PyLong_FromLongLong", POINTER, kernel_result)
         raise AssertionError(f"a kernel must return None, a bool or an int, not {result_kind}")
 
     def _read_argument(self, argument: Any, kind: Kind) -> Any:
-        b = self._builder
+        builder = self._builder
         if isinstance(kind, ArrayKind):
             return self._read_array(argument, kind)
         if isinstance(kind, tuple):
             size = self._call("PyTuple_Size", LONG, argument)
-            self._require(b.icmp_signed("==", size, long(len(kind))))
-            numbered = enumerate(kind)
-            items = [self._read_argument(self._get_item(argument, i), k) for i, k in numbered]
-            return self._context.make_tuple(b, to_numba_type(kind), items)
+            self._require(builder.icmp_signed("==", size, long(len(kind))))
+            arguments = (self._get_item(argument, i) for i in range(len(kind)))
+            items = list(map(self._read_argument, arguments, kind))
+            return self._context.make_tuple(builder, to_numba_type(kind), items)
         if kind == "nothing":
-            self._require(b.icmp_unsigned("==", argument, self._get_item(self._self_tuple, 1)))
+            none = self._get_item(self._self_tuple, 1)
+            self._require(builder.icmp_unsigned("==", argument, none))
             return self._context.get_dummy_value()
         if kind == "flag":
             truth = self._call("PyObject_IsTrue", INT, argument)
-            self._require(b.icmp_signed(">=", truth, ir.Constant(INT, 0)))
-            return b.icmp_signed("!=", truth, ir.Constant(INT, 0))
+            self._require(builder.icmp_signed(">=", truth, ir.Constant(INT, 0)))
+            return builder.icmp_signed("!=", truth, ir.Constant(INT, 0))
         number = self._call("PyLong_AsLongLong", LONG, argument)
-        with b.if_then(b.icmp_signed("==", number, long(-1)), likely=False):
+        with builder.if_then(builder.icmp_signed("==", number, long(-1)), likely=False):
             raised = self._call("PyErr_Occurred", POINTER)
-            self._require(b.icmp_unsigned("==", raised, ir.Constant(POINTER, None)))
+            self._require(builder.icmp_unsigned("==", raised, ir.Constant(POINTER, None)))
         return number
 
     def _read_array(self, array: Any, kind: ArrayKind) -> Any:
@@ -278,29 +279,29 @@ class _PythonEntry:
         required_flags = layout.C_CONTIGUOUS if kind.layout == "C" else 0
         required_flags |= 0 if kind.readonly else layout.WRITEABLE
         flags = b.and_(self._load_field(array, "flags", INT), ir.Constant(INT, required_flags))
-        dimensions = self._load_field(array, "nd", INT)
+        ndim = self._load_field(array, "nd", INT)
         descr = self._load_field(array, "descr", POINTER)
         type_number = self._load(descr, layout.TYPE_NUMBER, INT)
-        order = self._load(descr, layout.BYTE_ORDER, BYTE)
-        is_type: Any = ir.Constant(ir.IntType(1), 0)
+        byte_order = self._load(descr, layout.BYTE_ORDER, BYTE)
+        has_dtype: Any = ir.Constant(ir.IntType(1), 0)
         for n in list_type_numbers(kind.dtype):
-            is_type = b.or_(is_type, b.icmp_signed("==", type_number, ir.Constant(INT, n)))
-        is_valid = b.and_(is_type, b.icmp_signed("==", flags, ir.Constant(INT, required_flags)))
-        is_valid = b.and_(is_valid, b.icmp_signed("==", dimensions, ir.Constant(INT, kind.ndim)))
+            has_dtype = b.or_(has_dtype, b.icmp_signed("==", type_number, ir.Constant(INT, n)))
+        is_valid = b.and_(has_dtype, b.icmp_signed("==", flags, ir.Constant(INT, required_flags)))
+        is_valid = b.and_(is_valid, b.icmp_signed("==", ndim, ir.Constant(INT, kind.ndim)))
         swapped = ir.Constant(BYTE, layout.SWAPPED)
-        self._require(b.and_(is_valid, b.icmp_signed("!=", order, swapped)))
+        self._require(b.and_(is_valid, b.icmp_signed("!=", byte_order, swapped)))
         return self._load_array(array, kind)
 
     def _load_array(self, array: Any, kind: ArrayKind) -> Any:
-        b = self._builder
+        builder = self._builder
 
         def load_integers(field: str) -> list[Any]:
             integers = self._load_field(array, field, LONG.as_pointer())
-            return [b.load(b.gep(integers, [long(i)])) for i in range(kind.ndim)]
+            return [builder.load(builder.gep(integers, [long(i)])) for i in range(kind.ndim)]
 
         lengths, strides = load_integers("dimensions"), load_integers("strides")
         data = self._load_field(array, "data", POINTER)
-        return make_array_value(self._context, b, kind, data, lengths, strides)
+        return make_array_value(self._context, builder, kind, data, lengths, strides)
 
     def _require(self, condition: Any) -> None:
         """Emit a jump to the block that raises TypeError, unless `condition` holds."""
@@ -321,7 +322,7 @@ class _PythonEntry:
     def _call(self, name: str, result_type: Any, *args: Any) -> Any:
         return self._builder.call(declare_function(self._module, name, result_type, *args), args)
 
-    def _store_text(self, text: str) -> Any:
+    def _add_text(self, text: str) -> Any:
         content = ir.Constant(ir.ArrayType(BYTE, len(text) + 1), bytearray(text.encode() + b"\0"))
         variable = ir.GlobalVariable(self._module, content.type, "sqlml_message")
         variable.initializer, variable.linkage, variable.global_constant = content, "internal", True
@@ -329,7 +330,7 @@ class _PythonEntry:
 
 
 def list_type_numbers(dtype: np.dtype[Any]) -> tuple[int, ...]:
-    """Return all numpy type numbers for `dtype`; several C types may have the same layout.
+    """Return all numpy type numbers of `dtype`; several C types may have the same layout.
 
     >>> list_type_numbers(np.dtype(bool))
     (0,)
@@ -343,7 +344,7 @@ def list_type_numbers(dtype: np.dtype[Any]) -> tuple[int, ...]:
 def _emit_runtime(module: Any) -> None:
     """Add the functions of numba's runtime that kernels call, implemented with malloc and free.
 
-    A meminfo is {references, destructor, destructor's argument, data, size, allocator}.
+    A meminfo is {reference count, destructor, argument of the destructor, data, size, allocator}.
     """
     function_type = ir.FunctionType(POINTER, [LONG, INT])
     allocate = ir.Function(module, function_type, "NRT_MemInfo_alloc_aligned")
@@ -351,14 +352,13 @@ def _emit_runtime(module: Any) -> None:
     size, align = allocate.args[0], builder.zext(allocate.args[1], LONG)
     total_size = builder.add(builder.add(size, align), long(_HEADER))
     memory = builder.call(declare_function(module, "malloc", POINTER, total_size), [total_size])
-    with builder.if_then(
-        builder.icmp_unsigned("==", memory, ir.Constant(POINTER, None)), likely=False
-    ):
-        builder.ret(ir.Constant(POINTER, None))
+    null = ir.Constant(POINTER, None)
+    with builder.if_then(builder.icmp_unsigned("==", memory, null), likely=False):
+        builder.ret(null)
     words = builder.bitcast(memory, LONG.as_pointer())
-    begin = builder.add(builder.ptrtoint(memory, LONG), long(_HEADER))
-    begin = builder.and_(builder.sub(builder.add(begin, align), long(1)), builder.neg(align))
-    for index, word in enumerate((long(1), long(0), long(0), begin, size, long(0))):
+    data = builder.add(builder.ptrtoint(memory, LONG), long(_HEADER))
+    data = builder.and_(builder.sub(builder.add(data, align), long(1)), builder.neg(align))
+    for index, word in enumerate((long(1), long(0), long(0), data, size, long(0))):
         builder.store(word, builder.gep(words, [long(index)]))
     builder.ret(memory)
     free = ir.Function(module, ir.FunctionType(ir.VoidType(), [POINTER]), "NRT_MemInfo_call_dtor")

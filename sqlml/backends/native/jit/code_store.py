@@ -1,14 +1,14 @@
 """Store machine code on disk, and find kernels that this machine compiled or the package ships.
 
-A file name encodes everything that the kernel's code depends on. Files are in NUMBA_CACHE_DIR if it
-is set, otherwise next to the source or in the user's cache folder. Whoever writes these files runs
-code as the user, so folders and files that somebody else can write are skipped (`own_files.py`). If
-there is no other folder, each process compiles for itself. A file contains a digest of its name and
-content; a damaged file counts as missing.
+A file name encodes everything that the kernel's code depends on. If NUMBA_CACHE_DIR is set, files
+are in that folder, otherwise next to the source or in the user's cache folder. Whoever writes these
+files runs code as the user, so folders and files that somebody else can write are skipped
+(`own_files.py`). If no folder is left, each process compiles every kernel. A file contains a digest
+of the file name and the content. A damaged file counts as missing.
 
-Shipped code was compiled for the levels of processors in `object_code.LEVELS` when the package was
-built (`compile_ahead.py`), and lies beside the sources. It depends on no version of Python, numpy
-or numba, because it reads arrays as `argument_kinds.is_array_layout_known` verifies.
+Shipped code lies beside the sources. It was compiled for the processor levels in
+`object_code.LEVELS` when the package was built (`compile_ahead.py`). It works with every version of
+Python, numpy and numba for which `argument_kinds.is_array_layout_known` returns True.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from typing import Any
 import llvmlite.binding as llvm
 
 from sqlml.backends import own_files
-from sqlml.backends.native.jit.argument_kinds import Signature, spell_kind
+from sqlml.backends.native.jit.argument_kinds import Signature, format_kind
 from sqlml.backends.native.jit.helpers import describe_constants
 from sqlml.backends.native.jit.object_code import ObjectCode, find_level
 
 SUFFIX = ".kernel"
 
 MIN_AGE_SECONDS = 86_400.0
-"""Files of other versions of sqlml, and partly written files, are deleted from this age on."""
+"""Age from which files of other sqlml versions, and partly written files, are deleted."""
 
 _BACKEND = Path(__file__).parent.parent
 _MAGIC = b"sqlml kernel 2\n"
 _SIZE = struct.Struct("<Q")
 
 
-def folders() -> Iterator[Path]:
+def list_kernel_folders() -> Iterator[Path]:
     """Yield the folders that may hold kernels, with the best folder first."""
     configured = os.environ.get("NUMBA_CACHE_DIR")
     if configured:
@@ -52,8 +52,8 @@ def folders() -> Iterator[Path]:
 
 
 def read(name: str) -> ObjectCode | None:
-    """Return the code in the file `name`; None if it is missing, damaged or writable by others."""
-    for folder in filter(own_files.is_private, folders()):
+    """Return the code in a file, or None if it is missing, damaged or writable by others."""
+    for folder in filter(own_files.is_private, list_kernel_folders()):
         with suppress(OSError):
             code = unpack(name, own_files.read(folder / name))
             if code is not None:
@@ -62,13 +62,13 @@ def read(name: str) -> ObjectCode | None:
 
 
 def has_writable_folder() -> bool:
-    private_folders = filter(own_files.try_make_private, folders())
+    private_folders = filter(own_files.try_make_private, list_kernel_folders())
     return any(os.access(folder, os.W_OK) for folder in private_folders)
 
 
 def write(name: str, code: ObjectCode) -> None:
     content = pack(name, code)
-    for folder in filter(own_files.try_make_private, folders()):
+    for folder in filter(own_files.try_make_private, list_kernel_folders()):
         _delete_outdated(folder, name)
         with suppress(OSError):
             own_files.replace(folder / name, content)
@@ -76,13 +76,13 @@ def write(name: str, code: ObjectCode) -> None:
 
 
 def make_file_name(kernel: str, source: str, key_text: str) -> str:
-    """Return a file name: the kernel, a digest of `source`, and a digest of `key_text`."""
+    """Return a file name with the kernel's name, the start of the digest `source`, and a key."""
     key = hashlib.sha256(f"{source}\n{key_text}".encode()).hexdigest()
     return f"{kernel}-{source[:12]}-{key[:40]}{SUFFIX}"
 
 
 def _delete_outdated(folder: Path, name: str) -> None:
-    """Delete files of the same kernel that older sqlml versions or ended processes have left."""
+    """Delete old files of the kernel from other sqlml versions or from ended processes."""
     kernel, source, _ = name.rsplit("-", 2)
     for path in folder.glob(f"{kernel}-*{SUFFIX}*"):
         with suppress(OSError):
@@ -98,7 +98,7 @@ def pack(name: str, code: ObjectCode) -> bytes:
 
 
 def unpack(name: str, content: bytes) -> ObjectCode | None:
-    """Return the code in `content`, read from the file `name`; None if `content` is damaged."""
+    """Return the code in the content of the file `name`, or None if the content is damaged."""
     begin = len(_MAGIC) + hashlib.sha256().digest_size
     body = content[begin:]
     if content[:begin] != _digest(name, body) or len(body) < _SIZE.size:
@@ -114,7 +114,7 @@ def _digest(name: str, body: bytes) -> bytes:
 
 @cache
 def digest_sources(folder: Path | None = None) -> str:
-    """Return a digest of the backend's source files, and of the source files in `folder`."""
+    """Return a digest of the source files of the backend and of `folder`."""
     source_folders = [_BACKEND] if folder is None else [_BACKEND, folder]
     digest = hashlib.sha256()
     for path in sorted(path for source in source_folders for path in source.rglob("*.py")):
@@ -123,23 +123,23 @@ def digest_sources(folder: Path | None = None) -> str:
 
 
 SHIPPED_FOLDER = Path(__file__).parent / "built"
-"""The folder in the wheel of a release. An installation from source lacks it."""
+"""The folder in the wheel of a release. It is missing in an installation from source."""
 
 
-def read_shipped(function: Callable[..., Any], signature: Signature) -> ObjectCode | None:
-    """Return the shipped code of a kernel for this processor; None if it is missing or damaged."""
+def read_shipped_code(function: Callable[..., Any], signature: Signature) -> ObjectCode | None:
+    """Return the shipped code of a kernel for this processor, or None if missing or damaged."""
     if find_level() is None or not SHIPPED_FOLDER.is_dir():
         return None
-    name = name_shipped(function, signature)
+    name = make_shipped_name(function, signature)
     with suppress(OSError):
         return unpack(name, (SHIPPED_FOLDER / name).read_bytes())
     return None
 
 
-def name_shipped(function: Callable[..., Any], signature: Signature) -> str:
-    """Return the file name of a shipped kernel, for the processor level of this process."""
+def make_shipped_name(function: Callable[..., Any], signature: Signature) -> str:
+    """Return the file name of a shipped kernel for the processor level of this process."""
     path, name = Path(function.__code__.co_filename), function.__name__
     source = digest_sources(None if path.is_relative_to(_BACKEND) else path.parent)
-    key = (function.__module__, name, describe_constants(function), spell_kind(signature))
+    key = (function.__module__, name, describe_constants(function), format_kind(signature))
     target = (llvm.get_process_triple(), str(find_level()))
     return make_file_name(name, source, "\n".join((*key, *target)))

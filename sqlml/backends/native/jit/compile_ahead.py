@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 import llvmlite.binding as llvm
 
 from sqlml.backends.native.jit import code_store, object_code
-from sqlml.backends.native.jit.argument_kinds import Signature, parse_kind, spell_kind
-from sqlml.backends.native.jit.object_code import LEVELS, ObjectCode, find_level, settings_for_level
+from sqlml.backends.native.jit.argument_kinds import Signature, format_kind, parse_kind
+from sqlml.backends.native.jit.object_code import LEVELS, ObjectCode, find_level, get_level_settings
 from sqlml.backends.native.jit.specialise import is_on_disk, store
 from sqlml.long_work import long_work, show_stage
 
@@ -38,13 +38,13 @@ def map_in_processes(function: Callable[[_T], _R], items: Sequence[_T]) -> Itera
 
 
 FILE = Path(__file__).with_name("known_kernels.txt")
-"""The kernels that models need, with their signatures; others are compiled when a model is first
-used. `tests/contract/test_known_kernels.py` reports missing lines."""
+"""The kernels that models need, with their signatures. Any other kernel is compiled when a model
+first uses it. `tests/contract/test_known_kernels.py` reports missing lines."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownKernel:
-    """A kernel: the function `name` of a `module`, and the signature to compile it for."""
+    """A kernel: the function `name` of a `module`, and a signature."""
 
     module: str
     name: str
@@ -57,8 +57,8 @@ class KnownKernel:
 
     def compile(self) -> ObjectCode:
         """Compile the kernel for other processes; raise NotLoadable if it needs numba to run."""
+        # numba needs an address for each function of the engine.
         for name in getattr(importlib.import_module(self.module), "CALLED", ()):
-            # numba needs an address for the functions of the engine.
             if llvm.address_of_symbol(name) is None:
                 llvm.add_symbol(name, 1)
         return object_code.compile_kernel(self.function, self.signature)
@@ -69,10 +69,10 @@ class KnownKernel:
         >>> KnownKernel("rows.column_kernels", "_take", ("count",)).to_line()
         "rows.column_kernels _take ('count',)"
         """
-        return f"{self.module} {self.name} {spell_kind(self.signature)}"
+        return f"{self.module} {self.name} {format_kind(self.signature)}"
 
 
-def known_kernels() -> tuple[KnownKernel, ...]:
+def read_known_kernels() -> tuple[KnownKernel, ...]:
     return tuple(map(parse_line, FILE.read_text(encoding="utf-8").splitlines()))
 
 
@@ -91,24 +91,25 @@ def parse_line(line: str) -> KnownKernel:
 def compile_ahead(begin: Callable[[int], None]) -> int:
     """Compile the known kernels that this machine lacks; return how many were compiled.
 
-    `begin` is called first, with the number of missing kernels. Raises OSError if there is no
-    private folder to store them in.
+    `begin` is called first, with the number of missing kernels. Raises OSError if no private folder
+    is writable.
     """
-    missing_kernels = [k for k in known_kernels() if not is_on_disk(k.function, k.signature)]
+    missing_kernels = [k for k in read_known_kernels() if not is_on_disk(k.function, k.signature)]
     if missing_kernels and not code_store.has_writable_folder():
-        folders = ", ".join(map(str, code_store.folders()))
+        folders = ", ".join(map(str, code_store.list_kernel_folders()))
         raise PermissionError(errno.EACCES, "no private folder is writable among", folders)
     begin(len(missing_kernels))
     compiled_count = 0
     with long_work("compiling kernels"):
-        for count, is_compiled in enumerate(map_in_processes(_compile, missing_kernels), start=1):
+        results = map_in_processes(_compile_and_store, missing_kernels)
+        for done_count, is_compiled in enumerate(results, start=1):
             compiled_count += is_compiled
-            show_stage(f"{count} of {len(missing_kernels)} are done")
+            show_stage(f"{done_count} of {len(missing_kernels)} are done")
     return compiled_count
 
 
-def _compile(kernel: KnownKernel) -> bool:
-    """Compile and store one kernel; return False if it needs numba to run."""
+def _compile_and_store(kernel: KnownKernel) -> bool:
+    """Compile and store a kernel; return False if it needs numba to run."""
     with suppress(object_code.NotLoadable):
         store(kernel.function, kernel.signature, kernel.compile())
         return True
@@ -119,24 +120,23 @@ def _compile(kernel: KnownKernel) -> bool:
 #
 #     python -m sqlml.backends.native.jit.compile_ahead FOLDER [all]
 #
-# It runs while the wheel of a release is built (`hatch_build.py`), and compiles in new processes,
-# because numba reads the processor level from environment variables. The level is that of this
-# machine; with `all`, every level of `object_code.LEVELS` is compiled.
+# It runs while the wheel of a release is built (`hatch_build.py`). It compiles in new processes,
+# because numba reads the processor level from environment variables. Without `all`, it compiles
+# for the level of this machine; with `all`, for every level in `object_code.LEVELS`.
 
 
 def build_kernels(folder: Path, levels: Sequence[str], kernels: Sequence[KnownKernel]) -> None:
     """Write the machine code of `kernels` to `folder`, with one file per kernel and level."""
     folder.mkdir(parents=True, exist_ok=True)
     for level_name in levels:
-        with _set_environment(settings_for_level(level_name)):
+        with _set_environment(get_level_settings(level_name)):
             for _ in map_in_processes(partial(_build_kernel, folder), kernels):
                 pass
 
 
 def _build_kernel(folder: Path, kernel: KnownKernel) -> None:
-    """Compile one kernel for the level that this process's environment sets."""
     with suppress(object_code.NotLoadable):  # Only numba can run some kernels.
-        name = code_store.name_shipped(kernel.function, kernel.signature)
+        name = code_store.make_shipped_name(kernel.function, kernel.signature)
         (folder / name).write_bytes(code_store.pack(name, kernel.compile()))
 
 
@@ -155,4 +155,4 @@ if __name__ == "__main__":
     own_level = find_level()
     own_levels = () if own_level is None else (own_level,)
     levels = tuple(LEVELS) if sys.argv[2:] == ["all"] else own_levels
-    build_kernels(Path(sys.argv[1]), levels, known_kernels())
+    build_kernels(Path(sys.argv[1]), levels, read_known_kernels())

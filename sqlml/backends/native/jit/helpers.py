@@ -1,6 +1,6 @@
 """Mark functions that kernels call; numba sees them only when a kernel has to be compiled.
 
-numba's own decorators import it, which takes longer than loading a kernel from disk. Here a
+numba's decorators import numba, which takes longer than loading a kernel from disk. Here a
 decorated function is a `DeferredFunction`, which `resolve_helpers` replaces with the result of
 numba's decorator.
 """
@@ -18,7 +18,7 @@ _LOCK = threading.RLock()
 
 
 class DeferredFunction:
-    """A function, and the numba decorator that makes it callable from kernels."""
+    """A function, and the numba decorator that makes the function callable from kernels."""
 
     def __init__(self, function: Any, decorate: Callable[[Any], Any]) -> None:
         self.function = function
@@ -38,12 +38,11 @@ class DeferredFunction:
 
 
 def resolve_helpers(function: Any) -> Any:
-    """Return `function`, in which numba has compiled each `DeferredFunction` that it names."""
-    values = {name: function.__globals__.get(name) for name in _collect_names(function.__code__)}
-    decorated = {
-        n: value.resolve() for n, value in values.items() if isinstance(value, DeferredFunction)
-    }
-    namespace = {**function.__globals__, **decorated}
+    """Return a copy of `function` that calls numba's functions instead of DeferredFunctions."""
+    namespace = dict(function.__globals__)
+    for name in _collect_names(function.__code__) & namespace.keys():
+        if isinstance(namespace[name], DeferredFunction):
+            namespace[name] = namespace[name].resolve()
     details = (function.__name__, function.__defaults__, function.__closure__)
     resolved = FunctionType(function.__code__, namespace, *details)
     resolved.__module__, resolved.__qualname__ = function.__module__, function.__qualname__
@@ -51,9 +50,9 @@ def resolve_helpers(function: Any) -> Any:
 
 
 def describe_code(function: Any) -> str:
-    """Return the code of a function and its helpers, with the plain constants they use, as text.
+    """Return text that identifies the code and the plain constants of a function and its helpers.
 
-    A kernel's key also depends on the source files, but they may have changed since the import.
+    A kernel's key also depends on the source files, but these may have changed since the import.
     """
     code = _unwrap(function).__code__
     descriptions = [code.co_code.hex(), repr(code.co_varnames)]
@@ -66,7 +65,7 @@ def describe_code(function: Any) -> str:
 
 
 def describe_constants(function: Any) -> str:
-    """Return the plain constants that a function and its helpers use, as text for any Python."""
+    """Return the plain constants of a function and its helpers, as text for any Python version."""
     return "\n".join(_describe_globals(function, describe_constants))
 
 
@@ -91,26 +90,26 @@ def _collect_names(code: CodeType) -> set[str]:
 
 
 def inlined_helper(function: Callable[..., Any]) -> Any:
-    """Mark a function that only kernels call; numba inlines it into their machine code."""
-    return DeferredFunction(function, _njit(inline="always"))
+    """Mark a function that only kernels call; numba inlines the function into kernels."""
+    return DeferredFunction(function, _make_njit_decorator(inline="always"))
 
 
 def compiled_helper(function: Callable[..., Any]) -> Any:
-    """Mark a function that kernels call; it is compiled separately, so only LLVM may inline it."""
-    return DeferredFunction(function, _njit(error_model="numpy"))
+    """Mark a function that kernels call; it is compiled separately, and LLVM may inline it."""
+    return DeferredFunction(function, _make_njit_decorator(error_model="numpy"))
 
 
 def intrinsic(function: Callable[..., Any]) -> Any:
     """Mark a function that writes LLVM IR, as `numba.extending.intrinsic` does."""
-    return DeferredFunction(function, _intrinsic(prefer_literal=False))
+    return DeferredFunction(function, _make_intrinsic_decorator(prefer_literal=False))
 
 
 def literal_intrinsic(function: Callable[..., Any]) -> Any:
     """Mark an `intrinsic` that gets the values of constant arguments."""
-    return DeferredFunction(function, _intrinsic(prefer_literal=True))
+    return DeferredFunction(function, _make_intrinsic_decorator(prefer_literal=True))
 
 
-def _njit(**options: Any) -> Callable[[Any], Any]:
+def _make_njit_decorator(**options: Any) -> Callable[[Any], Any]:
     def decorate(function: Any) -> Any:
         from numba import njit
 
@@ -119,7 +118,7 @@ def _njit(**options: Any) -> Callable[[Any], Any]:
     return decorate
 
 
-def _intrinsic(prefer_literal: bool) -> Callable[[Any], Any]:
+def _make_intrinsic_decorator(prefer_literal: bool) -> Callable[[Any], Any]:
     def decorate(function: Any) -> Any:
         from numba.extending import intrinsic as numba_intrinsic
 

@@ -1,6 +1,6 @@
 """Compile kernels with numba to bytes of machine code, and load such bytes with LLVM.
 
-numba's own loader needs numba, whose import takes longer than everything else.
+numba's loader needs numba, and importing numba takes longer than everything else.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from sqlml.backends.native.jit.argument_kinds import ENTRY, Signature, to_numba_
 from sqlml.backends.native.jit.call_wrapper import NUMBERS_ENTRY, WORDS_ENTRY
 from sqlml.backends.native.jit.helpers import resolve_helpers
 
-# Object files are checked before they are loaded, because LLVM trusts them: it follows every offset
-# in a file, and ends the process if an offset is invalid or if the file calls an unknown function.
+# Object files are checked before they are loaded, because LLVM trusts them. LLVM ends the process
+# if an offset in a file is invalid, or if the file calls an unknown function.
 
 
 class DamagedError(Exception):
@@ -36,7 +36,7 @@ class DamagedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Symbols:
-    """The names that an object file defines, and the names that it needs from elsewhere."""
+    """The names that an object file defines, and the names that the file needs from elsewhere."""
 
     defined: frozenset[str]
     missing: frozenset[str]
@@ -82,8 +82,8 @@ _NOWHERE, _RESERVED = 0, 0xFF00
 _MAX_ZEROS = 1 << 24
 
 
-def _read_elf(content: bytes) -> Iterator[tuple[str, bool]]:
-    """Yield the name of each symbol of a 64-bit ELF file, and whether the file defines it."""
+def _read_elf_symbols(content: bytes) -> Iterator[tuple[str, bool]]:
+    """Yield the name of each symbol of a 64-bit ELF file, and True if the file defines it."""
     table, entry_size, section_count, names_index = _HEADER.unpack_from(content)
     _require(entry_size == _SECTION.size and table + section_count * entry_size == len(content))
     sections = list(map(_Section._make, _SECTION.iter_unpack(content[table:])))
@@ -123,8 +123,8 @@ _SECTION_TYPE, _ZEROFILL = 0xFF, 1
 _N_TYPE = 0x0E
 
 
-def _read_mach(content: bytes) -> Iterator[tuple[str, bool]]:
-    """Yield each symbol of a 64-bit Mach-O file, without `_`, and whether the file defines it."""
+def _read_mach_symbols(content: bytes) -> Iterator[tuple[str, bool]]:
+    """Yield the name of each symbol of a 64-bit Mach-O file, and True if the file defines it."""
     command_count, commands_size = _COMMANDS.unpack_from(content)
     offset, string_size = _COMMANDS.size, 0
     for _ in range(command_count):
@@ -153,16 +153,16 @@ def _read_mach(content: bytes) -> Iterator[tuple[str, bool]]:
 ReadSymbols = Callable[[bytes], Iterator[tuple[str, bool]]]
 
 _FORMATS: Mapping[bytes, tuple[ReadSymbols, int]] = {
-    b"\x7fELF": (_read_elf, 20),
-    b"\xcf\xfa\xed\xfe": (_read_mach, 16),
+    b"\x7fELF": (_read_elf_symbols, 20),
+    b"\xcf\xfa\xed\xfe": (_read_mach_symbols, 16),
 }
-"""First bytes of an object file -> its reader, and the header length that its machine fixes."""
+"""Maps the first bytes of an object file to a reader and the length of the header."""
 
 # Targets of machine code: this processor, or a level of features that it supports.
 #
 # A package ships machine code for levels (`code_store.py`). On a processor that supports a level,
-# Python code decides about kernels by the features of the level only. So both machine code for the
-# level and machine code for the processor fit.
+# Python code chooses kernels only by the features of that level. So the choice fits both machine
+# code for the level and machine code for the processor.
 
 _V3 = frozenset(
     "avx avx2 bmi bmi2 cmov cx16 cx8 f16c fma fxsr lzcnt mmx movbe popcnt sahf sse sse2 sse3 "
@@ -173,10 +173,10 @@ LEVELS: Mapping[str, frozenset[str]] = {
     "x86-64-v4": _V3 | {"avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl"},
     "x86-64-v3": _V3,
 }
-"""LLVM's name of a level -> its features, with the best level first."""
+"""Maps LLVM's name of a level to the features of the level, with the best level first."""
 
 
-def settings_for_level(level: str) -> dict[str, str]:
+def get_level_settings(level: str) -> dict[str, str]:
     """Return the environment variables that make numba compile for `level`, a key of LEVELS."""
     features = ",".join(f"+{feature}" for feature in sorted(LEVELS[level]))
     return {"NUMBA_CPU_NAME": level, "NUMBA_CPU_FEATURES": features}
@@ -189,7 +189,7 @@ def read_numba_settings() -> dict[str, str]:
 
 
 def find_target() -> tuple[str, str]:
-    """Return the name and the features of the processor to compile for, as LLVM spells them."""
+    """Return LLVM's name and features of the processor to compile for."""
     name, features = (os.environ.get(f"NUMBA_CPU_{part}") for part in ("NAME", "FEATURES"))
     if features is None:
         features = llvm.get_host_cpu_features().flatten()
@@ -198,20 +198,20 @@ def find_target() -> tuple[str, str]:
 
 @cache
 def find_level() -> str | None:
-    """Return the best level in LEVELS for this processor, or the level that numba is set to.
+    """Return the best supported level in LEVELS, or the level that numba's settings select.
 
-    Returns None if the processor has none of these levels, or if numba has other settings.
+    Returns None if the processor supports no level, or if numba's settings select no level.
     """
     numba_settings = read_numba_settings()
     if numba_settings:
-        return next((name for name in LEVELS if settings_for_level(name) == numba_settings), None)
+        return next((name for name in LEVELS if get_level_settings(name) == numba_settings), None)
     host_features = llvm.get_host_cpu_features()
     supported = (name for name, needed in LEVELS.items() if all(map(host_features.get, needed)))
     return next(supported, None)
 
 
 def has_feature(feature: str) -> bool:
-    """Return True if kernels may use `feature`, such as "avx2", as LLVM spells it.
+    """Return True if kernels may use `feature`, LLVM's name of a feature such as "avx2".
 
     Returns False if NUMBA_CPU_NAME or NUMBA_CPU_FEATURES select anything but a key of LEVELS.
     """
@@ -235,7 +235,7 @@ _NUMBA_PREFIXES = ("NRT_", "numba_", "_ZN5numba")
 
 @dataclass(frozen=True, slots=True)
 class ObjectCode:
-    """Two object files: the kernel and its entries (`call_wrapper.py`)."""
+    """Two object files: a kernel, and the entries of the kernel (`call_wrapper.py`)."""
 
     kernel: bytes
     entry: bytes
@@ -243,11 +243,11 @@ class ObjectCode:
 
 @dataclass(frozen=True, slots=True)
 class LoadedKernel:
-    """A kernel as a Python function, and the addresses of its entries for machine code."""
+    """A kernel as a Python function, and the addresses of the entries for machine code."""
 
     call: Callable[..., Any]
-    words: int
-    numbers: int
+    words_address: int
+    numbers_address: int
 
 
 class NotLoadable(Exception):
@@ -266,11 +266,11 @@ class _Method(ctypes.Structure):
 
 
 _IMMORTAL: list[Any] = []
-"""LLVM's engines, which own the code's memory, and objects that CPython points to: never freed."""
+"""Objects that are never freed: LLVM's engines, which own the code, and CPython's methods."""
 
 
 def describe_processor() -> tuple[str, ...]:
-    """Return what machine code depends on besides its source: processor, libraries, settings."""
+    """Return the processor, library versions and settings that machine code depends on."""
     return (
         llvm.get_process_triple(),
         llvm.get_host_cpu_name(),
@@ -287,7 +287,7 @@ def describe_processor() -> tuple[str, ...]:
 def compile_kernel(function: Callable[..., Any], signature: Signature) -> ObjectCode:
     """Compile `function` for `signature`, without fastmath: the order of sums is part of a model.
 
-    Raises NotLoadable if the kernel needs functions of numba that its entry does not contain.
+    Raises NotLoadable if the kernel calls functions that only numba defines.
     """
     from numba import njit
     from numba.core.compiler_lock import global_compiler_lock
@@ -311,12 +311,12 @@ def compile_kernel(function: Callable[..., Any], signature: Signature) -> Object
 def load_kernel(code: ObjectCode, name: str) -> LoadedKernel:
     """Load a kernel as a Python function called `name`, which runs without the GIL.
 
-    Raises NotLoadable if the code is damaged, or if a function that it calls is missing.
+    Raises NotLoadable if the code is damaged, or if the process lacks a function that it calls.
     """
     callees = _find_callees(code)
     engine = llvm.create_mcjit_compiler(_parse_empty_module(), _make_target_machine())
     for callee in callees:
-        # LLVM can search the process only after an engine was created.
+        # LLVM can search the process only after creating an engine.
         if llvm.address_of_symbol(callee) is None:
             raise NotLoadable(f"{name} calls {callee}")
     for content in (code.kernel, code.entry):
@@ -324,18 +324,18 @@ def load_kernel(code: ObjectCode, name: str) -> LoadedKernel:
     engine.finalize_object()
     address = engine.get_function_address(ENTRY)
     method = _Method(name.encode(), address, _FASTCALL, None)
-    context = (np.ndarray, None, TypeError)
+    self_tuple = (np.ndarray, None, TypeError)
     make_function = ctypes.PYFUNCTYPE(
         ctypes.py_object, ctypes.POINTER(_Method), ctypes.py_object, ctypes.c_void_p
     )(("PyCFunction_NewEx", ctypes.pythonapi))
-    function: Callable[..., Any] = make_function(ctypes.byref(method), context, None)
+    function: Callable[..., Any] = make_function(ctypes.byref(method), self_tuple, None)
     _IMMORTAL.extend((engine, method))
     return LoadedKernel(function, *map(engine.get_function_address, (WORDS_ENTRY, NUMBERS_ENTRY)))
 
 
 @contextmanager
 def _pause_garbage_collection() -> Iterator[None]:
-    """Pause the garbage collector, which would take a fifth of numba's compile time."""
+    """Pause the garbage collector, which takes a fifth of numba's compile time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -346,20 +346,20 @@ def _pause_garbage_collection() -> Iterator[None]:
 
 
 def _find_callees(code: ObjectCode) -> list[str]:
-    """Return the functions of the process that `code` calls; raise NotLoadable if it is damaged."""
+    """Return the functions that `code` calls; raise NotLoadable if the code is damaged."""
     try:
-        kernel, entry = (read_symbols(c, _make_empty_object()) for c in (code.kernel, code.entry))
+        sample = _make_empty_object()
+        kernel, entry = (read_symbols(content, sample) for content in (code.kernel, code.entry))
     except DamagedError as error:
         raise NotLoadable(str(error)) from None
     if not {ENTRY, WORDS_ENTRY} <= entry.defined:
         raise NotLoadable("the machine code lacks an entry")
-    defined = kernel.defined | entry.defined
-    return sorted((kernel.missing | entry.missing) - defined)
+    return sorted((kernel.missing | entry.missing) - kernel.defined - entry.defined)
 
 
 def _make_target_machine() -> Any:
     """Return a new LLVM target machine with numba's settings; engines cannot share one."""
-    _initialise()
+    _initialise_llvm()
     cpu, features = find_target()
     return llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(
         cpu=cpu,
@@ -382,6 +382,6 @@ def _parse_empty_module() -> Any:
 
 
 @cache
-def _initialise() -> None:
+def _initialise_llvm() -> None:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.backends.native.jit.argument_kinds import ArrayKind
-from sqlml.backends.native.jit.specialise import FLAG, kinds_of, reads, specialise, writes
+from sqlml.backends.native.jit.specialise import FLAG, reads, specialise, to_kinds, writes
 from sqlml.backends.native.kernel_calls import Call, RowKernel, Rows
 from sqlml.ir.program import Node, Program
 from sqlml.types import Array, TensorType
@@ -24,16 +24,16 @@ def make_converter(source: np.dtype[Any], target: np.dtype[Any]) -> Callable[[Ar
 
 
 def call_take(x: Rows, columns: Array, out: Rows) -> Call:
-    """Return the call that copies columns `columns` (int64) of `x` to `out`, in its dtype."""
-    columns = np.ascontiguousarray(columns, np.int64)
+    """Return the call that copies columns `columns` of `x` to `out`, converted to the dtype."""
+    indices = np.ascontiguousarray(columns, np.int64)
     out_kind = writes(out.dtype, 2) if out.is_contiguous else ArrayKind(out.dtype, 2, "A", False)
-    argument_kinds = (reads(x.dtype, 2), *kinds_of(columns), out_kind)
-    return Call(specialise(_take, argument_kinds), (x, columns, out))
+    argument_kinds = (reads(x.dtype, 2), *to_kinds(indices), out_kind)
+    return Call(specialise(_take, argument_kinds), (x, indices, out))
 
 
 def call_shift(x: Rows, offsets: Array, out: Rows) -> Call:
-    """Return the call that adds `offsets`, int64 (k,), to the columns of `x` and writes `out`."""
-    return RowKernel.of(_shift, x.dtype, (offsets,), out.width, out.dtype).call(x, out)
+    """Return the call that writes `x` plus `offsets`, int64 (k,), to `out`."""
+    return RowKernel.of(_shift, x.dtype, (offsets,), out.width, out.dtype).make_call(x, out)
 
 
 def _convert(x: Any, out: Any) -> None:
@@ -74,7 +74,7 @@ def _impute(x: Any, fill: Any, missing: Any, out: Any) -> None:
 
 
 def make_one_hot_kernel(width: int, code_dtype: np.dtype[Any], dtype: np.dtype[Any]) -> RowKernel:
-    """Return a kernel from codes (n, 1) to one-hot columns; a code out of range gives zeros."""
+    """Return a kernel from codes (n, 1) to one-hot columns; invalid codes give zeros."""
     return RowKernel.of(_one_hot, code_dtype, (), width, dtype, is_zeroed=True)
 
 
@@ -105,21 +105,20 @@ def _argmax(x: Any, out: Any) -> None:
 
 
 def call_check(x: Rows, allow_nan: bool) -> Call:
-    """Return the call that stops at a row with an infinity, or with NaN unless `allow_nan`."""
+    """Return the call that rejects infinities, and NaN unless `allow_nan`."""
     function = _has_infinity if allow_nan else _has_nan_times_zero
     return Call(specialise(function, (reads(x.dtype, 2),)), (x,))
 
 
 def make_finite_checker(dtype: np.dtype[Any], allow_nan: bool) -> Callable[[Array], bool]:
-    """Return a function that returns True if x (n, k) has infinity, or NaN unless `allow_nan`."""
+    """Return a predicate: x (n, k) contains an infinity, or NaN unless `allow_nan`."""
     has_non_finite = specialise(_has_nan_times_zero, (reads(dtype, 2),))
     has_infinity = specialise(_has_infinity, (reads(dtype, 2),))
     return lambda x: bool(has_non_finite(x)) and (not allow_nan or bool(has_infinity(x)))
 
 
 def _has_nan_times_zero(x: Any) -> bool:
-    # x * 0 is NaN if x is NaN or infinite, otherwise 0. This needs one branch per row, not one per
-    # value.
+    # x * 0 is NaN if x is NaN or infinite, otherwise 0. So each row needs only one branch.
     for r in range(x.shape[0]):
         row_has_non_finite = False
         for c in range(x.shape[1]):
@@ -139,15 +138,14 @@ def _has_infinity(x: Any) -> bool:
 
 
 def make_range_checker(low: Array, high: Array, allow_nan: bool) -> Callable[[Array], bool]:
-    """Return a function that tells whether a number in x (n, k) is outside `low` (k,) to `high`.
+    """Return a predicate: x (n, k) contains a number outside `low` (k,) to `high` (k,).
 
-    Infinity counts as outside, and so does NaN unless `allow_nan`.
+    Infinities always count as outside, and NaN does unless `allow_nan`.
     """
-    dtype = low.dtype
-    largest = np.finfo(dtype).max
-    finite_low, finite_high = np.maximum(low, -largest), np.minimum(high, largest)
-    kernel = specialise(_is_outside, (reads(dtype, 2), *kinds_of(finite_low, finite_high), FLAG))
-    return lambda x: bool(kernel(x, finite_low, finite_high, allow_nan))
+    largest = np.finfo(low.dtype).max
+    limits = (np.maximum(low, -largest), np.minimum(high, largest))
+    kernel = specialise(_is_outside, (reads(low.dtype, 2), *to_kinds(*limits), FLAG))
+    return lambda x: bool(kernel(x, *limits, allow_nan))
 
 
 def _is_outside(x: Any, low: Any, high: Any, allow_nan: Any) -> bool:
@@ -159,12 +157,9 @@ def _is_outside(x: Any, low: Any, high: Any, allow_nan: Any) -> bool:
     return False
 
 
-# Kernels that read, check, compute and write contiguous rows in one pass.
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class LineKernel:
-    """A kernel and its constants; it reads contiguous rows as one line of numbers. Thread-safe."""
+    """A kernel that checks and maps contiguous rows, as one line of numbers, with the constants."""
 
     kernel: Callable[..., Any]
     constants: tuple[Any, ...]
@@ -172,7 +167,7 @@ class LineKernel:
     @classmethod
     def of(cls, function: Callable[..., Any], source: TensorType, *constants: Any) -> LineKernel:
         """Compile `function(x, *constants, out)` for rows of type `source`."""
-        argument_kinds = (reads(source.dtype, 1, "C"), *kinds_of(*constants), writes(np.float64, 1))
+        argument_kinds = (reads(source.dtype, 1, "C"), *to_kinds(*constants), writes(np.float64, 1))
         return cls(specialise(function, argument_kinds), constants)
 
     def fill(self, x: Array, out: Array) -> bool:
@@ -180,25 +175,25 @@ class LineKernel:
         failed: bool = self.kernel(x, *self.constants, out)
         return failed
 
-    def call(self, x: Rows, out: Rows) -> Call:
+    def make_call(self, x: Rows, out: Rows) -> Call:
         return Call(self.kernel, (x, *self.constants, out))
 
 
 def find_line_kernel(program: Program, output: str) -> LineKernel | None:
-    """Return a kernel if `output` is a map of `_MAPS` or scales rows to norm 1; otherwise None."""
+    """Return a kernel if `output` is a map of `_MAPS` or scales rows to norm 1, otherwise None."""
     return _match_column_map(program, output) or _match_row_norms(program, output)
 
 
 MAX_NORM_COLUMNS = 128
-"""The most columns for `_normalise`; numpy sums wider rows in another order."""
+"""The most columns for `_normalise`, because numpy sums wider rows in another order."""
 
 _NORM_CODES = {("sum", "square"): 0, ("sum", "abs"): 1, ("max", "abs"): 2}
-"""Reduction and the operator below it -> code of the norm: L2, L1 or max."""
+"""Maps a reduction and the operator before it to a code for the L2, L1 or maximum norm."""
 _U = np.uint64
 
 
 def _match_row_norms(program: Program, output: str) -> LineKernel | None:
-    """Return a kernel if `output` scales rows to norm 1, as `Normalizer` does; otherwise None."""
+    """Return a kernel if `output` scales rows to norm 1 as `Normalizer` does, otherwise None."""
     nodes = program.nodes
 
     def first_input(node: Node) -> Node:
@@ -236,7 +231,7 @@ def _match_row_norms(program: Program, output: str) -> LineKernel | None:
 
 
 def _normalise(x: Any, settings: Any, limits: Any, out: Any) -> Any:
-    """Divide each row by its norm unless that is tiny; return True if a number is not finite."""
+    """Divide rows by their norms unless these are tiny; return True if a number is not finite."""
     width, norm_code, tiny_limit = _U(settings[0]), settings[1], limits[0]
     lanes = width - width % _U(8)
     sums = np.empty(8)
@@ -273,11 +268,9 @@ def _normalise(x: Any, settings: Any, limits: Any, out: Any) -> Any:
     return False
 
 
-# Scalers and binarizers map checked rows, with parameters a and b per column, to (x - a) / b, to
-# x * a + b, or to 1 where x > a and otherwise 0.
-#
-# A row is too short for vector instructions. So the parameters are repeated for each row of a
-# block, and the block is processed as one long line of numbers.
+# Scalers and binarizers map checked rows to (x - a) / b, to x * a + b, or to 1 where x > a and
+# otherwise 0. Each column has parameters a and b. A row is too short for vector instructions, so
+# the parameters are repeated for each row of a block, which is processed as one line of numbers.
 
 LINE = 1024
 """The most numbers in a block, unless a single row has more."""
@@ -288,16 +281,16 @@ SUB_DIV, MUL_ADD, ABOVE = 0, 1, 2
 _MAPS: dict[tuple[str, ...], Callable[..., tuple[int, Any, Any]]] = {
     ("sub", "div"): lambda a, b: (SUB_DIV, a, b),
     ("sub",): lambda a: (SUB_DIV, a, 1.0),
-    ("div",): lambda builder: (SUB_DIV, 0.0, builder),
+    ("div",): lambda b: (SUB_DIV, 0.0, b),
     ("mul", "add"): lambda a, b: (MUL_ADD, a, b),
     ("mul",): lambda a: (MUL_ADD, a, -0.0),
-    ("add",): lambda builder: (MUL_ADD, 1.0, builder),
+    ("add",): lambda b: (MUL_ADD, 1.0, b),
     ("gt",): lambda a: (ABOVE, a, a),
 }
 
 
 def _match_column_map(program: Program, output: str) -> LineKernel | None:
-    """Return a kernel if `output` applies a map of `_MAPS` to checked rows; otherwise None."""
+    """Return a kernel if `output` applies a map of `_MAPS` to checked rows, otherwise None."""
     nodes, node = program.nodes, program.nodes[program.outputs[output]]
     if node.type.dtype != "float64":
         return None
@@ -330,7 +323,7 @@ def _match_column_map(program: Program, output: str) -> LineKernel | None:
 
 
 def _map(x: Any, a: Any, b: Any, map_code: Any, allow_nan: Any, out: Any) -> Any:
-    """Write the map `map_code` of x to `out` in blocks; return True if a number is rejected."""
+    """Apply the map `map_code` to x in blocks; return True if a number is rejected."""
     # With unsigned indices, numba omits the test for negative indices.
     size, end, start = _U(a.size), _U(x.size), _U(0)
     while start < end:

@@ -1,8 +1,8 @@
 """`look_up_combinations`: look up the values of combinations of categories in hash tables.
 
-The tables of many combinations exceed the cache, and successive rows read unrelated slots. So for a
-block of rows, all slots are first computed and prefetched; then the keys are found, and their
-values are prefetched.
+The tables of many combinations exceed the cache, and successive rows read unrelated slots. So the
+slots of a block of rows are computed and prefetched before the keys are compared, and the values
+are prefetched before they are copied.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.backends.native.jit.specialise import compiled_helper, kinds_of, specialise, writes
+from sqlml.backends.native.jit.specialise import compiled_helper, specialise, to_kinds, writes
 from sqlml.backends.native.kernel_calls import RowKernel
 from sqlml.backends.native.vm.register_machine import fetch
 from sqlml.bounded_cache import cache_by_arrays
@@ -36,16 +36,14 @@ def make_combination_kernel(attrs: Attrs) -> RowKernel:
 
 
 def _make_tables(attrs: Attrs) -> tuple[Any, ...]:
-    """Build the tables of `find_combinations`: its arguments columns, slots and values.
+    """Build the arguments `columns`, `slots` and `values` of `find_combinations`.
 
-    columns: the columns of x that are read; for each combination, the positions of its columns in
-    this list; and where the positions of each combination end.
-    slots: the keys by slot; for each combination, where its slots begin, by how many bits a hash is
-    shifted to give a slot, and the key that marks empty slots.
-    values: the values by slot; for each combination, where they begin and how many a slot has.
-
-    Empty slots hold the values of an absent combination, so a row whose key happens to equal the
-    key of empty slots also gets the values of an absent combination.
+    columns: the columns of x that are read; the positions in this list of each combination's
+        columns; and where the positions of each combination end.
+    slots: the key in each slot; and per combination, where the slots begin, the shift that turns a
+        hash into a slot, and the key that marks empty slots.
+    values: the values of each slot; and per combination, where the values begin and how many a slot
+        has. Empty slots hold the values of an absent combination.
     """
     combinations = list(unpack_combinations(attrs))
     bits = np.array([max(1, int(1.5 * c.keys.size).bit_length()) for c in combinations], np.int64)
@@ -53,26 +51,25 @@ def _make_tables(attrs: Attrs) -> tuple[Any, ...]:
     value_starts = np.cumsum(np.append(0, (1 << bits) * attrs["widths"]))
     absent_keys = [_find_absent_key(combination.keys) for combination in combinations]
     empty_keys = np.array(absent_keys, np.int64).view(np.uint64)
-    keys = np.repeat(empty_keys, 1 << bits)
+    slot_keys = np.repeat(empty_keys, 1 << bits)
     values = np.empty(int(value_starts[-1]), attrs["values"].dtype)
     for combination, start, stop in zip(combinations, value_starts, value_starts[1:], strict=False):
-        count = (stop - start) // combination.values.shape[1]
-        values[start:stop] = np.tile(combination.values[-1], count)
-    slots = (keys, starts[:-1].copy(), 64 - bits, empty_keys)
+        slot_count = (stop - start) // combination.values.shape[1]
+        values[start:stop] = np.tile(combination.values[-1], slot_count)
+    slots = (slot_keys, starts[:-1].copy(), 64 - bits, empty_keys)
     slot_values = (values, value_starts[:-1].copy(), attrs["widths"])
-    sources = (attrs["keys"].view(np.uint64), attrs["key_ends"], attrs["values"])
-    _, *other_kinds = kinds_of(*slots)
+    source_tables = (attrs["keys"].view(np.uint64), attrs["key_ends"], attrs["values"])
+    _, *other_kinds = to_kinds(*slots)
     written_slots = (writes(np.uint64, 1), *other_kinds)
-    written_values = (writes(values.dtype, 1), *kinds_of(*slot_values[1:]))
-    kernel = specialise(fill_slots, (kinds_of(*sources), written_slots, written_values))
-    kernel(sources, slots, slot_values)
+    written_values = (writes(values.dtype, 1), *to_kinds(*slot_values[1:]))
+    kernel = specialise(fill_slots, (to_kinds(*source_tables), written_slots, written_values))
+    kernel(source_tables, slots, slot_values)
     columns_read, positions = np.unique(attrs["columns"], return_inverse=True)
     columns = (columns_read.astype(np.int64), positions.astype(np.int64), attrs["column_ends"])
     return (columns, slots, slot_values)
 
 
 def _find_absent_key(keys: Array) -> int:
-    """Return a number that is not among the sorted `keys`."""
     if not keys.size or keys[-1] < np.iinfo(np.int64).max:
         return int(keys[-1]) + 1 if keys.size else 0
     gaps = np.flatnonzero(keys[1:] - 1 > keys[:-1])
@@ -85,7 +82,7 @@ def _choose_first_slot(key: Any, shift: Any) -> Any:
 
 
 def fill_slots(sources: Any, slots: Any, values: Any) -> None:
-    """Put each key and its values into an empty slot of the combination's table."""
+    """Put each key and the key's values into an empty slot of the combination's table."""
     keys, ends, source_values = sources
     stored_keys, starts, shifts, empty_keys = slots
     stored_values, value_starts, widths = values
@@ -106,7 +103,7 @@ def fill_slots(sources: Any, slots: Any, values: Any) -> None:
 
 
 def find_combinations(x: Any, columns: Any, slots: Any, values: Any, out: Any) -> None:
-    """Write the values of each row's combinations in x (n, k) to out (n, outputs)."""
+    """Write the values of each row's combinations to out (n, outputs)."""
     columns_read, positions, ends = columns
     stored_keys, starts, shifts, empty_keys = slots
     stored_values, value_starts, widths = values

@@ -1,6 +1,6 @@
 """Compute distances to fixed points, and search for the nearest points with pruned trees.
 
-The arithmetic and its order are those of `ir/operators/distances.py` and `neighbours.py`, so the
+Every operation has the same order as in `ir/operators/distances.py` and `neighbours.py`, so the
 results are bit-identical. Metrics that are not in `METRIC_CODES` run in numpy.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.backends.native.jit.helpers import compiled_helper
-from sqlml.backends.native.jit.specialise import inlined_helper, kinds_of, reads, specialise, writes
+from sqlml.backends.native.jit.specialise import inlined_helper, reads, specialise, to_kinds, writes
 from sqlml.backends.native.kernel_calls import RowKernel
 from sqlml.backends.native.rows.linear_kernels import make_squared_distances, make_wide_linear
 from sqlml.backends.native.rows.matmul_tiles import (
@@ -33,23 +33,21 @@ from sqlml.ir.operators.neighbours import select_nearest, to_true_distances
 from sqlml.ir.program import Attrs
 from sqlml.types import Array
 
-# Expanded distances (`ir/operators/distances.py`), and the search for the nearest points by them.
-#
-# One tile of a matrix product gives all distances from a few rows to a few points. A search passes
-# them to the heaps of the rows at once. So no distance is written to memory, and each
-# point is read once for `TILE_ROWS` rows.
+# Expanded distances (`ir/operators/distances.py`) are computed in tiles of a matrix product: from a
+# few rows to a few points. The distances go directly to the heaps of the rows, and each point is
+# read once for `TILE_ROWS` rows.
 
 _CACHED_BYTES = 1 << 18
-"""Bytes of points per pass: all rows are compared with these points while they are cached."""
+"""Bytes of points per pass. All rows are compared with these points while the points are cached."""
 
 _ROWS = (reads(np.float64, 2, "C"), reads(np.float64, 1, "C"))
-"""The kinds of rows (n, k), and of their squared norms (n,) or numbers that replace the norms."""
+"""The kinds of rows (n, k), and of the rows' squared norms (n,)."""
 
 _HEAPS = (writes(np.float64, 2), writes(np.int64, 2))
 """The kinds of distances and indices, both (n, neighbours)."""
 
 Search = Callable[[Array, Array, Array], None]
-"""Fills heaps (n, neighbours) of distances and int64 indices for rows (n, k); they are unsorted."""
+"""Fills unsorted heaps (n, neighbours) of distances and int64 indices for rows (n, k)."""
 
 
 def make_expanded_search(points: Array) -> Search | None:
@@ -62,7 +60,7 @@ def make_expanded_search(points: Array) -> Search | None:
     point_norms = np.full(panels.shape[0] * WIDTH, np.inf)
     point_norms[:point_count] = compute_square_norms(points)
     panels_per_pass = max(1, _CACHED_BYTES // max(1, panels[:1].nbytes))
-    constant_kinds = kinds_of(panels, point_norms, panels_per_pass)
+    constant_kinds = to_kinds(panels, point_norms, panels_per_pass)
     kernel = specialise(_search, (*_ROWS, *constant_kinds, *_HEAPS))
 
     def search(x: Array, distances: Array, indices: Array) -> None:
@@ -73,22 +71,19 @@ def make_expanded_search(points: Array) -> Search | None:
 
 
 def _make_expanded_distances(points: Array, is_cosine: bool) -> Callable[[Array], Array] | None:
-    """Return a function from x (n, k) to squared or cosine distances (n, m).
-
-    Returns None if the processor lacks fused multiply-adds.
-    """
+    """Return a function from x (n, k) to distances (n, m), or None without fused multiply-adds."""
     if not FUSES:
         return None
     point_count = len(points)
     panels = make_panels((scale_to_unit(points) if is_cosine else points).T)
     point_norms = np.zeros(panels.shape[0] * WIDTH)
     point_norms[:point_count] = 0.0 if is_cosine else compute_square_norms(points)
-    kernel = specialise(_distances, (*_ROWS, *kinds_of(panels, point_norms), writes(np.float64, 2)))
+    kernel = specialise(_distances, (*_ROWS, *to_kinds(panels, point_norms), writes(np.float64, 2)))
 
     def compute(x: Array) -> Array:
         out = np.empty((x.shape[0], point_count))
         row_norms = np.zeros(-(-len(x) // TILE_ROWS) * TILE_ROWS)
-        # 1 - x.y is |x|^2 - 2 x.y + |y|^2 with half of x, 1 and 0: halves and doubles are exact.
+        # With x halved, 1 for |x|^2 and 0 for |y|^2, |x|^2 - 2 x.y + |y|^2 is exactly 1 - x.y.
         row_norms[: len(x)] = 1.0 if is_cosine else compute_square_norms(x)
         rows = 0.5 * scale_to_unit(x) if is_cosine else x
         kernel(pad_rows(rows), row_norms, panels, point_norms, out)
@@ -98,7 +93,7 @@ def _make_expanded_distances(points: Array, is_cosine: bool) -> Callable[[Array]
 
 
 def _distances(x: Any, row_norms: Any, points: Any, point_norms: Any, out: Any) -> None:
-    """Write the expanded distances from all rows to all points to `out`, tile by tile."""
+    """Write the expanded distances from all rows to all points, tile by tile."""
     rows, point_count = out.shape
     tile, zeros = np.empty(TILE_ROWS * WIDTH), np.zeros(TILE_ROWS)
     for panel in range(points.shape[0]):
@@ -120,7 +115,7 @@ def _search(
     distances: Any,
     indices: Any,
 ) -> None:
-    """Fill each row's heap with its nearest points; each pass reads `panels_per_pass` panels."""
+    """Fill each row's heap with the nearest points; each pass reads `panels_per_pass` panels."""
     rows = distances.shape[0]
     tile, max_distances = np.empty(TILE_ROWS * WIDTH), np.empty(TILE_ROWS)
     for start in range(0, points.shape[0], panels_per_pass):
@@ -148,7 +143,7 @@ def _search(
 
 @inlined_helper
 def _replace_top(heap: Any, heap_indices: Any, distance: Any, point: Any) -> None:
-    """Replace the largest distance of a max-heap, and its point, with a smaller one."""
+    """Replace the largest distance and the point of a max-heap with a smaller distance."""
     k, parent = heap.shape[0], 0
     while True:
         child = 2 * parent + 1
@@ -164,19 +159,19 @@ def _replace_top(heap: Any, heap_indices: Any, distance: Any, point: Any) -> Non
 
 
 METRIC_CODES: Mapping[str, int] = {"sqeuclidean": 0, "manhattan": 1, "chebyshev": 2, "dot": 3}
-"""Metric -> its code in the kernels."""
+"""Maps a metric to the code in the kernels."""
 BLOCK_DISTANCES = 1 << 16
-"""Distances that are computed at a time, so that they stay in the processor's cache."""
+"""Distances that are computed at a time, to stay in the processor's cache."""
 
 MAX_INSERTION_SORTED = 64
 """The most neighbours for which an insertion sort is used."""
 
 STACK_SIZE = 128
-"""Capacity of the stack of `_nearest`: two nodes per level of a tree of at most 2^62 nodes."""
+"""Capacity of the stack in `_nearest`: two nodes per level, for at most 2^62 nodes."""
 
 
 def make_pairwise_function(attrs: Attrs) -> Callable[[Array], Array] | None:
-    """Return a function from x (n, k) to distances (n, m), or None if numpy must compute them."""
+    """Return a function from x (n, k) to distances (n, m), or None if no kernel computes these."""
     points: Array = attrs["points"]
     if attrs.get("expanded", False):
         return _make_expanded_distances(points, attrs["metric"] == "cosine")
@@ -188,8 +183,8 @@ def make_pairwise_function(attrs: Attrs) -> Callable[[Array], Array] | None:
         # No sum is -0, so adding 0 is exact.
         return make_wide_linear(points.T, np.zeros(len(points)))
     constants = (np.ascontiguousarray(points.T), METRIC_CODES[attrs["metric"]])
-    count, dtype = points.shape[0], points.dtype
-    return RowKernel.of(_pairwise, dtype, constants, count, dtype, is_zeroed=True)
+    dtype = points.dtype
+    return RowKernel.of(_pairwise, dtype, constants, len(points), dtype, is_zeroed=True)
 
 
 def make_nearest_function(attrs: Attrs) -> Callable[[Array], Array] | None:
@@ -225,7 +220,7 @@ def make_nearest_function(attrs: Attrs) -> Callable[[Array], Array] | None:
 
 
 def _make_partitioned_search(attrs: Attrs) -> Callable[[Array], Array] | None:
-    """Return a search with the ties of `numpy.argpartition`, or None if numpy must search."""
+    """Return a search that breaks ties like `numpy.argpartition`, or None if numpy must search."""
     k = int(attrs["k"])
     compute_distances = make_pairwise_function(attrs)
     if compute_distances is None:
@@ -245,7 +240,7 @@ def _make_partitioned_search(attrs: Attrs) -> Callable[[Array], Array] | None:
 
 
 def _sorted(distances: Any, indices: Any) -> None:
-    """Sort each row by distance with an insertion sort; sort equal distances by index."""
+    """Sort each row by distance, and equal distances by index, with an insertion sort."""
     for r in range(distances.shape[0]):
         for i in range(1, distances.shape[1]):
             distance, point, position = distances[r, i], indices[r, i], i
@@ -262,18 +257,18 @@ def _sorted(distances: Any, indices: Any) -> None:
 
 
 def _make_pruned_search(attrs: Attrs) -> Search:
-    ties, metric = attrs["ties"], attrs["metric"]
     points: Array = attrs["points"]
     order = np.ascontiguousarray(attrs.get("order", np.arange(len(points), dtype=np.int64)))
     node_ranges = np.ascontiguousarray(attrs.get("leaves", np.array([[0, len(points)]])))
     node_bounds = np.ascontiguousarray(attrs.get("bounds", np.zeros((1, 1))))
     ordered_points = np.ascontiguousarray(points[order])
-    tree_kind = ("heap", "kd_tree", "ball_tree").index(ties)
-    settings = np.array([METRIC_CODES[metric], tree_kind, int(attrs.get("expanded", False))])
+    tree_kind = ("heap", "kd_tree", "ball_tree").index(attrs["ties"])
+    metric_code = METRIC_CODES[attrs["metric"]]
+    settings = np.array([metric_code, tree_kind, int(attrs.get("expanded", False))])
     point_norms = compute_square_norms(points)
     tree = (ordered_points, order, node_ranges, node_bounds, settings)
     float_array = reads(np.float64, 1, "C")
-    input_kinds = (reads(np.float64, 2), kinds_of(*tree), float_array, float_array, float_array)
+    input_kinds = (reads(np.float64, 2), to_kinds(*tree), float_array, float_array, float_array)
     kernel = specialise(_nearest, (*input_kinds, *_HEAPS))
 
     def search(x: Array, distances: Array, indices: Array) -> None:
@@ -305,7 +300,7 @@ def _pairwise(x: Any, points: Any, metric_code: Any, out: Any) -> None:
 
 @compiled_helper
 def _fused_multiply_add(a: Any, b: Any, c: Any) -> Any:
-    """Return a * b + c, rounded once by the method of `ir/operators/distances.py`."""
+    """Return a * b + c, rounded once, as `ir/operators/distances.py` does."""
     product = a * b
     high_a, high_b = a * SPLIT, b * SPLIT
     high_a, high_b = high_a - (high_a - a), high_b - (high_b - b)
@@ -321,23 +316,23 @@ def _fused_multiply_add(a: Any, b: Any, c: Any) -> Any:
 def _nearest(
     x: Any, tree: Any, row_norms: Any, point_norms: Any, slack: Any, distances: Any, indices: Any
 ) -> None:
-    """Fill each row's heap with its k nearest points, by descending a tree of points.
+    """Fill each row's heap with the k nearest points, by descending a tree of points.
 
     Expanded distances (`ir/operators/distances.py`) are computed only for points that may enter
     the heap. This is one long function because all loops share the heap and the stack.
 
     Args:
         x: rows (n, width).
-        tree: the points (m, width) in the tree's order; their original indices, int64 (m,); each
-            node's range of points (nodes, 2); its bounding box or ball (nodes, ...); and the
-            settings: the metric, the kind of tree (0: none, 1: boxes, 2: balls), and whether
-            distances expand.
+        tree: the points (m, width) in the tree's order; the original index of each point, int64
+            (m,); the range of points in each node (nodes, 2); the bounding box or ball of each
+            node (nodes, ...); and three settings: the metric (`METRIC_CODES`), the kind of tree
+            (0: none, 1: boxes, 2: balls), and 1 if distances are computed in expanded form.
         row_norms, point_norms: the squared norms of the rows (n,) and of the points (m,).
-        slack: (n,), bounds of the rounding errors of each row's distances.
+        slack: (n,), bounds on the rounding errors of each row's distances.
         distances, indices: the heaps (n, k) of distances and of point indices.
     """
     points, order, node_ranges, node_bounds, settings = tree
-    metric, tree_kind, expands = settings[0], settings[1], settings[2]
+    metric, tree_kind, uses_expansion = settings[0], settings[1], settings[2]
     width = x.shape[1]
     first_leaf = node_ranges.shape[0] // 2
     node_stack = np.empty(STACK_SIZE, np.int64)
@@ -391,7 +386,7 @@ def _nearest(
                         distance += abs(gap)
                     else:
                         distance = np.maximum(distance, abs(gap))
-                if expands and distance <= distances[r, 0] + slack[r]:
+                if uses_expansion and distance <= distances[r, 0] + slack[r]:
                     product = 0.0
                     for c in range(width):
                         product = _fused_multiply_add(x[r, c], points[i, c], product)

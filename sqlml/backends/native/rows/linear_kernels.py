@@ -1,7 +1,7 @@
-"""Compute linear scores with one order of summation, whatever a row's position in the batch.
+"""Compute linear scores with the same order of summation at every position of a batch.
 
-BLAS sums rows in different orders at different positions of a batch, so equal rows could score one
-bit apart, and `WHERE predict(...) = (SELECT max(predict(...)) ...)` could return nothing.
+BLAS sums rows in different orders at different positions. Then scores of equal rows could differ in
+the last bit, and `WHERE predict(...) = (SELECT max(predict(...)) ...)` could return no row.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.backends.native.jit.specialise import inlined_helper, kinds_of, reads, specialise, writes
+from sqlml.backends.native.jit.specialise import inlined_helper, reads, specialise, to_kinds, writes
 from sqlml.backends.native.kernel_calls import RowKernel
 from sqlml.backends.native.rows.matmul_tiles import (
     TILE_ROWS,
@@ -23,7 +23,7 @@ from sqlml.backends.native.rows.matmul_tiles import (
 from sqlml.types import Array
 
 MIN_TILED_OUTPUTS = 2
-"""The fewest outputs for which tiles are faster, even if most of a tile is empty."""
+"""The fewest outputs for which tiles are faster, even if most of the tile is unused."""
 
 
 def make_wide_linear(weights: Array, bias: Array) -> Callable[[Array], Array]:
@@ -40,7 +40,7 @@ def _make_tiled(
     function: Callable[..., Any], right: Array, bias: Array
 ) -> Callable[[Array], Array]:
     panels, bias = make_panels(right), np.ascontiguousarray(bias)
-    signature = (reads(np.float64, 2, "C"), *kinds_of(panels, bias), writes(np.float64, 2))
+    signature = (reads(np.float64, 2, "C"), *to_kinds(panels, bias), writes(np.float64, 2))
     kernel = specialise(function, signature)
 
     def compute(x: Array) -> Array:
@@ -74,7 +74,7 @@ def _fill_tiles(x: Any, right: Any, bias: Any, gaps: Any, out: Any) -> None:
 
 
 LANES = 8
-"""Rows that are summed side by side in one pass over the weights, to hide the latency of adds."""
+"""Rows that are summed side by side in one pass over the weights, to hide latency."""
 
 
 def make_linear_function(weights: Array, bias: Array) -> Callable[[Array], Array]:

@@ -1,11 +1,11 @@
 """Compute tiles of a matrix product, whose sums stay in registers.
 
-The method is that of K. Goto and R. van de Geijn, "Anatomy of High-Performance Matrix
-Multiplication", ACM TOMS 34(3), 2008, sections 4 and 5: the right factor is stored in panels, and a
-tile that fills the registers reads each number of a panel once. Each sum adds the columns one by
-one, so it does not depend on a row's position in the batch. `distance_tile` and `square_tile` round
-each product and sum once (a fused multiply-add), as `ir/operators/distances.py` does;
-`rounded_tile` also rounds the product, as `linear` and `pairwise` do.
+The method is from K. Goto and R. van de Geijn, "Anatomy of High-Performance Matrix Multiplication",
+ACM TOMS 34(3), 2008, sections 4 and 5. The right factor is stored in panels, and a tile that fills
+the registers reads each number of a panel once. Each sum adds the columns one by one, so a sum does
+not depend on a row's position in the batch. `distance_tile` and `square_tile` use fused
+multiply-adds, as `ir/operators/distances.py` does. `rounded_tile` rounds each product before the
+sum, as `linear` and `pairwise` do.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from llvmlite import ir
 
 from sqlml.backends.native.jit.call_wrapper import (
     LONG,
-    array_data,
-    array_length,
     broadcast,
     declare_function,
+    get_axis_length,
+    get_pointers,
     long,
     vector_pointer,
 )
@@ -45,7 +45,7 @@ _FUSED, _ROUNDED, _GAPS = 0, 1, 2
 
 
 def make_panels(right: Array) -> Array:
-    """Copy a matrix (k, m) into panels (panels, k, WIDTH); the last panel is padded with zeros."""
+    """Copy a matrix (k, m) into panels (panels, k, WIDTH), and pad the last panel with zeros."""
     k, m = right.shape
     panels = np.zeros((-(-m // WIDTH), k, WIDTH))
     for panel_index, panel in enumerate(panels):
@@ -55,7 +55,7 @@ def make_panels(right: Array) -> Array:
 
 
 def pad_rows(left: Array) -> Array:
-    """Return `left` (n, k) as contiguous rows, zero-padded to a multiple of TILE_ROWS rows."""
+    """Return `left` (n, k) as contiguous rows, padded with zeros to a multiple of TILE_ROWS."""
     n, k = left.shape
     if n % TILE_ROWS == 0:
         return np.ascontiguousarray(left)
@@ -71,17 +71,17 @@ def rounded_tile(
 ) -> Any:
     """Emit out[r * WIDTH + w] = sum over c of a * b, or of (a - b) * (a - b) if `gaps` is 1.
 
-    a is left[row + r, c] and b is right[panel, c, w]; each difference, product and sum is rounded.
-    left (n, k) and right (panels, k, WIDTH) are contiguous float64; out is (TILE_ROWS * WIDTH,).
+    a is left[row + r, c] and b is right[panel, c, w]. Each difference, product and sum is rounded.
+    left (n, k) and right (panels, k, WIDTH) are contiguous float64. out is (TILE_ROWS * WIDTH,).
     """
-    from numba import types  # Importing numba takes long.
+    from numba import types  # Importing numba is slow.
 
     signature = types.void(left, types.int64, right, types.int64, gaps, out)
     summand_kind = _GAPS if gaps.literal_value else _ROUNDED
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         sums = _sum_products(context, builder, signature, arguments, summand_kind=summand_kind)
-        (out_data,) = array_data(context, builder, signature, arguments, 5)
+        (out_data,) = get_pointers(context, builder, signature, arguments, 5)
         _store_vectors(builder, sums, out_data)
         return context.get_dummy_value()
 
@@ -100,21 +100,21 @@ def distance_tile(
     max_distances: Any,
     out: Any,
 ) -> Any:
-    """Emit the distances max(0, row_norms[row + r] - 2 * s + point_norms[panel * WIDTH + w]).
+    """Emit code that writes max(0, row_norms[row + r] - 2 * s + point_norms[panel * WIDTH + w]).
 
-    The distances are written to out[r * WIDTH + w]; s is the sum over c of left[row + r, c] *
-    right[panel, c, w], with fused multiply-adds. The result is an int64, in which bit r is set if a
-    distance of row r is less than max_distances[r]; NaN is never less.
-    numba requires that an intrinsic has one parameter per argument.
+    The distances are written to out[r * WIDTH + w]. s is the sum over c of left[row + r, c] *
+    right[panel, c, w], with fused multiply-adds. The code returns an int64, in which bit r is set
+    if any distance in row r is less than max_distances[r]. NaN is never less. numba requires that
+    an intrinsic has one parameter per argument.
     """
-    from numba import types  # Importing numba takes long.
+    from numba import types  # Importing numba is slow.
 
     integer = types.int64
     signature = integer(left, integer, right, integer, row_norms, point_norms, max_distances, out)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         sums = _sum_products(context, builder, signature, arguments)
-        pointers = array_data(context, builder, signature, arguments, 4, 5, 6, 7)
+        pointers = get_pointers(context, builder, signature, arguments, 4, 5, 6, 7)
         row_norms, point_norms, max_distances, out_data = pointers
         vector = sums[0].type
         zeros = ir.Constant(vector, [0.0] * _LANES)
@@ -128,7 +128,7 @@ def distance_tile(
             index = builder.add(arguments[1], long(r))
             row_norm = broadcast(builder, builder.load(builder.gep(row_norms, [index])), vector)
             bound = broadcast(builder, builder.load(builder.gep(max_distances, [long(r)])), vector)
-            is_near = None
+            near_lanes = None
             for k in range(_VECTORS):
                 i = r * _VECTORS + k
                 distance = builder.fadd(row_norm, builder.fmul(sums[i], minus_two))
@@ -136,8 +136,8 @@ def distance_tile(
                 is_negative = builder.fcmp_ordered("<=", distance, zeros)
                 sums[i] = distance = builder.select(is_negative, zeros, distance)
                 is_less = builder.fcmp_ordered("<", distance, bound)
-                is_near = is_less if is_near is None else builder.or_(is_near, is_less)
-            bits = builder.bitcast(is_near, ir.IntType(_LANES))
+                near_lanes = is_less if near_lanes is None else builder.or_(near_lanes, is_less)
+            bits = builder.bitcast(near_lanes, ir.IntType(_LANES))
             has_hit = builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0))
             hit_mask = builder.or_(hit_mask, builder.shl(builder.zext(has_hit, LONG), long(r)))
         _store_vectors(builder, sums, out_data)
@@ -150,15 +150,15 @@ def distance_tile(
 def square_tile(
     typing: Any, left: Any, row: Any, count: Any, right: Any, panel: Any, out: Any
 ) -> Any:
-    """Emit code that adds the squares of a tile's sums to out[w], for rows r < `count` in order."""
-    from numba import types  # Importing numba takes long.
+    """Emit code that adds the squared sums of a tile to out[w], for rows r < `count` in order."""
+    from numba import types  # Importing numba is slow.
 
     integer = types.int64
     signature = types.void(left, integer, integer, right, integer, out)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         sums = _sum_products(context, builder, signature, arguments, argument_indices=(0, 1, 3, 4))
-        (out_data,) = array_data(context, builder, signature, arguments, 5)
+        (out_data,) = get_pointers(context, builder, signature, arguments, 5)
         vector = sums[0].type
         start = long(0)
         zeros = ir.Constant(vector, [0.0] * _LANES)
@@ -183,15 +183,15 @@ def _sum_products(
     argument_indices: tuple[int, int, int, int] = (0, 1, 2, 3),
     summand_kind: int = _FUSED,
 ) -> list[Any]:
-    """Emit the sums of a tile, and return the sums as vectors, row by row.
+    """Emit code for the sums of a tile; return the sums as vectors, row by row.
 
     `argument_indices` are the indices of left, row, right and panel in `arguments`. `summand_kind`
     is _FUSED, _ROUNDED or _GAPS.
     """
     left_index, row_index, right_index, panel_index = argument_indices
     vector = ir.VectorType(ir.DoubleType(), _LANES)
-    left, right = array_data(context, builder, signature, arguments, left_index, right_index)
-    width = array_length(context, builder, signature, arguments, right_index, axis=1)
+    left, right = get_pointers(context, builder, signature, arguments, left_index, right_index)
+    width = get_axis_length(context, builder, signature, arguments, right_index, axis=1)
     first_row = builder.gep(left, [builder.mul(arguments[row_index], width)])
     starts = [builder.gep(first_row, [builder.mul(long(r), width)]) for r in range(TILE_ROWS)]
     size = builder.mul(width, long(WIDTH))
@@ -250,17 +250,17 @@ def _vector_at(builder: Any, array: Any, index: Any, offset: int, vector: Any) -
     return vector_pointer(builder, array, builder.add(index, long(offset)), vector)
 
 
-# Squared lengths |(x - mean) @ turn|^2 of centred and rotated rows for each class.
+# Squared norms of centred and rotated rows: |(x - mean) @ rotation|^2 for each class.
 #
-# QuadraticDiscriminantAnalysis computes these with five operators, which would pass all rows
+# QuadraticDiscriminantAnalysis computes the norms with five operators, which would pass all rows
 # through memory once per class. Here rows are lanes, and only the result is written.
 
 
 def find_quadratic(program: Program, i: int) -> tuple[int, Callable[[Array], Array]] | None:
-    """Return the node of the rows, and a kernel for node i, if node i computes squared lengths.
+    """Return the node of the rows and a kernel for node i, if node i computes squared norms.
 
-    The kernel maps x (n, k) to (n, classes, 1), both float64. Return None if the operators below
-    node i differ from those of QuadraticDiscriminantAnalysis.
+    The kernel maps float64 x (n, k) to float64 (n, classes, 1). Returns None if the operators
+    before node i are not those of QuadraticDiscriminantAnalysis.
     """
     nodes = program.nodes
     if nodes[i].attrs["axis"] != 2 or nodes[i].type.dtype != "float64" or not FUSES:

@@ -1,6 +1,6 @@
 """Kernels for columns with sorted points: searches, interpolation, and B-splines.
 
-A search halves the points for a block of rows of one column at a time. Each halving step runs as
+A search halves the points of one column for a block of rows at a time. Each halving step uses
 vector instructions, because the rows do not depend on each other.
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.backends.native.jit.specialise import inlined_helper, kinds_of, reads, specialise, writes
+from sqlml.backends.native.jit.specialise import inlined_helper, reads, specialise, to_kinds, writes
 from sqlml.backends.native.kernel_calls import RowKernel
 from sqlml.types import Array
 
@@ -49,7 +49,7 @@ def _count_below(x: Any, points: Any, start: Any, stop: Any, right: Any, counts:
     """Set counts[r] to `start` plus the number of points in points[start:stop] below x[r].
 
     If `right`, points equal to x[r] also count. For NaN, all points count. Indices are unsigned, so
-    that numba omits the test for negative ones.
+    that numba omits the test for negative indices.
     """
     rows = _U(x.size)
     counts[:] = start
@@ -110,30 +110,29 @@ def _interpolate(x: Any, points: Any, values: Any, slopes: Any, offsets: Any, ou
                 out[first_row + r, c] = number if number != number else result
 
 
-# B-splines of columns: `bspline` of `ir/operators/piecewise.py`, value by value.
-
-
 def make_bspline_function(knots: Array, degree: int) -> Callable[[Array], Array]:
-    """Return a function from float64 x (n, k) to the values of all B-splines (n, k * splines)."""
-    function_count = knots.shape[1] - degree - 1
+    """Return a function from float64 x (n, k) to B-spline values (n, k * splines).
+
+    The kernel does what `bspline` of `ir/operators/piecewise.py` does, value by value.
+    """
+    spline_count = knots.shape[1] - degree - 1
     scratch = writes(np.float64, 1)
-    signature = (reads(np.float64, 2), *kinds_of(knots), scratch, scratch, writes(np.float64, 3))
+    signature = (reads(np.float64, 2), *to_kinds(knots), scratch, scratch, writes(np.float64, 3))
     kernel = specialise(_bspline, signature)
 
     def compute(x: Array) -> Array:
-        out = np.zeros((x.shape[0], x.shape[1], function_count))
+        out = np.zeros((*x.shape, spline_count))
         basis, previous = np.empty((2, degree + 1))
         kernel(x, knots, basis, previous, out)
-        return out.reshape(x.shape[0], x.shape[1] * function_count)
+        return out.reshape(len(x), x.shape[1] * spline_count)
 
     return compute
 
 
 def _bspline(x: Any, knots: Any, basis: Any, previous: Any, out: Any) -> None:
-    """Write the values of the B-splines at x (n, k) to out (n, k, functions), which is 0 at first.
+    """Write the values of the B-splines at x (n, k) to out (n, k, splines), which is 0 at first.
 
-    `basis` and `previous` (degree + 1,) are scratch space for the B-splines that are not 0 at a
-    value.
+    `basis` and `previous` (degree + 1,) are scratch space for B-splines that are not 0 at a value.
     """
     degree, function_count = basis.size - 1, out.shape[2]
     for r in range(x.shape[0]):

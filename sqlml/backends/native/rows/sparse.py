@@ -1,4 +1,4 @@
-"""Kernels over sparse rows (`ir/csr.py`) that sum in the order of scipy and scikit-learn."""
+"""Kernels for sparse rows (`ir/csr.py`) that sum in the order of scipy and scikit-learn."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.backends.native.jit.specialise import FLAG, kinds_of, reads, specialise, writes
+from sqlml.backends.native.jit.specialise import FLAG, reads, specialise, to_kinds, writes
 from sqlml.backends.native.kernel_calls import Call, RowKernel, Rows
 from sqlml.ir.csr import Csr
 from sqlml.types import Array
@@ -16,7 +16,7 @@ from sqlml.types import Array
 def make_sparse_linear(weights: Array, bias: Array) -> Callable[[Csr], Array]:
     """Return a function from sparse x (n, k) to x @ weights + bias, summed from column 0 on."""
     dtype = weights.dtype
-    kernel = specialise(_linear, (*_row_kinds(dtype), *kinds_of(weights, bias), writes(dtype, 2)))
+    kernel = specialise(_linear, (*_row_kinds(dtype), *to_kinds(weights, bias), writes(dtype, 2)))
 
     def score(x: Csr) -> Array:
         out = np.zeros((x.shape[0], weights.shape[1]), dtype)
@@ -27,7 +27,7 @@ def make_sparse_linear(weights: Array, bias: Array) -> Callable[[Csr], Array]:
 
 
 def make_row_normalizer(norm: str, dtype: Any) -> Callable[[Csr], Any]:
-    """Return a function that divides sparse rows by their norm, as `csr.normalise` does."""
+    """Return a function that divides each sparse row by the norm, as `csr.normalise` does."""
     kernel = specialise(_normalise, (*_row_kinds(dtype)[::2], FLAG, writes(dtype, 1)))
 
     def normalise(x: Csr) -> Csr:
@@ -40,17 +40,17 @@ def make_row_normalizer(norm: str, dtype: Any) -> Callable[[Csr], Any]:
 
 def call_fill(row: Array, out: Rows) -> Call:
     """Return the call that copies `row` (m,) to every row of `out`."""
-    return Call(specialise(_fill, (*kinds_of(row), writes(out.dtype, 2))), (row, out))
+    return Call(specialise(_fill, (*to_kinds(row), writes(out.dtype, 2))), (row, out))
 
 
 def call_add_products(x: Rows, weights: Array, out: Rows) -> Call:
-    """Return the call that adds x @ weights to `out`, skipping zeros in x; weights are (k, m)."""
-    return RowKernel.of(_add_products, x.dtype, (weights,), out.width, out.dtype).call(x, out)
+    """Return the call that adds x @ weights to `out` and skips zeros in x; weights are (k, m)."""
+    return RowKernel.of(_add_products, x.dtype, (weights,), out.width, out.dtype).make_call(x, out)
 
 
 def call_add(row: Array, out: Rows) -> Call:
     """Return the call that adds `row` (m,) to every row of `out`."""
-    return Call(specialise(_add, (*kinds_of(row), writes(out.dtype, 2))), (row, out))
+    return Call(specialise(_add, (*to_kinds(row), writes(out.dtype, 2))), (row, out))
 
 
 def _row_kinds(dtype: Any) -> tuple[Any, Any, Any]:

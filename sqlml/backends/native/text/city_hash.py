@@ -1,4 +1,4 @@
-"""`hash_categories`: CityHash64 of strings and of integers' digits; names are as in city.cc."""
+"""`hash_categories`: CityHash64, as in Google's city.cc, of strings and of digits of integers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def make_text_hasher() -> Callable[[Any], Array]:
 
 
 def make_number_hash_kernel() -> RowKernel:
-    """Return a kernel that hashes the digits of float64 x (n, 1); for a fraction it writes NaN."""
+    """Return a kernel that hashes the digits of float64 x (n, 1); a fraction becomes NaN."""
     double = np.dtype(np.float64)
     return RowKernel.of(hash_numbers, double, (), 1, double)
 
@@ -54,7 +54,7 @@ def _compile_text_kernel() -> Callable[..., Any]:
 
 @compiled_helper
 def _read_8(data: Any, start: Any) -> Any:
-    """Read 8 bytes from index `start` on, in little-endian order."""
+    """Read 8 bytes in little-endian order."""
     value = _U(data[start + 7])
     for i in range(6, -1, -1):
         value = (value << _U(8)) | _U(data[start + i])
@@ -63,7 +63,7 @@ def _read_8(data: Any, start: Any) -> Any:
 
 @compiled_helper
 def _read_4(data: Any, start: Any) -> Any:
-    """Read 4 bytes from index `start` on, in little-endian order."""
+    """Read 4 bytes in little-endian order."""
     value = _U(data[start + 3])
     for i in range(2, -1, -1):
         value = (value << _U(8)) | _U(data[start + i])
@@ -82,7 +82,7 @@ def _shift_mix(value: Any) -> Any:
 
 @compiled_helper
 def _hash_pair(u: Any, v: Any) -> Any:
-    """Return `HashLen16` of Google's city.cc."""
+    """Return `HashLen16` of city.cc."""
     a = _shift_mix((u ^ v) * _MUL)
     return _shift_mix((v ^ a) * _MUL) * _MUL
 
@@ -112,7 +112,7 @@ def _hash_up_to_32(data: Any, start: Any, size: Any) -> Any:
 
 @compiled_helper
 def _hash_half(first: Any, z: Any, second: Any, third: Any) -> Any:
-    """Return vf and vs, or wf and ws, of `HashLen33to64` in Google's city.cc."""
+    """Return vf and vs, or wf and ws, of `HashLen33to64` in city.cc."""
     a, b, c = first, _rotate(first + z, _U(52)), _rotate(first, _U(37))
     a += second
     c += _rotate(a, _U(7))
@@ -137,7 +137,7 @@ def _hash_up_to_64(data: Any, start: Any, size: Any) -> Any:
 
 @compiled_helper
 def _hash_32_bytes(data: Any, start: Any, a: Any, b: Any) -> Any:
-    """Return `WeakHashLen32WithSeeds` of Google's city.cc; a and b are the seeds."""
+    """Return `WeakHashLen32WithSeeds` of city.cc; a and b are the seeds."""
     a += _read_8(data, start)
     z = _read_8(data, start + 24)
     b = _rotate(b + a + z, _U(21))
@@ -170,7 +170,7 @@ def _hash_longer(data: Any, start: Any, size: Any) -> Any:
 
 @compiled_helper
 def _signed_hash(data: Any, start: Any, size: Any) -> Any:
-    """Return the lower 32 bits of the hash of data[start:start + size], as a signed number."""
+    """Return the lower 32 bits of the hash of data[start:start + size] as a signed number."""
     if size <= 16:
         hash_value = _hash_up_to_16(data, start, size)
     elif size <= 32:
@@ -189,7 +189,7 @@ def hash_texts(data: Any, start: Any, stop: Any, out: Any) -> None:
 
 
 def hash_numbers(x: Any, out: Any) -> None:
-    """Write to out (n, 1) the hash of each number's digits in x (n, 1), and NaN for fractions."""
+    """Write the hash of each number's digits to out (n, 1); fractions become NaN."""
     digits = np.empty(_DIGITS, np.uint8)
     for r in range(out.shape[0]):
         value = x[r, 0]

@@ -1,13 +1,13 @@
-"""Split texts into tokens and count them, without a Python object per text or token.
+"""Split texts into tokens and count the tokens, without a Python object per text or token.
 
-A text is read character by character from its UTF-8 bytes. Tables made with Python's `re` and
+A text is read character by character from UTF-8 bytes. Tables made with Python's `re` and
 `str.lower` give each character's lower case, and mark word characters and spaces. The n-grams of a
-text are ranges of one byte buffer, hashed with MurmurHash3 and looked up in an open-addressing
-table of the vocabulary.
+text are ranges of one byte buffer. They are hashed with MurmurHash3 and looked up in an
+open-addressing table of the vocabulary.
 
-Python itself prepares texts that the tables do not support: texts with accents, or with characters
-whose lower case depends on their neighbours or is longer than one character. It also finds the
-tokens if the pattern is not a run of word characters.
+Python prepares texts that the tables do not support: texts with accents, or with characters whose
+lower case depends on the neighbours or is longer than one character. Python also finds the tokens
+if the pattern is not a run of word characters.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from sqlml.ir.utf8_column import CODEC, TextColumn, pack_words, unpack_words
 from sqlml.types import Array
 
 CHUNK = 1 << 16
-"""Bytes of texts that are processed at a time, so that their tokens stay in the cache."""
+"""Bytes of texts that are processed at a time, so that the tokens stay in the cache."""
 
 _EMPTY = np.zeros(0, np.uint8)
 
-Count = Callable[..., Any]
+TokenCounter = Callable[..., Any]
 """A function from text columns (TextColumn, or objects (n, 1)) to token counts (Csr)."""
 
 
-def make_token_counter(attrs: Attrs, hashed: bool) -> Count:
+def make_token_counter(attrs: Attrs, hashed: bool) -> TokenCounter:
     """Return a function that computes the operator `count_tokens`, or `hash_tokens` if `hashed`."""
     analyzer = make_analyzer(attrs)
     dtype = np.dtype(str(attrs["dtype"]))
@@ -64,7 +64,7 @@ def make_token_counter(attrs: Attrs, hashed: bool) -> Count:
 
     def count_texts(texts: TextColumn) -> Csr:
         if uses_table:
-            mask = _find_python_texts(texts, analyzer)
+            mask = _mask_python_texts(texts, analyzer)
             if not mask.any():
                 return count_chunks(texts, original)
             fast_counts = count_chunks(texts[~mask], original)
@@ -96,11 +96,11 @@ def make_token_counter(attrs: Attrs, hashed: bool) -> Count:
 
 
 Table = tuple[Array, Array, Array, Array]
-"""A hash table: packed words, where each word ends, and each slot's word index (or -1) and hash."""
+"""A hash table: packed words, the end of each word, and a word index (or -1) and hash per slot."""
 
 Vocabulary = tuple[Table, int, bool, bool]
-"""A table of words, the number of columns, whether hashes have signs, and whether a token's hash
-gives its column instead of the table."""
+"""A table of words, the number of columns, True if hashes have signs, and True if a token's column
+is computed from the hash instead of the table."""
 
 
 def make_vocabulary(attrs: Attrs, hashed: bool) -> Vocabulary:
@@ -113,7 +113,7 @@ def make_vocabulary(attrs: Attrs, hashed: bool) -> Vocabulary:
 
 
 def is_cut_by_table(analyzer: Analyzer) -> bool:
-    """Return True if kernels can find the tokens of `analyzer`; if False, Python must find them."""
+    """Return True if kernels can find the tokens of `analyzer`, or False if Python must."""
     return analyzer.kind != "word" or analyzer.pattern in WORD_RUN_PATTERNS
 
 
@@ -135,7 +135,7 @@ def _count_in_vocabulary(
 
 
 class _CutSettings:
-    """An analyzer's settings for kernels that split texts, which Python may have `prepared`."""
+    """An analyzer's settings for kernels that split texts; Python may have `prepared` the texts."""
 
     def __init__(self, analyzer: Analyzer, prepared: bool) -> None:
         self.kind = analyzer.kind
@@ -149,7 +149,7 @@ class _CutSettings:
 
 
 def _split_chunks(texts: TextColumn) -> Iterator[TextColumn]:
-    """Yield consecutive groups of texts: up to CHUNK bytes each, or one text that is longer."""
+    """Yield consecutive groups of texts: up to CHUNK bytes, or a single longer text."""
     total_bytes = np.cumsum(texts.stop - texts.start)
     start = 0
     while start < len(texts):
@@ -162,7 +162,7 @@ def _split_chunks(texts: TextColumn) -> Iterator[TextColumn]:
 def _count_ngrams(
     texts: TextColumn, settings: _CutSettings, vocabulary: tuple[Any, ...]
 ) -> tuple[Array, Array, Array]:
-    """Count n-grams; return indptr, int64 (n + 1,), and int32 arrays of columns and counts."""
+    """Count n-grams; return the arrays indptr, columns and counts of a sparse matrix."""
     row_count, size = len(texts), int((texts.stop - texts.start).sum())
     groups = np.arange(row_count + 1)
     if settings.kind == "whole":
@@ -189,12 +189,12 @@ def _count_ngrams(
 
 
 BLOCK_CHARACTERS = 64
-"""Characters that are lowered together, to skip blocks without letter case."""
+"""Characters that are lowered together, to skip blocks of characters without case."""
 
 
 @cache
 def make_character_tables() -> tuple[Array, Array]:
-    """Return the lower case (int32) and the marks (uint8) of each code point, as two arrays."""
+    """Return two arrays: the lower case (int32) and the marks (uint8) of each code point."""
     lower = np.arange(CODE_POINTS, dtype=np.int32)
     all_characters = lower.astype("<u4").tobytes().decode("utf-32-le", "surrogatepass")
     marks = np.zeros(CODE_POINTS, np.uint8)
@@ -215,8 +215,7 @@ def make_character_tables() -> tuple[Array, Array]:
     return lower, marks
 
 
-def _find_python_texts(texts: TextColumn, analyzer: Analyzer) -> Array:
-    """Return a mask, bool (n,), of the texts that Python must prepare."""
+def _mask_python_texts(texts: TextColumn, analyzer: Analyzer) -> Array:
     if not (analyzer.lowercase or analyzer.accents):
         return np.zeros(len(texts), bool)
     if texts.data.size == 0 or texts.data.max() < 0x80:
@@ -227,15 +226,15 @@ def _find_python_texts(texts: TextColumn, analyzer: Analyzer) -> Array:
     return needs_python
 
 
-def _prepare_texts(texts: TextColumn, is_chosen: Array, analyzer: Analyzer) -> TextColumn:
-    row_indices = np.flatnonzero(is_chosen)
-    values: Array = np.empty(row_indices.size, object)
-    values[:] = [analyzer.normalize(texts.text(int(i))) for i in row_indices]
+def _prepare_texts(texts: TextColumn, mask: Array, analyzer: Analyzer) -> TextColumn:
+    rows = np.flatnonzero(mask)
+    values: Array = np.empty(rows.size, object)
+    values[:] = [analyzer.normalize(texts.text(int(i))) for i in rows]
     return TextColumn.from_values(values)
 
 
 def _merge_rows(matrices: Sequence[Csr], rows_by_matrix: Sequence[Array], row_count: int) -> Csr:
-    """Merge matrices whose entries are in the rows `rows_by_matrix`; sum entries of equal cells."""
+    """Merge matrices; `rows_by_matrix` has the rows of the entries. Entries of a cell are added."""
     rows = np.concatenate(rows_by_matrix)
     columns = np.concatenate([matrix.indices for matrix in matrices])
     data = np.concatenate([matrix.data for matrix in matrices])
@@ -255,11 +254,7 @@ def _to_arrays(texts: TextColumn) -> tuple[Array, Array, Array]:
 
 
 def make_word_table(words: Array, ends: Array) -> Table:
-    """Return a hash table of packed words.
-
-    Its slots, int32 (2**k,), hold the index of a word, or -1 if empty; its hashes, uint32 (2**k,),
-    hold the hash of the word in each slot.
-    """
+    """Return a hash table of packed words, with int32 slots and uint32 hashes (2**k,)."""
     words, ends = np.ascontiguousarray(words), np.ascontiguousarray(ends)
     size = 4
     while size < 2 * ends.size:
@@ -301,11 +296,8 @@ def _run(function: Callable[..., Any], *arguments: Any) -> None:
     specialise(function, _SIGNATURES[function])(*arguments)
 
 
-# `encode` and `fill` for strings as bytes, without a Python object per string.
-
-
 def make_text_encoder(categories: Array, missing: int) -> Callable[[TextColumn], Array]:
-    """Return a function that encodes strings as codes (n, 1), found in a hash table."""
+    """Return a function that looks up the codes (n, 1) of strings in a hash table."""
     is_text = np.array([isinstance(category, str) for category in categories], bool)
     word_table = make_word_table(*pack_words(categories[is_text]))
     codes = np.append(np.flatnonzero(is_text), -1)  # The last code is for unknown strings.
@@ -321,15 +313,16 @@ def make_text_encoder(categories: Array, missing: int) -> Callable[[TextColumn],
 
 
 def make_text_fill(attrs: Attrs) -> Callable[[TextColumn], TextColumn]:
-    """Return a function that does for a TextColumn what the reference interpreter's `fill` does."""
+    """Return the operator `fill` for a TextColumn."""
     value = np.frombuffer(attrs["value"].encode("utf-8", CODEC), np.uint8)
     marker = attrs.get("missing")
 
     def fill(x: TextColumn) -> TextColumn:
-        filled = x.missing if marker is None else _find_equal(x, marker)
-        data, start = np.concatenate([x.data, value]), np.where(filled, x.data.size, x.start)
-        stop = np.where(filled, data.size, x.stop)
-        return TextColumn(data, start, stop, x.missing & ~filled)
+        is_filled = x.missing if marker is None else _find_equal(x, marker)
+        data = np.concatenate([x.data, value])
+        start = np.where(is_filled, x.data.size, x.start)
+        stop = np.where(is_filled, data.size, x.stop)
+        return TextColumn(data, start, stop, x.missing & ~is_filled)
 
     return fill
 

@@ -1,8 +1,8 @@
 """Compute a linear layer over the token counts of texts, in one pass and without Python.
 
-This does for one text after another what `count_tokens.py` and the operators of sparse rows do for
-a batch: split, count, look up, weight, normalize, and add to the sums. Every sum has the same
-order, and every step the same rounding, as in these operators.
+The kernel splits, counts, looks up, weights and normalizes one text after another, and adds each
+text to the sums. `count_tokens.py` and the operators of sparse rows do this for a batch, with the
+same order of every sum and the same rounding of every step.
 
 Python scores a block that contains a text that Python must prepare (`has_marked`), a text that the
 model rejects, a text of MAX_TOKENS or more, or the logarithm of a count >= LOG_TABLE_SIZE.
@@ -18,7 +18,7 @@ import numpy as np
 
 from sqlml.backends.native.jit.helpers import compiled_helper
 from sqlml.backends.native.jit.process_memory import bytes_at, doubles_at, free, malloc, words_at
-from sqlml.backends.native.jit.specialise import kinds_of, reads, specialise, writes
+from sqlml.backends.native.jit.specialise import reads, specialise, to_kinds, writes
 from sqlml.backends.native.kernel_calls import MEMORY, Call, Rows
 from sqlml.backends.native.text import count_tokens
 from sqlml.backends.native.text import token_kernels as kernels
@@ -34,8 +34,8 @@ WORDS, CHARACTERS, WITHIN = range(3)
 _KINDS = {"word": WORDS, "char": CHARACTERS, "char_wb": WITHIN}
 
 SCALE, LOG, ONE, POSITIVE, L1, L2, FINITE, CAST, SELECT = range(9)
-"""Codes of operators on stored numbers (`ir/operators/sparse_rows.py`), and of `select`, whose
-factors are the new positions of columns, or -1."""
+"""Codes of operators on stored numbers (`ir/operators/sparse_rows.py`), and of `select`. The
+factors of `select` are the new positions of columns, or -1."""
 
 _MAPS = {"sublinear": LOG, "one": ONE, "positive": POSITIVE}
 _NORMS = {"l1": L1, "l2": L2}
@@ -44,7 +44,7 @@ MAX_TOKENS = 1 << 24
 """Texts with fewer tokens have counts that float32 represents exactly."""
 
 LOG_TABLE_SIZE = 1024
-"""Logarithms of counts below this come from numpy, because the last bits of others may differ."""
+"""Logarithms of smaller counts come from numpy, since others may differ in the last bit."""
 
 _cut_words, _drop_words = compiled_helper(kernels.cut_words), compiled_helper(kernels.drop_words)
 _cut_characters = compiled_helper(kernels.cut_characters)
@@ -57,62 +57,62 @@ class TextSums:
     """The sums that the counted tokens of a string column add to a linear layer."""
 
     node: int  # The input that holds the texts.
-    counted: Node  # Counts tokens.
-    # int64 (k, 4), for each operator on the counts: its code, whether it is float32, where its
-    # factors begin, and how many factors it has.
-    stored: Array
+    count_node: Node  # The operator that counts tokens.
+    # int64 (k, 4), for each operator on the counts: the code, 1 for float32, the index of the first
+    # factor, and the number of factors.
+    operators: Array
     factors: Array
-    weights: Array | None  # (columns, m), or None to write the values themselves to their columns.
+    weights: Array | None  # (columns, m), or None to write the values to their columns.
 
     @classmethod
     def of(cls, program: Program, i: int, weights: Array | None = None) -> TextSums | None:
-        """Return the sums for node `i`, of sparse rows; None if no kernel can compute them."""
-        stored: list[tuple[int, int, int, int]] = []
+        """Return the sums for node `i` (sparse rows), or None if no kernel can compute the sums."""
+        operators: list[tuple[int, int, int, int]] = []
         factors: list[Array] = [np.empty(0)]
         node = program.nodes[i]
         while node.op not in TEXT_OPERATORS:
             source = program.nodes[node.inputs[0]]
-            op, operator_factors = _describe_operator(node, source.type.width)
-            if op is None or node.type.dtype == "float16":
+            code, operator_factors = _describe_operator(node, source.type.width)
+            if code is None or node.type.dtype == "float16":
                 return None
             is_single = int(node.type.dtype == "float32")
-            stored.append((op, is_single, sum(f.size for f in factors), operator_factors.size))
+            operators.append((code, is_single, sum(f.size for f in factors), operator_factors.size))
             factors.append(operator_factors)
             node = source
-        stored.reverse()
+        operators.reverse()
         analyzer = make_analyzer(node.attrs)
         is_plain_input = program.nodes[node.inputs[0]].op == "input" and len(node.inputs) == 1
         has_kernels = count_tokens.is_cut_by_table(analyzer) and analyzer.kind in _KINDS
         if not is_plain_input or not has_kernels:
             return None
-        operators = [op for op, *_ in stored]
-        if LOG in operators and not {*operators[: operators.index(LOG)]} <= {FINITE, SELECT}:
+        codes = [code for code, *_ in operators]
+        if LOG in codes and not {*codes[: codes.index(LOG)]} <= {FINITE, SELECT}:
             return None  # The table only has logarithms of counts.
-        table = np.array(stored, np.int64).reshape(-1, 4)
+        table = np.array(operators, np.int64).reshape(-1, 4)
         return cls(node.inputs[0], node, table, np.concatenate(factors), weights)
 
-    def calls(self, start: Rows, stop: Rows, out: Rows) -> Iterator[Call]:
-        """Yield the call that adds to `out` the sums of texts at addresses `start` to `stop`."""
-        attrs = self.counted.attrs
+    def make_calls(self, start: Rows, stop: Rows, out: Rows) -> Iterator[Call]:
+        """Yield the call that adds the sums of the texts at `start` to `stop` to `out`."""
+        attrs = self.count_node.attrs
         analyzer = make_analyzer(attrs)
         min_length = WORD_RUN_PATTERNS[analyzer.pattern] if analyzer.kind == "word" else 1
         settings = (_KINDS[analyzer.kind], analyzer.lowercase, bool(analyzer.accents), min_length)
         grams = (analyzer.kind == "char_wb", analyzer.min_n, analyzer.max_n)
         stop_table = (bool(analyzer.stop_words), count_tokens.make_stop_word_table(analyzer))
-        vocabulary = count_tokens.make_vocabulary(attrs, self.counted.op == "hash_tokens")
-        values = (self.stored, self.factors, _tabulate_logarithms(np.dtype(str(attrs["dtype"]))))
+        vocabulary = count_tokens.make_vocabulary(attrs, self.count_node.op == "hash_tokens")
+        values = (self.operators, self.factors, _tabulate_logarithms(np.dtype(str(attrs["dtype"]))))
         weights = np.empty((0, 0), out.dtype) if self.weights is None else self.weights
         sums = (self.weights is not None, np.ascontiguousarray(weights))
         tables = count_tokens.make_character_tables()
         layer = (tables, settings, stop_table, grams, vocabulary, values, sums)
         address = reads(np.int64, 1, "C")
-        argument_kinds = (reads(np.uint8, 1, "C"), address, address, kinds_of(*layer))
+        argument_kinds = (reads(np.uint8, 1, "C"), address, address, to_kinds(*layer))
         kernel = specialise(add_text_sums, (*argument_kinds, writes(out.dtype, 2)))
         yield Call(kernel, (MEMORY, start, stop, layer, out))
 
 
 def _describe_operator(node: Node, width: int) -> tuple[int | None, Array]:
-    """Return the code of an operator on `width` columns, None if unsupported, and its factors."""
+    """Return the code of an operator on `width` columns (None if unsupported), and the factors."""
     no_factors = np.empty(0)
     if node.op == "scale_stored":
         return SCALE, node.attrs["factors"].astype(np.float64)
@@ -129,7 +129,7 @@ def _describe_operator(node: Node, width: int) -> tuple[int | None, Array]:
 
 
 def _tabulate_logarithms(dtype: np.dtype[Any]) -> Array:
-    """Return a float64 table of log(count) + 1, computed in `dtype`, up to LOG_TABLE_SIZE - 1."""
+    """Return a float64 table of log(count) + 1 for small counts, computed in `dtype`."""
     with np.errstate(divide="ignore"):
         values = np.log(np.arange(LOG_TABLE_SIZE, dtype=dtype)) + dtype.type(1)
     logs: Array = values.astype(np.float64)
@@ -138,9 +138,9 @@ def _tabulate_logarithms(dtype: np.dtype[Any]) -> Array:
 
 @compiled_helper
 def _cut_texts(texts: Any, tables: Any, options: Any, stop: Any, groups: Any, tokens: Any) -> None:
-    """Split texts into `tokens` (units); write to `groups` where the groups of each text begin.
+    """Split texts into `tokens`; write where the groups of each text begin to `groups`.
 
-    An n-gram never extends beyond its group.
+    An n-gram never extends beyond a group.
     """
     kind, lowering, _, min_length = options
     for row in range(groups.size):
@@ -159,8 +159,8 @@ def _cut_texts(texts: Any, tables: Any, options: Any, stop: Any, groups: Any, to
 def _apply_operators(operators: Any, columns: Any, values: Any, count: Any) -> Any:
     """Apply the operators to the counts of one text; return how many columns remain.
 
-    Returns -1 if Python must score the text. `columns` and `values` (count,) are overwritten;
-    values are float64, and are rounded to float32 after each float32 operator.
+    Returns -1 if Python must score the text. `columns` and `values` (count,) are overwritten.
+    Values are float64, and are rounded to float32 after each float32 operator.
     """
     table, factors, logs = operators
     for k in range(table.shape[0]):
@@ -208,8 +208,8 @@ def _find_chunk_end(memory: Any, start: Any, stop: Any, begin: Any, marks: Any, 
     """Return the end of the chunk from text `begin` on, and the text that Python must score, or -1.
 
     A chunk has up to CHUNK bytes, or one longer text. It ends before a text that Python must
-    prepare. `flags` are the mark of characters that need Python, and whether all characters beyond
-    ASCII do.
+    prepare. `flags` are the mark of characters that need Python, and True if all characters beyond
+    ASCII need Python.
     """
     mark, accents = flags
     end, size = begin, 0
@@ -224,18 +224,17 @@ def _find_chunk_end(memory: Any, start: Any, stop: Any, begin: Any, marks: Any, 
 def add_text_sums(memory: Any, start: Any, stop: Any, layer: Any, out: Any) -> Any:
     """Add each text's values times the weights to out (n, m); without weights, write the values.
 
-    Returns -1 on success, else the index of a text that Python must score (0 if memory runs out).
+    Returns -1 on success, or the index of a text that Python must score (0 if memory runs out).
     This is one long function, so that a chunk of texts passes all steps while it is in the cache.
 
     Args:
         memory: the whole memory as uint8.
         start, stop: int64 (n,), the addresses where each text begins and ends.
-        layer: seven tuples. The first holds the `tables` of `token_kernels`. The second tells how
-            to split texts, whether to lower them, whether to strip accents, and the fewest
-            characters of a word. The third tells whether to drop stop words, and holds their table.
-            The next two are `grams` and `vocabulary` of `token_kernels.count`. The sixth holds the
-            operators, their factors and a table of logarithms. The last tells whether there are
-            weights, and holds the weights.
+        layer: seven tuples: `tables` of `token_kernels`; settings (a kind, two flags to lower texts
+            and to strip accents, and the fewest characters of a word); a flag to drop stop words,
+            and the table of stop words; `grams` and `vocabulary` of `token_kernels.count`; the
+            operators, the factors and a table of logarithms; and a flag to use weights, and the
+            weights.
     """
     tables, settings, stop_table, grams, vocabulary, operators, sums = layer
     is_weighted, weights = sums

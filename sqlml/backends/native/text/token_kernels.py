@@ -1,12 +1,12 @@
 """Kernels of `count_tokens.py`: characters, tokens, n-grams, hashes and look-ups over UTF-8 bytes.
 
-Each loop over characters repeats the lines that read a character: if they are a function, inlined
-or not, a word counter is only half as fast.
+Each loop over characters repeats the lines that read a character. If the lines are a function, even
+an inlined one, a word counter is only half as fast.
 
 Arguments that belong together are tuples:
 
 texts: data, uint8, and start and stop, int64 (n,): text i is data[start[i]:stop[i]].
-table: packed words and their ends, slots and hashes (`count_tokens.Table`).
+table: packed words, ends of words, slots and hashes (`count_tokens.Table`).
 tables: the lower case, int32, and the marks, uint8, of each code point.
 tokens: out, uint8; unit u is out[unit_start[u]:unit_stop[u]]; and text (or group) i has the units
 from offsets[i] up to offsets[i + 1].
@@ -23,7 +23,7 @@ from sqlml.backends.native.jit.helpers import compiled_helper
 
 CODE_POINTS = sys.maxunicode + 1
 WORD, SPACE, PYTHON_ONLY = 1, 2, 4
-"""Marks of characters: word characters, spaces, and those that only Python can lower."""
+"""Marks of characters: word characters, spaces, and characters that only Python can lower."""
 
 _U = np.uint64
 _MASK, _C1, _C2 = _U(0xFFFFFFFF), _U(0xCC9E2D51), _U(0x1B873593)
@@ -65,7 +65,7 @@ def hash_bytes(data: Any, start: Any, stop: Any) -> Any:
 
 @compiled_helper
 def find_word(data: Any, start: Any, stop: Any, hash_value: Any, table: Any) -> Any:
-    """Find the word data[start:stop], given its hash; return its index, or -1, and its slot."""
+    """Find the word data[start:stop] by hash; return the index of the word, or -1, and the slot."""
     words, ends, slots, hashes = table
     slot_mask = slots.size - 1
     slot = np.int64(hash_value) & slot_mask
@@ -84,7 +84,7 @@ def find_word(data: Any, start: Any, stop: Any, hash_value: Any, table: Any) -> 
 
 
 def look_up(texts: Any, table: Any, words: Any) -> None:
-    """Write to `words`, int64 (n,), the index of the word that equals each text, or -1."""
+    """Write the index of the word that equals each text, or -1, to `words`, int64 (n,)."""
     data, start, stop = texts
     for i in range(start.size):
         hash_value = hash_bytes(data, start[i], stop[i])
@@ -92,9 +92,9 @@ def look_up(texts: Any, table: Any, words: Any) -> None:
 
 
 def build(keys: Any, table: Any) -> None:
-    """Fill the hash table of packed words; if words are equal, it holds the last of them.
+    """Fill the hash table of packed words; if words are equal, the last one is kept.
 
-    `keys` is a copy of the words that has the type of `out` in `count`, so that `find_word` is
+    `keys` is a copy of the words. It has the type of `out` in `count`, so that `find_word` is
     compiled only once.
     """
     _, ends, slots, hashes = table
@@ -109,7 +109,7 @@ def build(keys: Any, table: Any) -> None:
 
 @compiled_helper
 def _decode(data: Any, position: Any, stop: Any) -> Any:
-    """Return the code point at `position`, or U+FFFD if it is damaged, and the index after it."""
+    """Return the code point at `position` (U+FFFD if it is damaged), and the next position."""
     first_byte = np.int64(data[position])
     if first_byte < 0x80:
         return first_byte, position + 1
@@ -131,7 +131,7 @@ def _decode(data: Any, position: Any, stop: Any) -> Any:
 
 @compiled_helper
 def _encode(code: Any, out: Any, index: Any) -> Any:
-    """Write a code point to `out` from `index` on, as UTF-8; return the index after it."""
+    """Write a code point to `out` at `index`, as UTF-8; return the next index."""
     if code < 0x80:
         out[index] = code
         return index + 1
@@ -152,17 +152,17 @@ def _encode(code: Any, out: Any, index: Any) -> Any:
 
 
 def measure_capacity(size: Any, rows: Any) -> Any:
-    """Return the maximum number of units, and of their bytes, in `rows` texts of `size` bytes.
+    """Return the most units, and the most bytes of units, in `rows` texts of `size` bytes.
 
-    A byte that is not a character becomes the three bytes of U+FFFD. Lower case makes a character
-    at most 1.5 times as long. `cut_within` puts a space before and after each word.
+    An invalid byte becomes the three bytes of U+FFFD. Lower case makes a character at most 1.5
+    times as long. `cut_within` puts a space before and after each word.
     """
     return 2 * size + 2 * rows + 8, 3 * size + 2 * rows + 8
 
 
 @compiled_helper
 def has_marked(data: Any, start: Any, stop: Any, marks: Any, mark: Any, accents: Any) -> Any:
-    """Return True if data[start:stop] has a marked character or, if `accents`, one beyond ASCII."""
+    """Return True if a character has the mark or, if `accents`, if a character is beyond ASCII."""
     position = start
     while position < stop:
         if data[position] < 0x80:
@@ -175,7 +175,7 @@ def has_marked(data: Any, start: Any, stop: Any, marks: Any, mark: Any, accents:
 
 
 def scan(texts: Any, marks: Any, mark: Any, accents: Any, is_marked: Any) -> None:
-    """Write to is_marked, bool (n,), for which texts `has_marked` returns True."""
+    """Write the result of `has_marked` for each text to `is_marked`, bool (n,)."""
     data, start, stop = texts
     for row in range(start.size):
         is_marked[row] = has_marked(data, start[row], stop[row], marks, mark, accents)
@@ -214,7 +214,7 @@ def cut_words(texts: Any, tables: Any, lowering: Any, min_length: Any, tokens: A
 
 
 def drop_words(tokens: Any, table: Any) -> None:
-    """Remove the stop words in `table` from `tokens`, as `cut_words` wrote them; close the gaps."""
+    """Remove the stop words in `table` from the `tokens` of `cut_words`; close the gaps."""
     out, unit_start, unit_stop, offsets = tokens
     units, size = 0, 0
     for row in range(offsets.size - 1):
@@ -303,7 +303,7 @@ def cut_within(texts: Any, tables: Any, lowering: Any, tokens: Any, groups: Any)
 
 @compiled_helper
 def _sort(keys: Any, size: Any) -> None:
-    """Sort keys[:size] with Shellsort; numba's own sort takes a second to compile."""
+    """Sort keys[:size] with Shellsort, since numba's sort takes a second to compile."""
     gap = 1
     while gap < size:
         gap = 3 * gap + 1
@@ -319,10 +319,9 @@ def _sort(keys: Any, size: Any) -> None:
 
 @compiled_helper
 def find_keys(tokens: Any, begin: Any, end: Any, grams: Any, vocabulary: Any, keys: Any) -> Any:
-    """Write the sorted keys of the n-grams in groups `begin` to `end` - 1; return how many.
+    """Write the sorted keys of the n-grams in groups `begin` to `end` - 1; return the key count.
 
-    A key is 2 * column, plus 1 if the n-gram counts as -1. The other arguments are those of
-    `count`.
+    A key is 2 * column, plus 1 if the n-gram counts as -1. See `count` for the other arguments.
     """
     out, unit_start, unit_stop, offsets = tokens
     within, min_n, max_n = grams
@@ -358,7 +357,7 @@ def find_keys(tokens: Any, begin: Any, end: Any, grams: Any, vocabulary: Any, ke
 
 @compiled_helper
 def count_keys(keys: Any, key_count: Any, columns: Any, counts: Any) -> Any:
-    """Write each column of sorted `keys`, and the sum of its signs; return the column count."""
+    """Write each column of sorted `keys`, and the sum of the signs; return the column count."""
     column_count = 0
     for k in range(key_count):
         column = keys[k] >> 1
@@ -377,9 +376,9 @@ def count(tokens: Any, groups: Any, grams: Any, vocabulary: Any, keys: Any, resu
 
     Args:
         groups: int64 (n + 1,), as `cut_within` writes them.
-        grams: whether groups are words, the smallest n, and the largest n. A word that is too short
+        grams: True if groups are words, the smallest n, and the largest n. A word that is too short
             for an n-gram counts once, as a whole.
-        vocabulary: a table, the number of columns, whether hashes are signed, and whether hashes
+        vocabulary: a table, the number of columns, True if hashes are signed, and True if hashes
             replace the table.
         keys: int64 scratch space for the n-grams of one text.
         result: indptr, which starts with 0, indices and counts.

@@ -13,14 +13,14 @@ from sqlml.ir.tree_shape import find_largest_below
 from sqlml.ir.trees import Ensemble
 from sqlml.types import Array
 
-# `SetBins`: columns of bins for tests of membership in a set: 0 for members, 1 for non-members.
+# `SetBins`: bins for tests of membership in a set. The bin is 0 for members, 1 for other numbers.
 #
-# A category is an integer. Each set becomes a table of bytes: one per integer up to the largest
-# category in any set of its column, then one for other numbers and one for NaN. So a number is
-# converted to a code once per column, and each set costs one look-up per row.
+# A category is an integer. Each set becomes a table of bytes: one byte per integer up to the
+# largest category in any set of the column, one byte for other numbers, and one byte for NaN. So a
+# number is converted to a code once per column, and each set costs one look-up per row.
 
 MAX_TABLE_BYTES = 32 << 20
-"""The most bytes that the set tables of an ensemble may take."""
+"""The most bytes of an ensemble's set tables."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,7 +28,7 @@ class SetBins:
     """The bins of S distinct sets over F columns."""
 
     columns: Array  # int64 (F,), column numbers in the ensemble's input.
-    limit: Array  # int64 (F,), a column's numbers from 0 to limit - 1 are their own codes.
+    limit: Array  # int64 (F,), a column's numbers from 0 to limit - 1 are codes.
     table: Array  # uint8, the concatenated tables of the sets.
     begin: Array  # int64 (S,), where each set's table begins.
     owner: Array  # int64 (S,), the index in `columns` of the column that a set tests.
@@ -40,10 +40,7 @@ class SetBins:
 
 
 def make_set_bins(ensemble: Ensemble) -> SetBins | None:
-    """Return the bins of an ensemble's sets; None if their tables exceed MAX_TABLE_BYTES bytes.
-
-    An ensemble without set tests has 0 sets.
-    """
+    """Return the bins of an ensemble's sets, or None if the tables exceed MAX_TABLE_BYTES."""
     of_node = np.full(ensemble.nodes, -1, np.int64)
     if not ensemble.has_categories or ensemble.categorical is None or ensemble.set_offsets is None:
         empty = np.zeros(0, np.int64)
@@ -51,16 +48,16 @@ def make_set_bins(ensemble: Ensemble) -> SetBins | None:
     words = np.zeros(0, np.uint32) if ensemble.set_words is None else ensemble.set_words
     nodes = np.flatnonzero(ensemble.categorical)
     sizes = np.diff(ensemble.set_offsets)[nodes].astype(np.int64) * 32
-    columns, owner_of_node = np.unique(ensemble.feature[nodes], return_inverse=True)
-    limit = np.zeros(columns.size, np.int64)
-    np.maximum.at(limit, owner_of_node, sizes)
-    if (limit + 2)[owner_of_node].sum() > MAX_TABLE_BYTES:
+    columns, owner_indexes = np.unique(ensemble.feature[nodes], return_inverse=True)
+    limits = np.zeros(columns.size, np.int64)
+    np.maximum.at(limits, owner_indexes, sizes)
+    if (limits + 2)[owner_indexes].sum() > MAX_TABLE_BYTES:
         return None
     set_ids: dict[tuple[int, bytes], int] = {}
     tables: list[Array] = []
-    owner: list[int] = []
-    for node, column in zip(nodes.tolist(), owner_of_node.tolist(), strict=True):
-        table = np.ones(int(limit[column]) + 2, np.uint8)
+    owners: list[int] = []
+    for node, column in zip(nodes.tolist(), owner_indexes.tolist(), strict=True):
+        table = np.ones(int(limits[column]) + 2, np.uint8)
         bits = words[ensemble.set_offsets[node] : ensemble.set_offsets[node + 1]]
         is_member = np.unpackbits(bits.astype("<u4").view(np.uint8), bitorder="little")
         table[: is_member.size] = 1 - is_member
@@ -69,15 +66,14 @@ def make_set_bins(ensemble: Ensemble) -> SetBins | None:
         if key not in set_ids:
             set_ids[key] = len(tables)
             tables.append(table)
-            owner.append(column)
+            owners.append(column)
         of_node[node] = set_ids[key]
-    lengths = np.array([t.size for t in tables], np.int64)
     return SetBins(
         columns=columns.astype(np.int64),
-        limit=limit,
+        limit=limits,
         table=np.concatenate(tables),
-        begin=np.cumsum(lengths) - lengths,
-        owner=np.array(owner, np.int64),
+        begin=_find_starts([table.size for table in tables]),
+        owner=np.array(owners, np.int64),
         of_node=of_node,
     )
 
@@ -91,7 +87,7 @@ def fill_set_bins(x: Any, start: Any, sets: Any, values: Any, codes: Any, panel:
         values: scratch space (rows,) of the tests' dtype, to which x is rounded.
         codes: scratch space (rows,) of uint32.
 
-    Rows after the end of x repeat its last row.
+    Rows after the end of x repeat the last row.
     """
     columns, limit, table, begin, owner = sets
     rows = codes.size
@@ -115,29 +111,29 @@ def fill_set_bins(x: Any, start: Any, sets: Any, values: Any, codes: Any, panel:
             bins_of_set[np.uint64(r)] = set_table[np.uint64(codes[np.uint64(r)])]
 
 
-# `Ranks`: the bin of a value is the number of its column's thresholds that are below the value.
+# `Ranks`: the bin of a value is the number of thresholds of the column that are below the value.
 #
 # Every node test then compares two small integers, a bin and the rank of a threshold, with the same
-# result as the float test. A booster trained on histograms has at most 255 thresholds per
-# column, so a bin is a byte.
+# result as the float test. A booster trained on histograms has at most 255 thresholds per column,
+# so a bin is a byte.
 #
-# A look-up and a short search find the bin: a column's range is cut into equal cells, a table says
-# how many thresholds lie in lower cells, and the few thresholds in the value's cell are searched by
-# halving without a branch. The cell is a rounded product, but rounding is monotonic, and the cells
-# of the thresholds come from the same product, so a threshold of a lower cell is below the value.
-# Columns with crowded thresholds have one cell and are searched only by halving.
+# A look-up and a short search find the bin. A column's range is cut into equal cells. A table has
+# the number of thresholds in lower cells, and a branchless binary search finds the value among the
+# few thresholds in the same cell. A threshold in a lower cell is below the value, because both
+# cells come from the same product, and rounding is monotonic. Columns with crowded thresholds have
+# one cell and use only the binary search.
 
 MAX_CELLS = 16384
-"""The most cells of a column: 64 KB. With 4,096, 10,000 thresholds took 1.5 times as long."""
+"""The most cells of a column: 64 KB. With 4,096 cells, 10,000 thresholds took 1.5 times as long."""
 
 SPARE_STEPS = 2
-"""Halving steps that a table of cells must save to be worth a look-up in the table."""
+"""Halving steps that a table of cells must save to be worth a look-up."""
 
 FEW = 16
 """In columns with up to this many thresholds, each value is compared with all of them."""
 
 TILE = 16
-"""Columns whose values are read together: a cache line holds this many float32 numbers."""
+"""Columns that are read together. A cache line holds this many float32 numbers."""
 
 PAGE = 255
 """The most thresholds of a page, because a bin of one byte counts up to 255."""
@@ -148,8 +144,8 @@ class Ranks:
     """Tables that turn C columns into bins of `dtype`, uint8 or uint16, in `width` panel columns.
 
     In the panel column `high`, NaN has the bin `nan_bin`. A column whose nodes send NaN both ways
-    also has a panel column `least`, in which NaN has bin 0 and `shift` is added to other bins. If
-    bins exceed a byte, a column may take several consecutive panel columns (pages): page p holds
+    also has a panel column `least`, where NaN has bin 0 and `shift` is added to other bins. If bins
+    exceed a byte, a column may have several consecutive panel columns, called pages. Page p holds
     the part of a bin between PAGE * p and PAGE * (p + 1).
     """
 
@@ -161,7 +157,7 @@ class Ranks:
     low: Array  # (C,) of the tests' dtype: `low` and `scale` map a value to its cell.
     scale: Array
     top: Array  # (C,) of the tests' dtype, the index of the last cell.
-    cells: Array  # int32, how many thresholds lie below each cell.
+    cells: Array  # int32, the number of thresholds below each cell.
     first: Array  # int64 (C,), where a column's cells begin.
     high: Array  # int64 (C,).
     least: Array  # int64 (C,), -1 if there is no such panel column.
@@ -183,16 +179,16 @@ def make_ranks(
     threshold_dtype: np.dtype[Any],
     paged: bool = False,
 ) -> Ranks | None:
-    """Build tables for columns, given the sorted, distinct thresholds of each.
+    """Build tables for columns with the sorted, distinct thresholds `columns`.
 
     Returns None if a bin needs more than 16 bits.
 
     Args:
         nan_bin: int64 (C,), the bin of NaN.
-        least: bool (C,), the columns with a second panel column, where NaN is the lowest number.
-        shifted: bool (C,), the columns in whose second panel column the bins of numbers are one
-            higher, so that a test can tell NaN from every number.
-        paged: whether every bin must fit into one byte.
+        least: bool (C,), True for columns with a second panel column, where NaN is the lowest bin.
+        shifted: bool (C,), True for columns where the bins of numbers in the second panel column
+            are one higher, so that a test can distinguish NaN from every number.
+        paged: True if every bin must fit into one byte.
     """
     counts = np.array([thresholds.size for thresholds in columns], np.int64)
     shift = shifted.astype(np.int64)
@@ -203,11 +199,11 @@ def make_ranks(
     padding = [np.full(1 << grid.steps, np.inf, threshold_dtype) for grid in grids]
     padded_thresholds = [np.concatenate(arrays) for arrays in zip(columns, padding, strict=True)]
     pages = np.maximum(1, -(-(counts + shift) // PAGE)) if paged else np.ones(counts.size, np.int64)
-    copies = np.stack([np.ones_like(pages), least], axis=1)
-    starts = _find_starts((copies * pages[:, None]).ravel()).reshape(-1, 2)
+    has_panel_columns = np.stack([np.ones_like(pages), least], axis=1)
+    panel_starts = _find_starts((has_panel_columns * pages[:, None]).ravel()).reshape(-1, 2)
     return Ranks(
         dtype=np.dtype(np.uint8 if paged or max_bin <= PAGE else np.uint16),
-        width=int((copies * pages[:, None]).sum()),
+        width=int((has_panel_columns * pages[:, None]).sum()),
         thresholds=np.concatenate([*padded_thresholds, np.zeros(0, threshold_dtype)]),
         begin=_find_starts([column.size for column in padded_thresholds]),
         steps=np.array([grid.steps for grid in grids], np.int64),
@@ -216,8 +212,8 @@ def make_ranks(
         top=np.array([grid.cells.size - 1 for grid in grids], threshold_dtype),
         cells=np.concatenate([*(grid.cells for grid in grids), np.zeros(0)]).astype(np.int32),
         first=_find_starts([grid.cells.size for grid in grids]),
-        high=starts[:, 0].copy(),
-        least=np.where(least, starts[:, 1], -1),
+        high=panel_starts[:, 0].copy(),
+        least=np.where(least, panel_starts[:, 1], -1),
         nan_bin=np.asarray(nan_bin, np.int64),
         count=counts,
         shift=shift,
@@ -226,14 +222,14 @@ def make_ranks(
 
 
 def _find_starts(sizes: Sequence[int] | Array) -> Array:
-    """Return where each array begins in the concatenation of arrays of the given `sizes`."""
+    """Return where each array begins in a concatenation of arrays with these sizes."""
     sizes = np.asarray(sizes, np.int64)
     return np.cumsum(sizes) - sizes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Grid:
-    """Equal cells over a column's thresholds, and how many thresholds lie below each cell."""
+    """Equal cells over a column's thresholds, and the number of thresholds below each cell."""
 
     low: Any
     scale: Any
@@ -242,27 +238,28 @@ class _Grid:
 
 
 def _make_grid(thresholds: Array) -> _Grid:
-    """Return the grid with the fewest halving steps, or one cell if a grid saves too few steps."""
+    """Return the grid with the fewest halving steps, or a single cell if this saves few steps."""
     number_type = thresholds.dtype.type
     zero = number_type(0)
     single_cell = _Grid(zero, zero, np.zeros(1, np.int64), _count_halvings(thresholds.size))
-    finite = thresholds[np.isfinite(thresholds)]
-    if thresholds.size <= FEW or finite.size < 4:
+    finite_thresholds = thresholds[np.isfinite(thresholds)]
+    if thresholds.size <= FEW or finite_thresholds.size < 4:
         return single_cell
     best_grid = single_cell
-    low, high = finite[0], finite[-1]
-    size = min(1 << _count_halvings(2 * finite.size), MAX_CELLS)
-    while size <= MAX_CELLS:
+    low, high = finite_thresholds[0], finite_thresholds[-1]
+    cell_count = min(1 << _count_halvings(2 * finite_thresholds.size), MAX_CELLS)
+    while cell_count <= MAX_CELLS:
         with np.errstate(all="ignore"):
-            scale = number_type(size - 1) / (high - low)
+            scale = number_type(cell_count - 1) / (high - low)
             cell_positions = (thresholds - low) * scale
         if not (np.isfinite(scale) and scale > 0 and not np.isnan(cell_positions).any()):
             return best_grid
-        counts = np.bincount(np.clip(cell_positions, 0, size - 1).astype(np.int64), minlength=size)
+        cells = np.clip(cell_positions, 0, cell_count - 1).astype(np.int64)
+        counts = np.bincount(cells, minlength=cell_count)
         steps = _count_halvings(int(counts.max()))
         if steps + SPARE_STEPS <= single_cell.steps and steps < best_grid.steps:
             best_grid = _Grid(low, scale, np.cumsum(counts) - counts, steps)
-        size *= 2
+        cell_count *= 2
     return best_grid
 
 
@@ -278,10 +275,10 @@ def fill_bins(x: Any, start: Any, tables: Any, tile: Any, rank: Any, panel: Any)
         tables: the columns of x, int64 (C,), and `Ranks.arrays()`.
         tile, rank: scratch space, (TILE * rows,) of the tests' dtype and (rows,) of uint32.
 
-    Rows after the end of x repeat its last row. With unsigned indices, numba omits the test for
-    negative indices. If rows are contiguous, TILE columns are read at a time: a cache line holds
-    the values of as many adjacent columns, and would be evicted before the next column needs it.
-    All steps of a column are in one function because they share its values in the cache.
+    Rows after the end of x repeat the last row. With unsigned indices, numba omits the test for
+    negative indices. If rows are contiguous, TILE columns are read at a time, because a cache line
+    would be evicted before the next column is read. All steps of a column are in one function, so
+    that the values stay in the cache.
     """
     columns, thresholds, begin, steps, low, scale, top, cells, first = tables[:9]
     high, least, nan_bins, count, shift, pages = tables[9:]
@@ -347,12 +344,12 @@ def fill_bins(x: Any, start: Any, tables: Any, tile: Any, rank: Any, panel: Any)
 
 
 PanelArrays = tuple[tuple[Array, ...], tuple[Array, ...] | None]
-"""The arrays for `fill_bins`, and those for `fill_set_bins` (None if there are no sets)."""
+"""The arrays for `fill_bins`, and the arrays for `fill_set_bins`, or None without sets."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Binned:
-    """Node tests: a row goes right at node i if its bin in panel column `slot[i]` >= `rank[i]`."""
+class BinnedTests:
+    """Node tests: a row goes right at node i if the bin in panel column slot[i] is >= rank[i]."""
 
     tables: Ranks  # The bins of numeric tests.
     columns: Array  # int64 (C,), the columns of the ensemble's input for `tables`.
@@ -365,9 +362,9 @@ class Binned:
         return self.tables.width + self.sets.begin.size
 
     def arrays(self, columns: Array | None) -> PanelArrays:
-        """Return the arrays for `fill_bins`, and those for `fill_set_bins` (None without sets).
+        """Return the arrays that `fill_bins` and `fill_set_bins` read.
 
-        Column j of the ensemble's input is column `columns[j]` of the batch (default: j).
+        Column j of the ensemble's input is column columns[j] of the batch (default: j).
         """
 
         def map_columns(used: Array) -> Array:
@@ -379,53 +376,50 @@ class Binned:
         return numeric_arrays, (map_columns(self.sets.columns), *self.sets.arrays())
 
 
-def bin_tests(ensemble: Ensemble, paged: bool = False) -> Binned | None:
-    """Return the node tests on bins, one byte each if `paged`; None if the bins are too large."""
+def bin_tests(ensemble: Ensemble, paged: bool = False) -> BinnedTests | None:
+    """Return node tests of bins (of bytes, if `paged`), or None if the bins are too large."""
     sets = make_set_bins(ensemble)
     if sets is None:
         return None
-    numeric = sets.of_node < 0
+    is_numeric = sets.of_node < 0
     bounds = (
         ensemble.threshold if ensemble.compare == "le" else find_largest_below(ensemble.threshold)
     )
-    used_columns = np.unique(ensemble.feature[numeric])
-    column = np.searchsorted(used_columns, ensemble.feature)
+    used_columns = np.unique(ensemble.feature[is_numeric])
+    column_of_node = np.searchsorted(used_columns, ensemble.feature)
     is_nan_only = np.isnan(bounds)  # Only NaN goes left there.
-    order = np.argsort(np.where(numeric, column, used_columns.size), kind="stable")
-    ends = np.cumsum(np.bincount(column[numeric], minlength=used_columns.size))
-    nodes_of = np.split(order, ends)[: used_columns.size]
-    thresholds = [np.unique(bounds[nodes][~is_nan_only[nodes]]) for nodes in nodes_of]
+    order = np.argsort(np.where(is_numeric, column_of_node, used_columns.size), kind="stable")
+    ends = np.cumsum(np.bincount(column_of_node[is_numeric], minlength=used_columns.size))
+    node_groups = np.split(order, ends)[: used_columns.size]
+    thresholds = [np.unique(bounds[nodes][~is_nan_only[nodes]]) for nodes in node_groups]
     rank = np.ones(ensemble.nodes, np.int64)
-    for column_thresholds, nodes in zip(thresholds, nodes_of, strict=True):
-        ranks = np.searchsorted(column_thresholds, bounds[nodes], side="left") + 1
-        rank[nodes] = np.where(is_nan_only[nodes], 0, ranks)
-    nan_bins = [_find_nan_bin(rank[nodes], ensemble.default_left[nodes]) for nodes in nodes_of]
+    for column_thresholds, nodes in zip(thresholds, node_groups, strict=True):
+        column_ranks = np.searchsorted(column_thresholds, bounds[nodes], side="left") + 1
+        rank[nodes] = np.where(is_nan_only[nodes], 0, column_ranks)
+    nan_bins = [_find_nan_bin(rank[nodes], ensemble.default_left[nodes]) for nodes in node_groups]
     needs_least = np.array([nan_bin is None for nan_bin in nan_bins], bool)
-    shifted = np.array(
-        [(ensemble.default_left & is_nan_only)[nodes].any() for nodes in nodes_of], bool
-    )
+    sends_only_nan = ensemble.default_left & is_nan_only
+    shifted = np.array([sends_only_nan[nodes].any() for nodes in node_groups], bool) & needs_least
     pairs = zip(thresholds, nan_bins, strict=True)
-    nan_bin = np.array([t.size if bin is None else bin for t, bin in pairs])
-    shifted &= needs_least
+    nan_bin = np.array([t.size if known_bin is None else known_bin for t, known_bin in pairs])
     tables = make_ranks(thresholds, nan_bin, needs_least, shifted, bounds.dtype, paged)
     if tables is None:
         return None
-    slot = tables.width + sets.of_node
-    for index, nodes in enumerate(nodes_of):
+    slots = tables.width + sets.of_node
+    for index, nodes in enumerate(node_groups):
         uses_least = ensemble.default_left[nodes] & needs_least[index]
         rank[nodes] += tables.shift[index] * uses_least
-        slot[nodes] = np.where(uses_least, tables.least[index], tables.high[index])
+        slots[nodes] = np.where(uses_least, tables.least[index], tables.high[index])
     if paged:
-        page = np.where(numeric, np.maximum(rank - 1, 0) // PAGE, 0)
-        slot, rank = slot + page, rank - PAGE * page
-    return Binned(tables, used_columns.astype(np.int64), sets, slot, rank)
+        page = np.where(is_numeric, np.maximum(rank - 1, 0) // PAGE, 0)
+        slots, rank = slots + page, rank - PAGE * page
+    return BinnedTests(tables, used_columns.astype(np.int64), sets, slots, rank)
 
 
 def _find_nan_bin(rank: Array, goes_left: Array) -> int | None:
     """Return a bin that each node sends the same way as NaN, or None if no bin has this property.
 
-    Such a bin often exists: if a feature had no missing values in training, some libraries send NaN
-    the same way as zero, or the way of most rows.
+    The bin often exists, because some libraries send NaN the same way as zero or as most rows.
     """
-    bin = int(rank[~goes_left].max(initial=0))
-    return bin if bin < rank[goes_left].min(initial=np.iinfo(np.int64).max) else None
+    nan_bin = int(rank[~goes_left].max(initial=0))
+    return nan_bin if nan_bin < rank[goes_left].min(initial=np.iinfo(np.int64).max) else None

@@ -1,14 +1,14 @@
 """`contributions`: Shapley values of the players (columns) of a sum of trees, by blocks of rows.
 
-`ir/operators/contributions.py` defines them: each leaf adds an integral over t, by quadrature. Leaf
-by leaf that takes 2 m ceil(m / 2) multiplications a row for m players on the path. Here a walk over
-each tree works edge by edge, as Linear TreeSHAP does with polynomials (Yu, Xu, Kuang and others,
-2022): on the way down it carries the product of the path's factors at each point of t, and on the
-way up the sums of the leaves below. An edge that tests player k then adds, for all leaves below it
-at once, the sum times (o - z) / (z (1 - t) + o t), where o is 1 if the row passes all tests of k
-so far, else 0, and z is the share of the training rows that pass them. If k was tested above, the
-part that was added there for these leaves is subtracted. So an edge costs ceil(m / 2) times five
-operations a row, in vectors over rows.
+`ir/operators/contributions.py` defines the values: each leaf adds an integral over t, computed by
+quadrature. Leaf by leaf, this takes 2 m ceil(m / 2) multiplications a row for m players on the
+path. Here a walk over each tree works edge by edge, as Linear TreeSHAP does with polynomials (Yu,
+Xu, Kuang and others, 2022). On the way down, the walk computes the product of the path's factors at
+each point of t, and on the way up, the sums of the leaves below. An edge that tests player k then
+adds the sum times (o - z) / (z (1 - t) + o t) for all leaves below. Here o is 1 if the row passes
+all tests of k so far, otherwise 0, and z is the share of the training rows that pass these tests.
+If k was tested above, the part that was added there for these leaves is subtracted. So an edge
+costs ceil(m / 2) times five operations a row, in vectors over rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sqlml.ir.trees import Ensemble
 from sqlml.types import Array
 
 ROWS, FEWEST = 256, 8
-"""The most and fewest rows of a block: long vectors, while a tree's numbers stay in the cache."""
+"""The most and the fewest rows of a block."""
 
 WIDE = 1 << 21
 """The most numbers in the result of a block; blocks of wide rows have fewer rows."""
@@ -33,90 +33,89 @@ WIDE = 1 << 21
 _U = np.uint64
 
 LEFT, RIGHT, DONE = 0, 1, 2
-"""The state of the walk at a node: before its left child, before its right one, after both."""
+"""States of the walk at a node: before the left child, before the right child, after both."""
 
 
 def make_contribution_kernel(attrs: Attrs, dtype: np.dtype[Any]) -> RowKernel:
     """Return a kernel from x (n, k) to contributions, float64 (n, outputs * (players + 1))."""
-    ensemble, players = make_ensemble(attrs), int(attrs["players"])
-    owner = np.ascontiguousarray(attrs["player"][ensemble.feature])
+    ensemble, num_players = make_ensemble(attrs), int(attrs["players"])
+    player_of_node = np.ascontiguousarray(attrs["player"][ensemble.feature])
     share = compute_shares(ensemble, attrs.get("background"))
-    points = _count_points(ensemble, owner)
+    point_counts = _count_points(ensemble, player_of_node)
     tests = (ensemble.feature, ensemble.threshold, ensemble.default_left, ensemble.compare == "le")
     sets = (
         np.zeros(0, np.bool_) if ensemble.categorical is None else ensemble.categorical,
         np.zeros(0, np.int32) if ensemble.set_offsets is None else ensemble.set_offsets,
         np.zeros(0, np.uint32) if ensemble.set_words is None else ensemble.set_words,
     )
-    max_points = max(int(points.max(initial=1)), 1)
+    max_points = max(int(point_counts.max(initial=1)), 1)
     point_table, weight_table = np.zeros((2, max_points + 1, max_points))
-    for count in np.unique(points).tolist():
+    for count in np.unique(point_counts).tolist():
         point_table[count, :count], weight_table[count, :count] = make_quadrature(2 * count)
     expected = [_compute_expected(ensemble, shares) for shares in share]
     base = ensemble.base + np.mean(expected, axis=0)
-    path_numbers = ensemble.leaf_values.shape[1] * max_points * (ensemble.depth + 1)
-    row_numbers = max(1, ensemble.outputs * players, path_numbers)
-    block_rows = int(np.clip(WIDE // row_numbers // FEWEST * FEWEST, FEWEST, ROWS))
+    numbers_per_path = ensemble.leaf_values.shape[1] * max_points * (ensemble.depth + 1)
+    numbers_per_row = max(1, ensemble.outputs * num_players, numbers_per_path)
+    block_rows = int(np.clip(WIDE // numbers_per_row // FEWEST * FEWEST, FEWEST, ROWS))
     constants = (
         tests,
         sets,
         (ensemble.roots, ensemble.left, ensemble.right, share),
         (ensemble.leaf_values.astype(np.float64), ensemble.target, base),
-        (points, point_table, weight_table),
-        (owner, players, max(ensemble.depth, 1), block_rows),
+        (point_counts, point_table, weight_table),
+        (player_of_node, num_players, max(ensemble.depth, 1), block_rows),
     )
-    width = ensemble.outputs * (players + 1)
+    width = ensemble.outputs * (num_players + 1)
     return RowKernel.of(contributions, dtype, constants, width, np.dtype(np.float64))
 
 
-def _count_points(ensemble: Ensemble, owner: Array) -> Array:
-    """Return the number of points that makes the quadrature of each tree exact, int32 (T,).
-
-    `owner` (M,) holds the player whose column each node tests.
-    """
+def _count_points(ensemble: Ensemble, player_of_node: Array) -> Array:
+    """Return how many points make the quadrature of each tree exact, int32 (trees,)."""
     max_players = np.zeros(ensemble.trees, np.int32)
-    parent_of = np.full(ensemble.nodes, -1, np.int64)
-    for child in (ensemble.left, ensemble.right):
-        is_inner = child >= 0
-        parent_of[child[is_inner]] = np.flatnonzero(is_inner)
+    parents = np.full(ensemble.nodes, -1, np.int64)
+    for children in (ensemble.left, ensemble.right):
+        is_inner = children >= 0
+        parents[children[is_inner]] = np.flatnonzero(is_inner)
     # Find the nearest node above with the same player, one step up at a time for all nodes.
-    is_new, ancestor = np.ones(ensemble.nodes, bool), parent_of.copy()
+    is_new, ancestor = np.ones(ensemble.nodes, bool), parents.copy()
     while (pending := np.flatnonzero(ancestor >= 0)).size:
-        has_same_player = owner[ancestor[pending]] == owner[pending]
+        has_same_player = player_of_node[ancestor[pending]] == player_of_node[pending]
         is_new[pending[has_same_player]] = False
-        ancestor[pending] = np.where(has_same_player, -1, parent_of[ancestor[pending]])
-    players = np.zeros(ensemble.nodes, np.int32)
+        ancestor[pending] = np.where(has_same_player, -1, parents[ancestor[pending]])
+    player_counts = np.zeros(ensemble.nodes, np.int32)
     depths = ensemble.depths()
     for depth in range(int(depths.max(initial=-1)) + 1):
         nodes = np.flatnonzero(depths == depth)
-        parent = parent_of[nodes]
-        players[nodes] = is_new[nodes] + np.where(parent >= 0, players[parent], 0)
-    np.maximum.at(max_players, ensemble.node_roots(), players)
+        above = parents[nodes]
+        player_counts[nodes] = is_new[nodes] + np.where(above >= 0, player_counts[above], 0)
+    np.maximum.at(max_players, ensemble.node_roots(), player_counts)
     return np.maximum((max_players + 1) // 2, 1).astype(np.int32)
 
 
-def _compute_expected(e: Ensemble, share: Array) -> Array:
-    """Return the expected sum of the trees for each output, (K,), when no column is known."""
-    reach_share = np.zeros(e.nodes)
-    leaf_share = np.zeros(e.leaf_values.shape[0])
-    inner = e.roots >= 0
-    reach_share[e.roots[inner]] = 1
-    leaf_share[~e.roots[~inner]] = 1
-    depths = e.depths()
+def _compute_expected(ensemble: Ensemble, share: Array) -> Array:
+    """Return the expected sum of the trees for each output, (outputs,), if no column is known."""
+    reach_share = np.zeros(ensemble.nodes)
+    leaf_share = np.zeros(ensemble.leaf_values.shape[0])
+    has_nodes = ensemble.roots >= 0
+    reach_share[ensemble.roots[has_nodes]] = 1
+    leaf_share[~ensemble.roots[~has_nodes]] = 1
+    depths = ensemble.depths()
     for depth in range(int(depths.max(initial=-1)) + 1):
         nodes = np.flatnonzero(depths == depth)
-        for child, shares in ((e.left[nodes], share[nodes, 0]), (e.right[nodes], share[nodes, 1])):
-            is_inner = child >= 0
-            reach_share[child[is_inner]] = reach_share[nodes[is_inner]] * shares[is_inner]
-            leaf_share[~child[~is_inner]] = reach_share[nodes[~is_inner]] * shares[~is_inner]
-    tree = np.zeros(leaf_share.size, np.int64)
-    tree_of_node = e.node_roots()
-    for child in (e.left, e.right):
-        tree[~child[child < 0]] = tree_of_node[child < 0]
-    tree[~e.roots[~inner]] = np.flatnonzero(~inner)
-    expected = np.zeros(e.outputs)
-    for k in range(e.leaf_values.shape[1]):
-        np.add.at(expected, e.target[tree] + k, leaf_share * e.leaf_values[:, k])
+        for side, children_of_node in enumerate((ensemble.left, ensemble.right)):
+            children, child_share = children_of_node[nodes], reach_share[nodes] * share[nodes, side]
+            is_inner = children >= 0
+            reach_share[children[is_inner]] = child_share[is_inner]
+            leaf_share[~children[~is_inner]] = child_share[~is_inner]
+    tree_of_leaf = np.zeros(leaf_share.size, np.int64)
+    tree_of_node = ensemble.node_roots()
+    for children in (ensemble.left, ensemble.right):
+        tree_of_leaf[~children[children < 0]] = tree_of_node[children < 0]
+    tree_of_leaf[~ensemble.roots[~has_nodes]] = np.flatnonzero(~has_nodes)
+    expected = np.zeros(ensemble.outputs)
+    for k in range(ensemble.leaf_values.shape[1]):
+        values = leaf_share * ensemble.leaf_values[:, k]
+        np.add.at(expected, ensemble.target[tree_of_leaf] + k, values)
     return expected
 
 
@@ -152,9 +151,9 @@ def _evaluate_test(tests: Any, sets: Any, node: Any, column: Any, size: Any, out
 def _extend_product(product: Any, edge: Any, factors: Any, out: Any) -> None:
     """Set `out` to the product of the path's factors and the factors of one more edge.
 
-    `edge` is a tuple: an array with 1 where a row passed the player's earlier tests; an array with
-    1 where the row also passes this test; whether this is the player's first edge on the path;
-    whether the edge leads to a left child; and the number of rows. `factors` come from
+    `edge` is a tuple: an array with 1 where a row passed the player's earlier tests, and an array
+    with 1 where the row also passes this test; True if this is the player's first edge on the path;
+    True if the edge leads to a left child; and the number of rows. `factors` come from
     `_compute_factors`.
     """
     before, passed, is_first, _, size = edge
@@ -170,7 +169,7 @@ def _extend_product(product: Any, edge: Any, factors: Any, out: Any) -> None:
 
 @inlined_helper
 def _add_edge(below: Any, edge: Any, weights: Any, out: Any, sums: Any) -> None:
-    """Add an edge's contribution to `out`, and `below`, the sum of its leaves, to `sums`.
+    """Add an edge's contribution to `out`, and the sum of the leaves `below` to `sums`.
 
     If this is not the player's first edge on the path, the part that the edge above has added for
     these leaves is subtracted. `edge` is the same tuple as in `_extend_product`.
@@ -199,7 +198,7 @@ def _add_edge(below: Any, edge: Any, weights: Any, out: Any, sums: Any) -> None:
 def _add_leaf(
     product: Any, value: Any, edge: Any, factors: Any, weights: Any, out: Any, sums: Any
 ) -> None:
-    """Do what `_extend_product` and `_add_edge` do, for an edge to a leaf with `value`."""
+    """Do what `_extend_product` and `_add_edge` do, for an edge to a leaf."""
     before, passed, is_first, is_left, size = edge
     pass_factor, fail_factor, failed_factor = factors
     pass_weight, fail_weight = weights
@@ -229,7 +228,6 @@ def _add_leaf(
 
 @inlined_helper
 def _transpose(x: Any, start: Any, rows: Any, size: Any, columns: Any) -> None:
-    """Write `rows` rows of x to columns[c, r], and 0 for the padding rows up to `size`."""
     for c in range(x.shape[1]):
         for r in range(rows):
             columns[c, r] = x[start + r, c]
@@ -241,7 +239,7 @@ def _transpose(x: Any, start: Any, rows: Any, size: Any, columns: Any) -> None:
 def _enter_node(
     tests: Any, sets: Any, owner: Any, level: Any, columns: Any, size: Any, path: Any
 ) -> None:
-    """Evaluate the test of the path's last node; find the level of its player's previous test."""
+    """Evaluate the test of the path's last node; find the previous test of the same player."""
     feature = tests[0]
     node_at, _, earlier, _, goes_left, _ = path
     node = node_at[level]
@@ -254,7 +252,7 @@ def _enter_node(
 
 @inlined_helper
 def _follow_child(share: Any, level: Any, size: Any, path: Any) -> None:
-    """Descend to the next child; update which rows pass its player's tests, and their share."""
+    """Descend to the next child; update the rows that pass the player's tests, and their share."""
     node_at, stage, earlier, shares, goes_left, passed = path
     earlier_level, side = earlier[level], stage[level]
     passes, goes = passed[level], goes_left[level]
@@ -276,7 +274,7 @@ def _follow_child(share: Any, level: Any, size: Any, path: Any) -> None:
 def _compute_factors(t: Any, z_before: Any, z: Any) -> Any:
     """Return an edge's factors at point t for rows that pass, fail now, and failed before.
 
-    z and `z_before` are the shares of the training rows that pass with and without this test.
+    z and `z_before` are the shares of training rows that pass with and without this test.
     """
     scale = 1.0 / (z_before * (1.0 - t) + t)
     failed_factor = z / z_before if z_before > 0.0 else 0.0
@@ -285,7 +283,7 @@ def _compute_factors(t: Any, z_before: Any, z: Any) -> Any:
 
 @inlined_helper
 def _compute_weights(t: Any, z_before: Any, z: Any) -> Any:
-    """Return an edge's weights at point t, per unit below it, for rows that pass and that fail."""
+    """Return an edge's weights at point t for rows that pass and for rows that fail."""
     scale = 1.0 / (z_before * (1.0 - t) + t)
     return (z_before - z) * scale / (z * (1.0 - t) + t), -scale / (1.0 - t)
 
@@ -300,14 +298,14 @@ def contributions(
 
     Args:
         x: (n, k) rows in the dtype of the thresholds.
-        tests: feature, threshold, default_left (M,), and whether a row goes left at `<=`.
+        tests: feature, threshold, default_left (M,), and True if a row goes left at `<=`.
         sets: categorical (M,), set_offsets, set_words; empty without categories.
-        nodes: roots (T,), left, right (M,) as an Ensemble has them, and share (B, M, 2).
+        nodes: the arrays roots (T,), left and right (M,) of an Ensemble, and share (B, M, 2).
         leaves: leaf_values (L, V), target (T,), and base (K,) with the expected values.
-        quadrature: points (T,), the number of points of each tree; then for each number of points a
-            row with the points t, and a row with their weights.
-        settings: the player whose column a node tests (M,), the number of players, the tests on the
-            longest path, and how many rows are processed together, a multiple of 8.
+        quadrature: points (T,), the number of points of each tree; and two tables with the points t
+            and with the weights, which have a row for each number of points.
+        settings: the player whose column a node tests (M,), the number of players, the most tests
+            on a path, and the number of rows that are processed together, a multiple of 8.
     """
     roots, left, right, share = nodes
     leaf_values, target, base = leaves

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.backends.native.kernel_calls import RowKernel
-from sqlml.backends.native.trees.binned import TILE, Binned, fill_bins, fill_set_bins
+from sqlml.backends.native.trees.binned import TILE, BinnedTests, fill_bins, fill_set_bins
 from sqlml.backends.native.trees.leaf_values import (
     PADDING,
     SMALL,
@@ -32,20 +32,19 @@ from sqlml.types import Array
 
 # The leaf-cursor kernel: every node tests a block of rows, one byte per row, without a branch.
 #
-# The leaves of a tree are numbered from left to right. A row's cursor is the rightmost leaf that it
-# may still reach, at first the last one. Parents come before children; `last` is the rightmost leaf
-# below a node, and `last` + `step` is the rightmost leaf below its left child. Rows with cursor
-# `last` are at this node, and those among them with a bin below `rank` move by `step`. After the
-# last node the cursor is the exit leaf. As in the GEMM strategy of Hummingbird (section 4.1), each
-# node tests each row, but with comparisons of bytes instead of a matrix product.
+# The leaves of a tree are numbered from left to right. A row's cursor is the rightmost leaf that
+# the row may still reach; at first, this is the last leaf. Parents come before children. `last` is
+# the rightmost leaf below a node, and `last` + `step` is the rightmost leaf below the left child.
+# Rows with cursor `last` are at this node. If the bin of such a row is below `rank`, the cursor
+# moves by `step`. After the last node, the cursor is the exit leaf. As in the GEMM strategy of
+# Hummingbird (section 4.1), each node tests each row, but by comparing bytes.
 #
-# The speed depends on the cost per node. A node and its two children are processed together
-# (`walk.py`): their steps are computed before the rows at the node are known, so one comparison of
-# cursors serves all three nodes.
+# The speed depends on the cost per node. A node and the two children are processed together
+# (`walk.py`), so that one comparison of cursors serves all three nodes.
 #
-# Oblivious trees, as CatBoost grows them, test one condition per level and need no `last`: the
-# results are the bits of the exit leaf's number, with the root's result as the highest bit. So a
-# tree of depth 6 costs 6 comparisons instead of 63.
+# Oblivious trees, as CatBoost grows them, test one condition per level. The results are the bits of
+# the exit leaf's number, with the root's result as the highest bit. So a tree of depth 6 costs 6
+# comparisons instead of 63.
 
 
 def score(
@@ -63,16 +62,16 @@ def score(
     """Write base plus the exit leaves' values to out (n, K), added tree by tree in out's dtype.
 
     This is one long function with one argument per array, so that a block of rows passes all trees
-    while its panel of bins is in the cache.
+    while the panel of bins is in the cache.
 
     Args:
         width: the number of panel columns.
-        leaf_width: the numbers per leaf in `values`, which are all added at once. If it is 0,
-            `values` has one row of all leaves per output of a tree, each followed by PADDING.
-        tables, sets: as `fill_bins` and `fill_set_bins` read them.
+        leaf_width: how many numbers of a leaf are added at once. If this is 0, `values` has a row
+            of all leaves, followed by PADDING, for each output of a tree.
+        tables, sets: the arguments of `fill_bins` and `fill_set_bins`.
         nodes: the arrays that `walk` reads; starts is int64 (2 * trees + 1,).
         leaves: int64 (trees + 1,), the first leaf of each tree; target int64 (trees,); and bool
-            (trees,), whether a tree is oblivious, so that `count` tests its nodes.
+            (trees,), True for oblivious trees, whose nodes are tested by `count`.
     """
     first_leaf, target, oblivious = leaves
     rank, starts = nodes[1], nodes[5]
@@ -122,7 +121,7 @@ def score(
 
 
 def compile_cursor_forest(
-    ensemble: Ensemble, tests: Binned, source: np.dtype[Any], columns: Array | None = None
+    ensemble: Ensemble, tests: BinnedTests, source: np.dtype[Any], columns: Array | None = None
 ) -> RowKernel | None:
     """Compile `ensemble` for input of dtype `source` (float32 or float64).
 
@@ -140,31 +139,31 @@ def compile_cursor_forest(
     leaf_arrays = (exits.first, ensemble.target.astype(np.int64), oblivious)
     leaf_width = count_padded_values(ensemble)
     values = ensemble.leaf_values[~exits.exit]
-    rows, padding = (values, leaf_width - values.shape[1]) if leaf_width else (values.T, PADDING)
-    padded_values = np.pad(rows, ((0, 0), (0, padding))).ravel()
+    table, padding = (values, leaf_width - values.shape[1]) if leaf_width else (values.T, PADDING)
+    padded_values = np.pad(table, ((0, 0), (0, padding))).ravel()
     constants = (tests.width, leaf_width, *panel, nodes, leaf_arrays, padded_values, ensemble.base)
     return RowKernel.of(score, source, constants, ensemble.base.size, ensemble.base.dtype)
 
 
 def _keep_first_of_levels(ensemble: Ensemble, exits: Exits, oblivious: Array) -> Exits:
-    """Return `exits` with only the leftmost node of each level of the `oblivious` trees."""
-    owner = ensemble.node_roots()
-    is_kept = ~oblivious[owner] | (exits.lo == 0)
-    starts = np.searchsorted(owner[is_kept], np.arange(ensemble.trees + 1))
+    """Keep only the leftmost node of each level in the `oblivious` trees."""
+    tree_of_node = ensemble.node_roots()
+    is_kept = ~oblivious[tree_of_node] | (exits.lo == 0)
+    starts = np.searchsorted(tree_of_node[is_kept], np.arange(ensemble.trees + 1))
     kept_arrays = {name: getattr(exits, name)[is_kept] for name in ("node", "lo", "mid", "last")}
     return replace(exits, starts=starts, **kept_arrays)
 
 
 def count_padded_values(ensemble: Ensemble) -> int:
-    """Return the padded number of values per leaf; 0 if the values are not added all at once."""
+    """Return the padded number of values per leaf, or 0 if values are added one by one."""
     value_count = int(ensemble.leaf_values.shape[1])
     if value_count < TOGETHER or value_count != ensemble.outputs:
         return 0
     return pad_count(value_count, ensemble.leaf_values.itemsize)
 
 
-def choose_cursor_dtype(tests: Binned, exits: Exits) -> np.dtype[Any] | None:
-    """Return the dtype of bins and cursors, uint8 or uint16; None if a tree has too many exits."""
+def choose_cursor_dtype(tests: BinnedTests, exits: Exits) -> np.dtype[Any] | None:
+    """Return the dtype of bins and cursors, or None if a tree has more than 65,536 exits."""
     max_exits = int(np.diff(exits.first).max(initial=0))
     if max_exits > 1 << 16:
         return None
@@ -174,12 +173,12 @@ def choose_cursor_dtype(tests: Binned, exits: Exits) -> np.dtype[Any] | None:
 
 def make_upper_nodes(
     ensemble: Ensemble,
-    tests: Binned,
+    tests: BinnedTests,
     exits: Exits,
     dtype: np.dtype[Any],
     counted: Array | None = None,
 ) -> tuple[Array, ...]:
-    """Return the argument `nodes` of `walk`; trees marked in `counted` get the steps of `count`."""
+    """Return the argument `nodes` of `walk`, or of `count` for trees marked in `counted`."""
     rows = BLOCK_BYTES // dtype.itemsize
     positions = np.full(ensemble.nodes + 1, exits.node.size)  # The last entry is for no node.
     positions[exits.node] = np.arange(exits.node.size)
@@ -190,16 +189,16 @@ def make_upper_nodes(
         gathered: Array = np.append(values, default)[node_positions]
         return gathered
 
-    step = exits.mid - exits.last - 1
+    steps = exits.mid - exits.last - 1
     if counted is not None:
         is_counted = counted[ensemble.node_roots()[exits.node]]
-        step = np.where(is_counted, exits.mid, step)
-    rank = gather(tests.rank[exits.node], 0).astype(dtype)
+        steps = np.where(is_counted, exits.mid, steps)
+    ranks = gather(tests.rank[exits.node], 0).astype(dtype)
     return (
         gather(tests.slot[exits.node] * rows, 0).astype(np.uint32),
-        rank,
-        ~rank,
+        ranks,
+        ~ranks,
         np.append(gather(exits.last, 0), 0).astype(dtype),
-        gather(step, 0).astype(dtype),
+        gather(steps, 0).astype(dtype),
         starts,
     )

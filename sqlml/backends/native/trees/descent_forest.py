@@ -9,7 +9,7 @@ import numpy as np
 from sqlml.backends.native.jit.specialise import inlined_helper
 from sqlml.backends.native.kernel_calls import RowKernel
 from sqlml.backends.native.trees import cursor_forest
-from sqlml.backends.native.trees.binned import TILE, Binned, fill_bins, fill_set_bins
+from sqlml.backends.native.trees.binned import TILE, BinnedTests, fill_bins, fill_set_bins
 from sqlml.backends.native.trees.leaf_values import add_rows
 from sqlml.backends.native.trees.lockstep_forest import number_siblings
 from sqlml.backends.native.trees.walk import BLOCK_BYTES, Exits, find_exits, number_exits
@@ -19,19 +19,19 @@ from sqlml.types import Array
 
 # The descent kernel is for deep trees; only their upper levels use leaf cursors.
 #
-# In a deep tree most nodes see few rows, so a kernel that tests all rows at each node is slow, and
+# In a deep tree, most nodes see few rows. So a kernel that tests all rows at each node is slow, and
 # a kernel that descends row by row reads memory at random. Here cursors (`cursor_forest.py`) walk
 # the upper levels, with many rows and few nodes. Below, the rows of a block descend in lockstep, so
-# their loads overlap. A leaf is its own child, so no step branches; every few levels the rows that
-# have arrived are dropped.
+# that their loads overlap. A leaf points to itself, so no step branches. Every few levels, rows
+# that have arrived are dropped.
 #
-# A node is one 64-bit number, so a step reads one cache line of the tree. It holds where the node's
-# column begins in the panel (24 bits), its rank (16) and the first of its two adjacent children
+# A node is a 64-bit number, so a step reads one cache line of the tree. The number holds where the
+# node's column begins in the panel (24 bits), the rank (16) and the first of two adjacent children
 # (24). Bins take at most two bytes, so the panel of a block also stays in the cache.
 
 PASS_BLOCKS = 8
 """Blocks that pass a tree before the next tree, so that a tree is read from memory less often.
-For 30 columns, their panels fill an eighth of a usual second-level cache."""
+For 30 columns, the panels fill an eighth of a usual second-level cache."""
 
 LEVELS = 4
 """Levels between two checks for rows that have arrived at a leaf."""
@@ -84,12 +84,12 @@ def score(
     """Write base plus the exit leaves' values to out (n, K), added tree by tree in out's dtype.
 
     This is one long function with one argument per array, so that PASS_BLOCKS blocks pass a tree
-    while it is in the cache.
+    while the tree is in the cache.
 
     Args:
         width: the number of panel columns.
-        outputs: the values per leaf in `values`, unless `leaf_width` is not 0.
-        tables, sets: as `fill_bins` and `fill_set_bins` read them.
+        outputs: the number of values per leaf, if `leaf_width` is 0.
+        tables, sets: the arguments of `fill_bins` and `fill_set_bins`.
         upper: the arrays `nodes` of `find_exits`.
         lower: nodes, uint64: for each tree an unused node, the exits, and all nodes below them;
             leaf, uint32, the leaf at each of these nodes; and begin, int64 (trees,), the first node
@@ -149,7 +149,7 @@ def score(
 
 def compile_descent_forest(
     ensemble: Ensemble,
-    tests: Binned,
+    tests: BinnedTests,
     cuts: Array,
     source: np.dtype[Any],
     columns: Array | None = None,
@@ -178,24 +178,25 @@ def compile_descent_forest(
 
 
 def _make_lower_nodes(
-    ensemble: Ensemble, tests: Binned, exits: Exits, rows: int
+    ensemble: Ensemble, tests: BinnedTests, exits: Exits, rows: int
 ) -> tuple[Array, Array, Array] | None:
-    """Return the argument `lower` of `score`; None if an offset or index needs too many bits."""
+    """Return the argument `lower` of `score`, or None if a number needs too many bits."""
     siblings = number_siblings(exits.exit, np.diff(exits.first), ensemble.left, ensemble.right)
     max_positions = int(np.diff(siblings.begin).max(initial=0)) + 1
     if max_positions > 1 << CHILD_BITS or tests.width * rows > 1 << (64 - OFFSET_SHIFT):
         return None
-    is_inner, node = siblings.inner, siblings.reference[siblings.inner]
+    is_inner, inner_nodes = siblings.inner, siblings.reference[siblings.inner]
     # Each tree begins with an unused node, so that a leaf's child can be the position before it.
-    tree = np.repeat(np.arange(ensemble.trees), np.diff(siblings.begin))
+    trees = np.repeat(np.arange(ensemble.trees), np.diff(siblings.begin))
     begin = siblings.begin[:-1] + np.arange(ensemble.trees)
-    child = siblings.first - siblings.begin[tree] + is_inner
-    offset, rank = np.zeros(tree.size, np.uint64), np.zeros(tree.size, np.uint64)
-    offset[is_inner] = tests.slot[node] * rows
-    rank[is_inner] = tests.rank[node]
-    nodes, leaf = (np.zeros(tree.size + ensemble.trees, dtype) for dtype in (np.uint64, np.uint32))
-    positions = np.arange(tree.size) + tree + 1
-    tests_of_nodes = offset << np.uint64(OFFSET_SHIFT) | rank << np.uint64(RANK_SHIFT)
-    nodes[positions] = tests_of_nodes | child.astype(np.uint64)
-    leaf[positions] = np.where(is_inner, 0, ~siblings.reference)
-    return nodes, leaf, begin
+    children = siblings.first - siblings.begin[trees] + is_inner
+    offsets, ranks = np.zeros(trees.size, np.uint64), np.zeros(trees.size, np.uint64)
+    offsets[is_inner] = tests.slot[inner_nodes] * rows
+    ranks[is_inner] = tests.rank[inner_nodes]
+    nodes = np.zeros(trees.size + ensemble.trees, np.uint64)
+    leaves = np.zeros(nodes.size, np.uint32)
+    positions = np.arange(trees.size) + trees + 1
+    tests_of_nodes = offsets << np.uint64(OFFSET_SHIFT) | ranks << np.uint64(RANK_SHIFT)
+    nodes[positions] = tests_of_nodes | children.astype(np.uint64)
+    leaves[positions] = np.where(is_inner, 0, ~siblings.reference)
+    return nodes, leaves, begin

@@ -1,8 +1,8 @@
 """Add the values of exit leaves to sums, from tables in registers if that is faster.
 
-A processor reads a table in memory one number at a time, but a table in registers 16 numbers at a
-time (AVX-512: vpermi2ps). Measured for float32, a row takes 0.04 ns for 64 leaves in registers,
-0.12 ns for 256 leaves in registers, and 0.34 ns from memory.
+A processor reads one number at a time from a table in memory, but 16 numbers at a time from a table
+in registers (AVX-512: vpermi2ps). Measured for float32, a row takes 0.04 ns for 64 leaves in
+registers, 0.12 ns for 256 leaves in registers, and 0.34 ns for leaves in memory.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from llvmlite import ir
 
 from sqlml.backends.native.jit.call_wrapper import (
     LONG,
-    array_data,
-    array_length,
     declare_function,
+    get_axis_length,
+    get_pointers,
     long,
     vector_pointer,
 )
@@ -26,13 +26,13 @@ TOGETHER = 3
 """If leaves have at least this many values, all values of a leaf are added at once."""
 
 PADDING = 256
-"""Entries after the end of a table, which may be loaded into registers but are never selected."""
+"""Entries after the end of a table that may be loaded into registers, but are never selected."""
 
 _PERMUTES = has_feature("avx512f")
 SMALL = 64
 _SIZES = {32: (0, SMALL, 256), 64: (0, SMALL, 128)}
-"""Bits of a number -> entries of a table in registers, for each `size` of `add_leaves`: 0 means a
-table in memory; then a small table, and the largest table."""
+"""Maps the bits of a number to the number of table entries for each `size` of `add_leaves`: 0 for a
+table in memory, then a small and the largest table in registers."""
 
 
 @literal_intrinsic
@@ -43,7 +43,7 @@ def add_leaves(typing: Any, table: Any, row: Any, cursor: Any, sums: Any, size: 
     (rows,) is unsigned. `size` is a literal: 1 if all cursors are below SMALL, 2 if they are below
     1024 divided by the bytes of a number, otherwise 0.
     """
-    from numba import types  # Importing numba takes long.
+    from numba import types  # Importing numba is slow.
 
     signature = types.void(table, types.int64, cursor, sums, size)
     bits = sums.dtype.bitwidth
@@ -52,8 +52,8 @@ def add_leaves(typing: Any, table: Any, row: Any, cursor: Any, sums: Any, size: 
     lanes = 512 // bits if permutes else 1
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        values, cursors, totals = array_data(context, builder, signature, arguments, 0, 2, 3)
-        rows = array_length(context, builder, signature, arguments, 3)
+        values, cursors, totals = get_pointers(context, builder, signature, arguments, 0, 2, 3)
+        rows = get_axis_length(context, builder, signature, arguments, 3)
         values = builder.gep(values, [arguments[1]])
         entry_block = builder.block
 
@@ -91,7 +91,7 @@ def add_leaves(typing: Any, table: Any, row: Any, cursor: Any, sums: Any, size: 
 
 
 def _permute(builder: Any, registers: list[Any], indices: Any, bits: int, lanes: int) -> Any:
-    """Emit the entries `indices` of a table in `registers`; an instruction reads two registers."""
+    """Emit the entries `indices` of a table in `registers`; an instruction reads two of these."""
     table_type, index_type = registers[0].type, indices.type
     name = f"llvm.x86.avx512.vpermi2var.{'ps' if bits == 32 else 'pd'}.512"
     candidates = []
@@ -110,7 +110,7 @@ def _permute(builder: Any, registers: list[Any], indices: Any, bits: int, lanes:
 
 
 def pad_count(value_count: int, itemsize: int) -> int:
-    """Return `value_count`, the numbers of a leaf, rounded up to a size that `add_rows` supports.
+    """Round the number of values per leaf up to a size that `add_rows` supports.
 
     >>> pad_count(3, 8), pad_count(8, 8), pad_count(9, 4)
     (8, 8, 16)
@@ -126,7 +126,7 @@ def add_rows(typing: Any, table: Any, row: Any, cursor: Any, sums: Any, width: A
     table and sums have the same float dtype, `width` is a result of `pad_count`, and cursor (rows,)
     is unsigned.
     """
-    from numba import types  # Importing numba takes long.
+    from numba import types  # Importing numba is slow.
 
     signature = types.void(table, types.int64, cursor, sums, types.int64)
     bits = sums.dtype.bitwidth
@@ -134,8 +134,8 @@ def add_rows(typing: Any, table: Any, row: Any, cursor: Any, sums: Any, width: A
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         vector = ir.VectorType(ir.FloatType() if bits == 32 else ir.DoubleType(), lanes)
-        values, cursors, totals = array_data(context, builder, signature, arguments, 0, 2, 3)
-        rows = array_length(context, builder, signature, arguments, 2)
+        values, cursors, totals = get_pointers(context, builder, signature, arguments, 0, 2, 3)
+        rows = get_axis_length(context, builder, signature, arguments, 2)
         first_leaf, width = arguments[1], arguments[4]
         blocks = [builder.append_basic_block(n) for n in ("row", "part", "next", "done")]
         row_head, part_head, row_end, done = blocks

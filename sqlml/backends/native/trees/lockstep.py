@@ -1,23 +1,22 @@
 """The lockstep kernel: rows descend trees side by side, with the original float tests.
 
-A step must wait for the node that the previous step loads, so one row in one tree leaves the
-processor idle. Here many pairs of a row and a tree take turns, and their loads overlap. This works
-for one row in hundreds of trees as well as for hundreds of rows in one tree. Nothing is prepared
-per batch, which suits few rows, and also trees with so many thresholds that a search among them
-takes longer than the descent.
+A step must wait for the node that the previous step loads, so a single row in a single tree leaves
+the processor idle. Here many pairs of a row and a tree take turns, so that their loads overlap. The
+pairs may be one row in hundreds of trees, or hundreds of rows in one tree. Nothing is prepared per
+batch. This suits few rows, and trees with so many thresholds that searching the thresholds takes
+longer than the descent.
 
-A node is one record, of 8 bytes for float32 and otherwise of 16: the threshold of its `<=` test,
-and a link. The high bits of the link are the column, and its low bits are the distance to the right
-child, which follows the left child. A leaf has distance 0 and threshold NaN. No number is <= NaN,
-so no step needs a branch. The payload of that NaN is the leaf's number in its tree, so a row at a
-leaf reads nothing else from the tree.
+A node is a record of 8 bytes for float32, otherwise of 16 bytes: the threshold of a `<=` test, and
+a link. The high bits of the link are the column. The low bits are the distance to the right child,
+which follows the left child. A leaf has distance 0 and threshold NaN. No number is <= NaN, so no
+step needs a branch. The payload of the NaN is the leaf's number in the tree.
 
-Few rows descend the trees of a window by depth, the deepest first, so the pairs that may still move
-come first at every level. Many rows descend one tree block by block, as many blocks as a
-second-level cache holds, so each tree is read less often from memory, and the next tree is
-prefetched meanwhile; for low trees, the upper levels are evaluated for a block of rows at once.
-Below LEVELS levels the pairs that have arrived are dropped. Where NaN may go left, rows are first
-checked for it, and rows without NaN skip its test.
+Few rows descend the trees of a window in order of depth, the deepest first. So the pairs that may
+still move come first at every level. Many rows descend one tree block by block, while the next tree
+is prefetched. A second-level cache holds these blocks, so each tree is read less often from memory.
+For low trees, the upper levels are evaluated for a block of rows at once. Below LEVELS levels,
+pairs that have arrived are dropped. If NaN may go left, rows are first checked for NaN, and rows
+without NaN skip the NaN test.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ import numpy as np
 from llvmlite import ir
 
 from sqlml.backends.costs import LANES, TOP, TURNED_COLUMNS
-from sqlml.backends.native.jit.call_wrapper import array_data, broadcast, vector_pointer
+from sqlml.backends.native.jit.call_wrapper import broadcast, get_pointers, vector_pointer
 from sqlml.backends.native.jit.helpers import intrinsic
 from sqlml.backends.native.jit.specialise import inlined_helper
 from sqlml.backends.native.vm.register_machine import LINE_BYTES, SIDE, fetch, transpose
@@ -36,10 +35,9 @@ from sqlml.types import Array
 
 # The upper levels of a tree, evaluated for 64 rows at a time: `pass_top_levels`.
 #
-# In lockstep, a row reads a number of its own at each level, but at the first levels all rows test
-# the same few columns. So a block of rows is transposed (`transpose_rows`): a node is compared with
-# 64 adjacent numbers, and the results are the bits of a word. The 15 words of the first four levels
-# are combined bitwise into the position where each row continues.
+# At the first levels, all rows test the same few columns. So a block of rows is transposed
+# (`transpose_rows`). A node is compared with 64 adjacent numbers, and the results are the bits of a
+# word. The 15 words of the first four levels are combined into the position of each row.
 
 NODES, EXITS = (1 << TOP) - 1, 1 << TOP
 
@@ -49,13 +47,13 @@ _U = np.uint64
 def make_top_levels(
     roots: Array, column: Array, threshold: Array, right: Array
 ) -> tuple[Array, Array, Array]:
-    """Return the upper levels of trees, for `pass_top_levels`.
+    """Return the upper levels of trees for `pass_top_levels`.
 
     Args:
         roots: int64 (trees,), positions of the roots.
         column, threshold: (positions,), the tests.
         right: int64 (positions,), the position of the right child, which follows the left child;
-            for a leaf, its own position.
+            for a leaf, the position of the leaf.
 
     Returns three arrays: where the column of each node begins in a transposed block, uint32
     (trees * NODES,), level by level; the thresholds of these nodes, NaN below a leaf; and the
@@ -76,7 +74,7 @@ def make_top_levels(
 
 @inlined_helper
 def transpose_rows(flat: Any, first_row: Any, stride: Any, rows: Any, transposed: Any) -> None:
-    """Copy `rows` rows of `stride` numbers, from `first_row` on, to the columns of `transposed`."""
+    """Copy rows of `stride` numbers, from `first_row` on, to the columns of `transposed`."""
     square_rows = rows - rows % SIDE
     for r in range(0, square_rows, SIDE):
         begin = (first_row + r) * stride
@@ -92,7 +90,7 @@ def transpose_rows(flat: Any, first_row: Any, stride: Any, rows: Any, transposed
 
 @inlined_helper
 def pass_top_levels(transposed: Any, tops: Any, tree: Any, scratch: Any, positions: Any) -> None:
-    """Write to `positions` (LANES,) where each row of a transposed block leaves the top of `tree`.
+    """Write where each row of a transposed block leaves the top of `tree` to `positions` (LANES,).
 
     `tops` is the result of `make_top_levels`; `scratch` is uint64 (NODES,) and int32 (LANES,).
     """
@@ -115,44 +113,43 @@ def pass_top_levels(transposed: Any, tops: Any, tree: Any, scratch: Any, positio
 
 @inlined_helper
 def _select_bits(where: Any, left: Any, right: Any) -> Any:
-    """Return the bits of `right` where `where` has a 1, and the bits of `left` elsewhere."""
     return (where & right) | (~where & left)
 
 
 @intrinsic
 def _above(typing: Any, numbers: Any, begin: Any, threshold: Any) -> Any:
-    """Emit a word whose bit r is set unless numbers[begin + r] <= threshold, for r < LANES."""
-    from numba import types  # Importing numba takes long.
+    """Emit an integer whose bit r is set unless numbers[begin + r] <= threshold, for r < LANES."""
+    from numba import types  # Importing numba is slow.
 
     return types.uint64(numbers, types.uint64, numbers.dtype), _generate_above
 
 
-def _generate_above(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
+def _generate_above(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     dtype, (_, begin, threshold) = signature.args[0].dtype, arguments
     vector = ir.VectorType(context.get_data_type(dtype), LANES)
-    (data,) = array_data(context, b, signature, arguments, 0)
-    numbers = b.load(vector_pointer(b, data, begin, vector), align=dtype.bitwidth // 8)
-    is_above = b.fcmp_unordered(">", numbers, broadcast(b, threshold, vector))
-    return b.bitcast(is_above, ir.IntType(LANES))
+    (data,) = get_pointers(context, builder, signature, arguments, 0)
+    numbers = builder.load(vector_pointer(builder, data, begin, vector), align=dtype.bitwidth // 8)
+    is_above = builder.fcmp_unordered(">", numbers, broadcast(builder, threshold, vector))
+    return builder.bitcast(is_above, ir.IntType(LANES))
 
 
 @intrinsic
 def _spread(typing: Any, a: Any, b: Any, c: Any, d: Any, target: Any) -> Any:
-    """Write LANES numbers of TOP bits to `target`; number r joins bit r of a (low), b, c and d."""
+    """Emit code that sets target[r], for r < LANES, to bit r of a, b, c and d; a is the low bit."""
     from numba import types
 
     words = [types.uint64] * TOP
     return types.void(*words, target), _generate_spread
 
 
-def _generate_spread(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
+def _generate_spread(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     vector = ir.VectorType(ir.IntType(32), LANES)
     total = ir.Constant(vector, [0] * LANES)
     for shift, word in enumerate(arguments[:TOP]):
-        bits = b.zext(b.bitcast(word, ir.VectorType(ir.IntType(1), LANES)), vector)
-        total = b.or_(total, b.shl(bits, ir.Constant(vector, [shift] * LANES)))
-    (data,) = array_data(context, b, signature, arguments, TOP)
-    b.store(total, b.bitcast(data, vector.as_pointer()), align=4)
+        bits = builder.zext(builder.bitcast(word, ir.VectorType(ir.IntType(1), LANES)), vector)
+        total = builder.or_(total, builder.shl(bits, ir.Constant(vector, [shift] * LANES)))
+    (data,) = get_pointers(context, builder, signature, arguments, TOP)
+    builder.store(total, builder.bitcast(data, vector.as_pointer()), align=4)
     return context.get_dummy_value()
 
 
@@ -163,20 +160,20 @@ WINDOW, FEW_ROWS = 256, 64
 """Trees of a window, which descend in order of depth, and the most rows that descend windows."""
 
 ROW_NUMBERS = 1 << 16
-"""The most numbers in rows that descend together, so that they stay in the L1 or L2 cache."""
+"""The most numbers in rows that descend together, to stay in the L1 or L2 cache."""
 
 PAYLOAD, LONG_PAYLOAD = 22, 51
-"""Bits of a quiet NaN, of 32 and of 64 bits, that can hold a leaf's number."""
+"""Bits that can hold a leaf's number in a quiet NaN of 32 and of 64 bits."""
 
 LEVELS, LOOKS = 12, 4
-"""The upper levels, where no pairs are dropped, and the levels between two checks below them."""
+"""Upper levels where no pairs are dropped, and levels between two checks below them."""
 
 PASS_NUMBERS = 1 << 17
-"""Numbers in the rows that descend one tree before the next tree. They fill a quarter of a usual
-second-level cache, which also holds a tree of 10,000 nodes and the next tree."""
+"""Numbers in the rows that descend one tree before the next tree. These rows fill a quarter of a
+usual second-level cache, which also holds a tree of 10,000 nodes and the next tree."""
 
 ANY, FINITE, FINITE_OR_NAN = 0, 1, 2
-"""Which numbers rows may have: any numbers, only finite numbers, or finite numbers and NaN."""
+"""The numbers that rows may contain: any numbers, finite numbers, or finite numbers and NaN."""
 
 
 @inlined_helper
@@ -186,20 +183,20 @@ def _descend_level(
     bits: Any,
     left: Any,
     sets: Any,
-    tests_nan: Any,
+    has_nan: Any,
     state: Any,
     begin: Any,
     count: Any,
 ) -> None:
-    """Move each of the first `count` positions in `state` to the child that its row goes to.
+    """Move each of the first `count` positions in `state` to a child.
 
-    begin[i] is the index in `rows` where the row of state[i] begins; the other arguments are those
+    begin[i] is the index in `rows` where the row of state[i] begins. The other arguments are those
     of `score`. The arguments are not tuples, because unpacking tuples makes one row 40% slower.
     """
     distance = nodes.link.dtype.type((1 << bits) - 1)
     shift = nodes.link.dtype.type(bits)
     if sets is None:
-        if not tests_nan:
+        if not has_nan:
             for i in range(count):
                 position = state[i]
                 node = nodes[_U(position)]
@@ -238,7 +235,7 @@ def _descend_to_leaves(
     bits: Any,
     left: Any,
     sets: Any,
-    tests_nan: Any,
+    has_nan: Any,
     state: Any,
     begin: Any,
     count: Any,
@@ -247,7 +244,7 @@ def _descend_to_leaves(
     """Move each of the first `count` positions in `state` down to a leaf.
 
     Every LOOKS levels, positions that have reached a leaf are dropped. `scratch` is three times as
-    long as `state`; the other arguments are those of `_descend_level`.
+    long as `state`. The other arguments are those of `_descend_level`.
     """
     distance = nodes.link.dtype.type((1 << bits) - 1)
     size = scratch.size // 3
@@ -263,18 +260,18 @@ def _descend_to_leaves(
             remaining += _U((nodes[_U(position)].link & distance) != 0)
         count = remaining
         for _ in range(LOOKS):
-            _descend_level(rows, nodes, bits, left, sets, tests_nan, moving, begins, count)
+            _descend_level(rows, nodes, bits, left, sets, has_nan, moving, begins, count)
 
 
 @inlined_helper
 def _score_transposed(
     rows: Any, tops: Any, trees: Any, nodes: Any, bits: Any, leaves: Any, out: Any
 ) -> None:
-    """Add the leaf values of rows without NaN to `out`, in transposed blocks of LANES rows.
+    """Add the leaf values of rows to `out`, in transposed blocks of LANES rows.
 
-    NaN is also allowed if no test sends it left. `rows` is a tuple: `flat`, the first row, the
-    number of rows, the stride, and scratch space for transposed blocks. `leaves` is the tuple of
-    `leaf`, `target` and `values`. The other arguments are those of `score`.
+    The rows may contain NaN only if no test sends NaN left. `rows` is a tuple: `flat`, the first
+    row, the number of rows, the stride, and scratch space for transposed blocks. `leaves` is a
+    tuple of `leaf`, `target` and `values`. The other arguments are those of `score`.
     """
     flat, pass_start, row_count, stride, transposed = rows
     leaf, target, values = leaves
@@ -310,7 +307,7 @@ def _score_transposed(
 
 @inlined_helper
 def _fetch_tree(trees: Any, t: Any, nodes: Any, block: Any, blocks: Any) -> None:
-    """Prefetch one of `blocks` equal parts of the nodes of tree t: the part numbered `block`."""
+    """Prefetch part `block` of the nodes of tree t, which are split into `blocks` equal parts."""
     line_nodes = LINE_BYTES // nodes.itemsize
     root, lines = trees[t - t % WINDOW + trees[t, 2], 0], trees[t, 4] // (blocks * line_nodes) + 1
     for line in range(block * lines, (block + 1) * lines):
@@ -319,7 +316,7 @@ def _fetch_tree(trees: Any, t: Any, nodes: Any, block: Any, blocks: Any) -> None
 
 @inlined_helper
 def _leaf_number_mask(leaf: Any) -> Any:
-    """Return a mask of the bits of a leaf's threshold that hold the leaf's number in its tree."""
+    """Return a mask of the bits in a leaf's threshold that hold the leaf's number."""
     payload = PAYLOAD if leaf.itemsize == 4 else LONG_PAYLOAD
     return leaf.dtype.type((_U(1) << _U(payload)) - _U(1))
 
@@ -357,9 +354,9 @@ def score(
 ) -> Any:
     """Write base plus the exit leaves' values to out (n, K), added tree by tree in out's dtype.
 
-    Returns -1 on success. If a number is not `allowed`, returns a row at or before the first row
-    with such a number; then `out` is invalid. This is one long function with one argument per
-    array, so that rows pass all trees of a window while they are in the cache.
+    Returns -1 on success. If a number is not `allowed`, returns a row at or before the row with
+    that number, and `out` is invalid. This is one long function with one argument per array, so
+    that rows pass all trees of a window while the rows are in the cache.
 
     Args:
         flat: the rows, each `stride` numbers long.
@@ -367,16 +364,16 @@ def score(
         allowed: ANY, FINITE or FINITE_OR_NAN.
         columns: None if column c of a test is column c of the rows. Otherwise int64: column c of a
             test is column `columns[c]` of the rows, converted to the dtype of `tested`.
-        trees: uint32 (trees, 5). Row i has the root and depth of the i-th deepest tree of a window;
-            then, for tree i, its index in that order, its first leaf and its number of positions.
-        moving: uint32 (windows, LEVELS + 1), how many trees of a window have nodes at a level.
+        trees: uint32 (trees, 5). Row i has the root and depth of the i-th deepest tree of a window,
+            followed by tree i's index in that order, first leaf, and number of positions.
+        moving: uint32 (windows, LEVELS + 1), the number of trees of a window with nodes at a level.
         nodes: records (positions,), tree by tree; the last `bits` bits of a link are the distance
             to the right child.
         leaf: `nodes`, viewed as unsigned integers of a threshold's size.
         left: uint8 (positions,), whether NaN goes left; empty if no test sends NaN left and `sets`
             is None.
-        sets: None, or the first word and the number of categories of each node's set, (positions,),
-            and the words; then the lowest bit of a link's column marks a set test.
+        sets: None, or three arrays: the first word of each node's set, the number of categories in
+            each node's set, and the words. The lowest bit of a link's column then marks a set test.
         tops: None, or the result of `make_top_levels`.
         target: int64 (trees,), the output to which a tree's first value is added.
         values: (leaves, V), tree by tree.
@@ -412,12 +409,12 @@ def score(
             for r in range(pass_count):
                 for c in range(width):
                     tested_rows[r * width + c] = flat[(pass_start + r) * stride + columns[c]]
-        tests_nan = nan_count > 0 and left.size > 0
+        has_nan = nan_count > 0 and left.size > 0
         for r in range(pass_count):
             for k in range(base.size):
                 out[pass_start + r, k] = base[k]
         if tops is not None:
-            if is_transposed and not tests_nan:
+            if is_transposed and not has_nan:
                 row_block = (flat, pass_start, pass_count, stride, transposed)
                 leaves = (leaf, target, values)
                 _score_transposed(row_block, tops, trees, nodes, bits, leaves, out)
@@ -443,12 +440,12 @@ def score(
                 for group_start in range(begin, end, group):
                     group_size = min(end, group_start + group) - group_start
                     from_tree = group_start if window > 1 else tree_index
-                    group_state = state[(group_start - begin) * row_count :]
+                    states = state[(group_start - begin) * row_count :]
                     slot = _U(0)
                     for t in range(from_tree, from_tree + group_size):
                         root = trees[t, 0]
                         for _ in range(row_count):
-                            group_state[slot] = root
+                            states[slot] = root
                             slot += _U(1)
                     depth = trees[from_tree, 1]
                     for level in range(min(depth, LEVELS)):
@@ -456,23 +453,14 @@ def score(
                         moving_trees = min(moving_trees, group_size) if window > 1 else 1
                         pairs = _U(moving_trees * row_count)
                         _descend_level(
-                            block, nodes, bits, left, sets, tests_nan, group_state, begins, pairs
+                            block, nodes, bits, left, sets, has_nan, states, begins, pairs
                         )
                     if depth > LEVELS:
                         moving_trees = moving[begin // WINDOW, LEVELS] - (group_start - begin)
                         moving_trees = min(moving_trees, group_size) if window > 1 else 1
-                        pairs_left = _U(moving_trees * row_count)
+                        pairs = _U(moving_trees * row_count)
                         _descend_to_leaves(
-                            block,
-                            nodes,
-                            bits,
-                            left,
-                            sets,
-                            tests_nan,
-                            group_state,
-                            begins,
-                            pairs_left,
-                            scratch,
+                            block, nodes, bits, left, sets, has_nan, states, begins, pairs, scratch
                         )
                 if rows == 1 and outputs == base.size:
                     for k in range(outputs):

@@ -28,66 +28,67 @@ from sqlml.types import Array
 
 
 class Forest:
-    """An Ensemble for input of dtype `source`; its column j is the input's column `columns[j]`.
+    """An Ensemble compiled for input of dtype `source_dtype`.
 
-    The first batch raises BackendError if the kernel named by `strategy` cannot run the trees.
+    Column j of the ensemble is column columns[j] of the input (default: j). The first batch
+    raises BackendError if the kernel named by `strategy` cannot run the trees.
     """
 
     def __init__(
         self,
         ensemble: Ensemble,
-        source: np.dtype[Any],
+        source_dtype: np.dtype[Any],
         columns: Array | None = None,
         strategy: str = "traverse",
     ) -> None:
-        self.source = source
+        self.source_dtype = source_dtype
         self.outputs: int = ensemble.outputs
         self.dtype: np.dtype[Any] = ensemble.base.dtype
-        self._ensemble = narrow_thresholds(ensemble) if source == np.float32 else ensemble
+        self._ensemble = narrow_thresholds(ensemble) if source_dtype == np.float32 else ensemble
         self._columns = columns
         self._strategy = strategy
 
     def __call__(self, x: Array) -> Array:
-        return self.lockstep(x) if self.uses_lockstep(x.shape[0]) else self.blocks(x)
+        return self.lockstep_kernel(x) if self.uses_lockstep(len(x)) else self.block_kernel(x)
 
-    def calls(
-        self, x: Rows, out: Rows, places: Iterator[int], rows: int, allowed: int = ANY
+    def make_calls(
+        self, x: Rows, out: Rows, buffers: Iterator[int], row_count: int, allowed: int = ANY
     ) -> tuple[Call, ...]:
-        """Return the calls that write the scores of rows `x` to `out`, for a block of `rows` rows.
+        """Return the calls that write the scores of rows `x` to `out`, for a block of rows.
 
-        A number that is not `allowed` (`lockstep.ANY`, ...) ends the calls. `places` yields scratch
-        places.
+        Execution stops at the first number that is not `allowed`, which is `lockstep.ANY`, FINITE
+        or FINITE_OR_NAN. `buffers` yields the numbers of free buffers.
         """
         first_calls: tuple[Call, ...] = ()
-        uses_lockstep = self.uses_lockstep(rows)
-        if x.dtype != self.source or (uses_lockstep and not x.is_contiguous):
-            copy = Rows(next(places), self.source, x.width)
+        uses_lockstep = self.uses_lockstep(row_count)
+        if x.dtype != self.source_dtype or (uses_lockstep and not x.is_contiguous):
+            copy = Rows(next(buffers), self.source_dtype, x.width)
             first_calls, x = (call_take(x, np.arange(x.width), copy),), copy
         if uses_lockstep:
-            return (*first_calls, self.lockstep.call(x, out, allowed))
+            return (*first_calls, self.lockstep_kernel.make_call(x, out, allowed))
         if allowed != ANY:
             first_calls += (call_check(x, allowed == FINITE_OR_NAN),)
-        assert isinstance(self.blocks, RowKernel)
-        return (*first_calls, self.blocks.call(x, out))
+        assert isinstance(self.block_kernel, RowKernel)
+        return (*first_calls, self.block_kernel.make_call(x, out))
 
-    def uses_lockstep(self, rows: int) -> bool:
-        return rows < self.few_rows or isinstance(self.blocks, LockstepForest)
+    def uses_lockstep(self, row_count: int) -> bool:
+        return row_count < self.lockstep_limit or isinstance(self.block_kernel, LockstepForest)
 
     @cached_property
-    def lockstep(self) -> LockstepForest:
+    def lockstep_kernel(self) -> LockstepForest:
         """The kernel for few rows, and for trees without bins."""
-        return compile_lockstep_forest(self._ensemble, self.source, self._columns)
+        return compile_lockstep_forest(self._ensemble, self.source_dtype, self._columns)
 
     @cached_property
-    def blocks(self) -> RowKernel | LockstepForest:
-        """The kernel for many rows: cursor or descent, or lockstep if that is faster."""
-        block_forest = self._make_block_forest()
-        if block_forest is None and self._strategy != "traverse":
+    def block_kernel(self) -> RowKernel | LockstepForest:
+        """The kernel for many rows: cursor, descent, or the lockstep kernel if that is faster."""
+        kernel = self._compile_block_kernel()
+        if kernel is None and self._strategy != "traverse":
             raise BackendError(
                 f"strategy {self._strategy!r} cannot run these trees: they have too many leaves, "
                 "thresholds or categories; use strategy 'traverse'"
             )
-        return self.lockstep if block_forest is None else block_forest
+        return self.lockstep_kernel if kernel is None else kernel
 
     @cached_property
     def _shape(self) -> TreeShape:
@@ -98,20 +99,20 @@ class Forest:
         return estimate_tree_costs(self._shape, current_costs())
 
     @cached_property
-    def few_rows(self) -> float:
-        """The row count below which `lockstep` is faster than the kernel for whole blocks."""
+    def lockstep_limit(self) -> float:
+        """The row count below which the lockstep kernel is faster than one for whole blocks."""
         if self._strategy != "traverse":
             return np.inf if self._strategy == "lockstep" else 0
         costs = self._costs
         uses_bytes = self._shape.thresholds <= BYTE_BINS or costs.paged
         rows = BLOCK_BYTES if uses_bytes else BLOCK_BYTES // 2
         block_cost = rows * min(costs.cursor, costs.descent) + costs.batch
-        few_rows = block_cost / max(costs.lockstep, 1e-3)
-        if few_rows < LANES:
-            return few_rows
+        limit = block_cost / max(costs.lockstep, 1e-3)
+        if limit < LANES:
+            return limit
         return max(LANES, block_cost / max(costs.choose_lockstep_cost(LANES), 1e-3))
 
-    def _make_block_forest(self) -> RowKernel | None:
+    def _compile_block_kernel(self) -> RowKernel | None:
         costs, ensemble = self._costs, self._ensemble
         tests = bin_tests(ensemble)
         if tests is None:
@@ -122,5 +123,5 @@ class Forest:
         is_cursor_cheaper = self._strategy == "traverse" and costs.cursor <= costs.descent
         if self._strategy == "cursor" or is_cursor_cheaper:
             tests = (bin_tests(ensemble, paged=True) if costs.paged else None) or tests
-            return compile_cursor_forest(ensemble, tests, self.source, self._columns)
-        return compile_descent_forest(ensemble, tests, costs.cut, self.source, self._columns)
+            return compile_cursor_forest(ensemble, tests, self.source_dtype, self._columns)
+        return compile_descent_forest(ensemble, tests, costs.cut, self.source_dtype, self._columns)

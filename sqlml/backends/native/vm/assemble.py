@@ -1,7 +1,7 @@
 """`assemble`: translate one output of a Program to bytecode, if the VM supports all operators.
 
-A value is represented by an array of register numbers with the shape of one of its rows. So
-`select`, `concat` and `reshape` need no instruction, and numpy does the broadcasting.
+A value is represented by an array of register numbers, which has the shape of a row of the value.
+So `select`, `concat` and `reshape` need no instruction, and numpy does the broadcasting.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sqlml.ir.program import Node, Program
 from sqlml.types import Array
 
 DTYPES = frozenset({"bool", "int64", "float32", "float64"})
-"""The dtypes of values that the VM can represent; it represents all of them as float64."""
+"""The dtypes that the VM can represent. All values are represented as float64."""
 
 EXACT_OPERATORS = frozenset(
     "input select concat reshape require_finite require_known require impute where cast "
@@ -30,7 +30,7 @@ INTEGER_OPERATORS = frozenset({"gt", "ge", "lt", "le", "eq", "ne", "maximum", "m
 """Operators that are exact on integers, if float64 represents the integers exactly."""
 
 ROUNDED_OPERATORS = frozenset({"add", "sub", "mul", "div", "sqrt", "exp", "sigmoid", "softmax"})
-"""Operators whose float64 result (and each inner step) is rounded to give the float32 result."""
+"""Operators whose float32 result is the rounded float64 result. Each inner step is rounded too."""
 
 FLOAT32_OPERATORS = frozenset(
     (*EXACT_OPERATORS, *ROUNDED_OPERATORS, *"constant maximum minimum neg abs max min".split())
@@ -42,7 +42,7 @@ MAX_WIDTH = 2048
 
 @dataclass(frozen=True, slots=True)
 class _RuleContext:
-    """The arguments of a rule; `args` are the registers of the inputs of `node`."""
+    """The arguments of a rule; `args` holds the registers of the inputs of `node`."""
 
     program: Program
     asm: Assembler
@@ -51,48 +51,48 @@ class _RuleContext:
 
 
 Rule = Callable[[_RuleContext], Array]
-"""A function that writes the instructions of a node, and returns the registers of its value."""
+"""A function that writes the instructions of a node, and returns the registers of the value."""
 
 
 class _UnsupportedError(Exception):
-    """The VM has no instructions for a node."""
+    """The VM does not support a node."""
 
 
 def assemble(program: Program, output: str, single: bool = False) -> VmCode | None:
-    """Return the bytecode that computes `output`; None if the VM cannot compute it.
+    """Return the bytecode that computes `output`, or None if the VM does not support a node.
 
     The Program's only input must be a float matrix. If `single`, operators may round to float32,
     and the output may be float32.
     """
     output_node = program.outputs[output]
-    needed = program.find_needed_nodes([output_node])
-    inputs = [i for i in needed if program.nodes[i].op == "input"]
+    needed_nodes = program.find_needed_nodes([output_node])
+    input_nodes = [i for i in needed_nodes if program.nodes[i].op == "input"]
     output_type = program.nodes[output_node].type
-    dtypes = ("int64", "float64", "float32") if single else ("int64", "float64")
-    if len(inputs) != 1 or len(program.inputs) != 1:
+    output_dtypes = ("int64", "float64", "float32") if single else ("int64", "float64")
+    if len(input_nodes) != 1 or len(program.inputs) != 1:
         return None
-    if output_type.dtype not in dtypes or not output_type.rowwise:
+    if output_type.dtype not in output_dtypes or not output_type.rowwise:
         return None
-    input_type = program.nodes[inputs[0]].type
+    input_type = program.nodes[input_nodes[0]].type
     if input_type.dtype not in ("float32", "float64") or not 0 < input_type.width <= MAX_WIDTH:
         return None
     if len(output_type.shape) != 2 or not 0 < output_type.width <= MAX_WIDTH:
         return None
     float32_operators = FLOAT32_OPERATORS if single else EXACT_OPERATORS
-    if not all(_is_supported(program, program.nodes[i], float32_operators) for i in needed):
+    if not all(_is_supported(program, program.nodes[i], float32_operators) for i in needed_nodes):
         return None
-    asm, tables = Assembler(input_type.width), _find_tables(program, needed)
+    asm, tables = Assembler(input_type.width), _find_tables(program, needed_nodes)
     values: dict[int, Array] = {i: np.empty(0, np.int64) for i in tables}
     try:
-        for i in needed:
+        for i in needed_nodes:
             node = program.nodes[i]
             if i in tables:
                 continue
             if node.op == "input":
                 values[i] = np.arange(input_type.width)
             else:
-                args = tuple(values[j] for j in node.inputs)
-                values[i] = RULES[node.op](_RuleContext(program, asm, node, args))
+                arguments = tuple(values[j] for j in node.inputs)
+                values[i] = RULES[node.op](_RuleContext(program, asm, node, arguments))
                 if node.type.dtype == "float32" and node.op in ROUNDED_OPERATORS:
                     values[i] = _round_to_single(asm, values[i])
         results = values[output_node].tolist()
@@ -102,7 +102,7 @@ def assemble(program: Program, output: str, single: bool = False) -> VmCode | No
 
 
 def find_upper_bound(program: Program, i: int) -> int | None:
-    """Return an exclusive upper bound of node i, whose values are >= 0; None if unknown."""
+    """Return an exclusive upper bound of node i if all values are >= 0, or None if unknown."""
     node = program.nodes[i]
     if node.op == "argmax":
         return program.nodes[node.inputs[0]].type.width
@@ -145,7 +145,7 @@ def _map_registers(ctx: _RuleContext, function: Callable[..., int], *args: Array
 
 
 def _broadcast(registers: Array, row_shape: tuple[int, ...]) -> Array:
-    """Broadcast registers to `row_shape`; a constant may have an extra first axis of length 1."""
+    """Broadcast registers to `row_shape`; constants may have an extra first axis of length 1."""
     if registers.ndim > len(row_shape):
         if registers.ndim != len(row_shape) + 1 or registers.shape[0] != 1:
             raise _UnsupportedError
@@ -166,12 +166,12 @@ def _make_composed_rule(function: Callable[..., int]) -> Rule:
     return lambda ctx: _map_registers(ctx, partial(function, ctx.asm))
 
 
-def _sigmoid(ctx: _RuleContext) -> Array:
+def _emit_sigmoid(ctx: _RuleContext) -> Array:
     is_single = ctx.node.type.dtype == "float32"
     return _make_composed_rule(Assembler.single_sigmoid if is_single else Assembler.sigmoid)(ctx)
 
 
-def _cast(ctx: _RuleContext) -> Array:
+def _emit_cast(ctx: _RuleContext) -> Array:
     exact_sources = {
         "float64": ("bool", "float32", "float64", "int64"),
         "float32": ("bool", "float32"),
@@ -188,14 +188,14 @@ def _cast(ctx: _RuleContext) -> Array:
     raise _UnsupportedError
 
 
-def _require_finite(ctx: _RuleContext) -> Array:
+def _emit_require_finite(ctx: _RuleContext) -> Array:
     (x,), attrs = ctx.args, ctx.node.attrs
     largest = float(np.finfo(ctx.node.type.dtype).max)
     lows = np.broadcast_to(np.maximum(attrs.get("low", -largest), -largest), x.shape)
     highs = np.broadcast_to(np.minimum(attrs.get("high", largest), largest), x.shape)
     allows_nan = float(bool(attrs["allow_nan"]))
     if not allows_nan and "low" not in attrs and "high" not in attrs and x.size > LISTED:
-        # 0 * x is 0, or NaN if x is not finite. So one check of a sum serves all columns.
+        # 0 * x is NaN if x is not finite, otherwise 0. So one check of a sum serves all columns.
         (total,) = _emit_lists(ctx, "linear", np.zeros((1, x.size)), ctx.asm.store(np.zeros(1)))
         ctx.asm.emit("check", int(total), 0, ctx.asm.store_numbers(0.0, 0.0, 0.0))
         return x
@@ -205,40 +205,41 @@ def _require_finite(ctx: _RuleContext) -> Array:
     return x
 
 
-def _check_range(ctx: _RuleContext, checked: Array, low: float, high: float) -> Array:
-    """Emit checks that `checked` registers are from low to high; return the node's first input."""
+def _emit_range_checks(ctx: _RuleContext, registers: Array, low: float, high: float) -> Array:
+    """Emit checks that registers are from low to high; return the node's first input."""
     limits = ctx.asm.store_numbers(low, high, 0.0)
-    for register in checked.ravel().tolist():
+    for register in registers.ravel().tolist():
         ctx.asm.emit("check", register, 0, limits)
     return ctx.args[0]
 
 
-def _one_hot(ctx: _RuleContext) -> Array:
+def _emit_one_hot(ctx: _RuleContext) -> Array:
     (code,) = ctx.args[0].ravel().tolist()
     return np.array(ctx.asm.make_one_hot(code, ctx.node.type.width), np.int64)
 
 
-def _take(ctx: _RuleContext) -> Array:
-    """Emit `take` from a constant table; the VM stops at an index out of range."""
+def _emit_table_lookup(ctx: _RuleContext) -> Array:
+    """Emit `take` from a constant table. The VM stops at an index out of range."""
     table = ctx.program.nodes[ctx.node.inputs[0]].attrs["value"].astype(np.float64)
     columns = table.reshape(len(table), -1).T.tolist()
-    _check_range(ctx, ctx.args[1], 0.0, len(table) - 1.0)
+    _emit_range_checks(ctx, ctx.args[1], 0.0, len(table) - 1.0)
     indices = ctx.args[1].ravel().tolist()
     results = [ctx.asm.emit_take(index, values) for index in indices for values in columns]
     return np.array(results, np.int64).reshape(ctx.node.type.shape[1:])
 
 
-def _find_tables(program: Program, needed: Sequence[int]) -> frozenset[int]:
-    """Return the constant nodes that `take` reads as tables and that no other operator reads."""
+def _find_tables(program: Program, needed_nodes: Sequence[int]) -> frozenset[int]:
+    """Return constant nodes that only `take` reads, as tables."""
     tables, other_uses = set[int](), set(program.outputs.values())
-    for node in (program.nodes[i] for i in needed):
-        table, *other_inputs = node.inputs if node.op == "take" else (-1, *node.inputs)
-        other_uses.update(other_inputs)
-        tables |= {table} if table >= 0 and program.nodes[table].op == "constant" else set()
+    for node in (program.nodes[i] for i in needed_nodes):
+        is_take = node.op == "take"
+        other_uses.update(node.inputs[1:] if is_take else node.inputs)
+        if is_take and program.nodes[node.inputs[0]].op == "constant":
+            tables.add(node.inputs[0])
     return frozenset(tables - other_uses)
 
 
-def _impute(ctx: _RuleContext) -> Array:
+def _emit_impute(ctx: _RuleContext) -> Array:
     asm, missing = ctx.asm, float(ctx.node.attrs["missing"])
 
     def choose(x: int, fill: int) -> int:
@@ -252,7 +253,7 @@ def _impute(ctx: _RuleContext) -> Array:
 
 
 def _list_reduced_registers(ctx: _RuleContext) -> list[list[int]]:
-    """Return, for each result, the registers to reduce; only the last axis can be reduced."""
+    """Return the registers to reduce for each result; only the last axis can be reduced."""
     (x,) = ctx.args
     if ctx.node.attrs.get("axis", x.ndim) != x.ndim or not x.shape[-1]:
         raise _UnsupportedError
@@ -268,34 +269,34 @@ def _make_reduction_rule(function: Callable[[Assembler, list[int]], int]) -> Rul
     return reduce
 
 
-def _softmax(ctx: _RuleContext) -> Array:
+def _emit_softmax(ctx: _RuleContext) -> Array:
     asm, (x,) = ctx.asm, ctx.args
     if ctx.node.attrs["sum_dtype"] != "float64":
         raise _UnsupportedError
     is_single = ctx.node.type.dtype == "float32"
-    row = x.tolist()
-    maximum = asm.largest(row)
-    exponentials = np.array([asm.add(r, maximum, -1.0) for r in row], np.int64)
-    exponentials = _round_to_single(asm, exponentials) if is_single else exponentials
-    exponentials = np.array([asm.emit("exp", r) for r in exponentials.tolist()], np.int64)
+    registers = x.tolist()
+    maximum = asm.largest(registers)
+    exponents = np.array([asm.add(r, maximum, -1.0) for r in registers], np.int64)
+    exponents = _round_to_single(asm, exponents) if is_single else exponents
+    exponentials = np.array([asm.emit("exp", r) for r in exponents.tolist()], np.int64)
     exponentials = _round_to_single(asm, exponentials) if is_single else exponentials
     total = asm.sum_registers(exponentials.tolist())
     total = asm.emit("single", total) if is_single else total
     return np.array([asm.emit("div", r, total) for r in exponentials.tolist()], np.int64)
 
 
-def _multiply(ctx: _RuleContext, weights: Array, bias: Array) -> Array:
-    """Emit weights (m, k) times the input columns (k,), plus bias (m,); return the registers."""
+def _emit_product(ctx: _RuleContext, weights: Array, bias: Array) -> Array:
+    """Emit weights (m, k) times the input columns (k,), plus bias (m,)."""
     columns = [ctx.asm.find_one_hot(r) for r in ctx.args[0].tolist()]
     if not any(columns) or not np.isfinite(weights).all():  # 0 * inf is NaN
         return _emit_lists(ctx, "linear", weights, ctx.asm.store(bias))
-    return _multiply_with_lookups(ctx, weights, bias, columns)
+    return _emit_product_with_lookups(ctx, weights, bias, columns)
 
 
-def _multiply_with_lookups(
+def _emit_product_with_lookups(
     ctx: _RuleContext, weights: Array, bias: Array, columns: Sequence[OneHot | None]
 ) -> Array:
-    """Multiply as `_multiply` does, but look up one weight for each group of one-hot columns."""
+    """Emit the product, but look up one weight per group of one-hot columns."""
     asm = ctx.asm
     is_plain = np.array([c is None for c in columns])
     groups: dict[int, list[int]] = {}
@@ -316,25 +317,25 @@ def _multiply_with_lookups(
     return np.array(sums, np.int64)
 
 
-def _pairwise(ctx: _RuleContext) -> Array:
+def _emit_pairwise(ctx: _RuleContext) -> Array:
     attrs = ctx.node.attrs
     points = attrs["points"]
     is_plain = "weights" not in attrs and not attrs.get("expanded", False)
     if not is_plain or attrs["metric"] not in ("dot", "sqeuclidean"):
         raise _UnsupportedError
     if attrs["metric"] == "dot":
-        return _multiply(ctx, points, np.zeros(len(points)))
+        return _emit_product(ctx, points, np.zeros(len(points)))
     return _emit_lists(ctx, "sqeuclidean", points, 0)
 
 
-def _emit_lists(ctx: _RuleContext, op: str, numbers: Array, biases: int) -> Array:
-    """Emit `op` over the columns for each row of `numbers` (m, k); biases start at `biases`."""
+def _emit_lists(ctx: _RuleContext, op: str, numbers: Array, first_bias: int) -> Array:
+    """Emit `op` over the columns for each row of `numbers` (m, k); `first_bias` is an index."""
     columns = ctx.args[0].tolist()
     columns += [ctx.asm.constant(0.0)] * (-len(columns) % LISTED)
     padded = np.zeros((len(numbers), len(columns)))
     padded[:, : numbers.shape[1]] = numbers
     index, width = ctx.asm.store(padded), len(columns)
-    lists = ((columns, index + row * width, biases + row) for row in range(len(numbers)))
+    lists = ((columns, index + row * width, first_bias + row) for row in range(len(numbers)))
     return np.array([ctx.asm.emit_list(op, *operands) for operands in lists], np.int64)
 
 
@@ -343,13 +344,13 @@ RULES: Mapping[str, Rule] = {
     "select": lambda ctx: ctx.args[0][ctx.node.attrs["indices"]],
     "concat": lambda ctx: np.concatenate(ctx.args),
     "reshape": lambda ctx: ctx.args[0].reshape(ctx.node.attrs["shape"]),
-    "cast": _cast,
-    "require_finite": _require_finite,
-    "require_known": lambda ctx: _check_range(ctx, ctx.args[0], 0.0, np.inf),
-    "require": lambda ctx: _check_range(ctx, ctx.args[1], 1.0, 1.0),
-    "one_hot": _one_hot,
-    "take": _take,
-    "impute": _impute,
+    "cast": _emit_cast,
+    "require_finite": _emit_require_finite,
+    "require_known": lambda ctx: _emit_range_checks(ctx, ctx.args[0], 0.0, np.inf),
+    "require": lambda ctx: _emit_range_checks(ctx, ctx.args[1], 1.0, 1.0),
+    "one_hot": _emit_one_hot,
+    "take": _emit_table_lookup,
+    "impute": _emit_impute,
     "add": _make_composed_rule(Assembler.add),
     "sub": _make_composed_rule(lambda asm, a, b: asm.add(a, b, -1.0)),
     "mul": _make_instruction_rule("mul"),
@@ -375,14 +376,14 @@ RULES: Mapping[str, Rule] = {
     "log": _make_composed_rule(lambda asm, a: asm.emit("log", a, asm.constant(0.0))),
     "log1p": _make_composed_rule(lambda asm, a: asm.emit("log", a, asm.constant(1.0))),
     "expm1": _make_composed_rule(Assembler.expm1),
-    "sigmoid": _sigmoid,
+    "sigmoid": _emit_sigmoid,
     "tanh": _make_composed_rule(Assembler.tanh),
     "sum": _make_reduction_rule(Assembler.sum_registers),
     "max": _make_reduction_rule(Assembler.largest),
     "min": _make_reduction_rule(Assembler.smallest),
     "argmax": _make_reduction_rule(Assembler.argmax),
-    "softmax": _softmax,
-    "linear": lambda ctx: _multiply(ctx, ctx.node.attrs["weights"].T, ctx.node.attrs["bias"]),
-    "pairwise": _pairwise,
+    "softmax": _emit_softmax,
+    "linear": lambda ctx: _emit_product(ctx, ctx.node.attrs["weights"].T, ctx.node.attrs["bias"]),
+    "pairwise": _emit_pairwise,
 }
-"""Operator -> its rule."""
+"""Maps an operator to a rule."""

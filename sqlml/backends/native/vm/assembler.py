@@ -1,8 +1,8 @@
 """`Assembler`: write bytecode for `register_machine.py`, and allocate its registers.
 
-While code is being written, each instruction gets a new result register, and equal instructions are
-written only once. `finish` then reuses registers that are no longer read, and merges adjacent
-instructions whose fields differ by a constant step.
+Each instruction first gets a new result register, and equal instructions are written only once.
+`finish` then reuses registers that are no longer read, and merges adjacent instructions whose
+fields differ by a constant step.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sqlml.backends.native.vm.register_machine import FIELDS, OPCODES
 from sqlml.types import Array
 
 OPS: Mapping[str, int] = MappingProxyType({name: i for i, name in enumerate(OPCODES)})
-"""Instruction -> its opcode."""
+"""Maps the name of an instruction to the opcode."""
 LIST_OPCODES = frozenset({OPS["linear"], OPS["sqeuclidean"]})
 NUMBER_OPCODES = frozenset({OPS["sum"], OPS["compare"], OPS["check"], OPS["take"], *LIST_OPCODES})
 """Instructions whose field c is the index of a number, not a register."""
@@ -31,10 +31,10 @@ MAX_REGISTERS = 4096
 MAX_INSTRUCTIONS = 8192
 
 BLOCK_BYTES = 160 << 10
-"""Bytes of a block's registers, which stay in the second-level cache."""
+"""Bytes of a block's registers. They stay in the second-level cache."""
 
 MOST_ROWS, FEWEST_ROWS, ROWS_STEP = 128, 32, 32
-"""The most and the fewest rows of a block. An unrolled loop processes ROWS_STEP rows at a time."""
+"""The most and fewest rows of a block. An unrolled loop processes ROWS_STEP rows at a time."""
 
 
 class TooLargeError(Exception):
@@ -71,8 +71,8 @@ _TAYLOR = tuple(1.0 / math.factorial(k) for k in range(20, 1, -1))
 class Assembler:
     """Writes instructions for rows with `inputs` columns.
 
-    Registers 0 and up hold the inputs, followed by results; registers -1 and down hold constants. A
-    one-hot column has a number of its own, and gets a register only if an instruction reads it.
+    Registers 0 and up hold the inputs, followed by results. Registers -1 and down hold constants. A
+    one-hot column has a separate number, and gets a register only if an instruction reads it.
     """
 
     def __init__(self, inputs: int) -> None:
@@ -93,13 +93,13 @@ class Assembler:
         return -1 - self._constants.setdefault(key, len(self._constants))
 
     def store_numbers(self, *values: float) -> int:
-        """Store `values`, unless they are stored already; return the index of the first one."""
+        """Store `values` unless already stored; return the index of the first value."""
         if values not in self._index_of_numbers:
             self._index_of_numbers[values] = self.store(np.array(values, np.float64))
         return self._index_of_numbers[values]
 
     def store(self, values: Array) -> int:
-        """Store an array of numbers; return the index of the first one."""
+        """Store an array of numbers; return the index of the first number."""
         self._numbers.append(np.ravel(values))
         self._number_count += values.size
         return self._number_count - values.size
@@ -111,7 +111,7 @@ class Assembler:
         return list(range(first, first + count))
 
     def find_one_hot(self, register: int) -> OneHot | None:
-        """Return the one-hot column with the number `register`, or None if it is not one-hot."""
+        """Return the one-hot column with the number `register`, or None if there is none."""
         return self._one_hot_columns.get(register)
 
     def emit_take(self, code: int, values: Sequence[float]) -> int:
@@ -119,7 +119,7 @@ class Assembler:
         return self._write(OPS["take"], code, 0, self.store_numbers(float(len(values)), *values))
 
     def resolve(self, number: int) -> int:
-        """Return a register for `number` that instructions can read; write it if it is one-hot."""
+        """Return a readable register for `number`; emit the column if it is one-hot."""
         column = self._one_hot_columns.get(number)
         if column is None:
             return number
@@ -127,14 +127,14 @@ class Assembler:
         return self._write(OPS["compare"], column.code, self.constant(float(column.place)), index)
 
     def emit(self, op: str, a: int, b: int = 0, c: int = 0) -> int:
-        """Write an instruction; return its result. For NUMBER_OPCODES, c is a number's index."""
+        """Write an instruction; return the result. For NUMBER_OPCODES, c is a number's index."""
         operand_c = c if OPS[op] in NUMBER_OPCODES else self.resolve(c)
         return self._write(OPS[op], self.resolve(a), self.resolve(b), operand_c)
 
     def emit_list(self, op: str, columns: Sequence[int], b: int, c: int) -> int:
         """Write `linear` or `sqeuclidean` over the registers `columns`; return the result register.
 
-        `b` is the index of the first weight, and `c` that of the bias.
+        `b` is the index of the first weight, and `c` is the index of the bias.
         """
         columns = list(map(self.resolve, columns))
         list_index = self._lists.setdefault(tuple(columns), len(self._lists))
@@ -154,48 +154,48 @@ class Assembler:
         return register
 
     def finish(self, inputs: Sequence[int], results: Sequence[int], is_integer: bool) -> VmCode:
-        """Return code that reads the columns `inputs` of rows and returns registers `results`."""
+        """Return code that reads the columns `inputs` and returns the registers `results`."""
         results = list(map(self.resolve, results))
-        lists = list(self._lists)
-        self._instructions = self._drop_unused(lists, results)
+        register_lists = list(self._lists)
+        self._instructions = self._drop_unused(register_lists, results)
         constant_count = len(self._constants)
-        allocation, register_count = self._allocate_registers(lists, results)
+        allocation, register_count = self._allocate_registers(register_lists, results)
         columns = [*inputs, *(allocation[r] for r in results)]
         list_starts, list_sizes = [], []
         lists_read = {a for op, a, _, _, _ in self._instructions if op in LIST_OPCODES}
-        for number, registers_of_list in enumerate(lists):
+        for list_index, registers_of_list in enumerate(register_lists):
             # Registers that only dropped instructions read are not allocated.
-            registers_read = registers_of_list if number in lists_read else ()
+            registers_read = registers_of_list if list_index in lists_read else ()
             list_starts.append(len(columns))
             list_sizes.append(len(registers_read))
             columns += [allocation[r] for r in registers_read]
-        rows: list[list[int]] = []
+        code_rows: list[list[int]] = []
         for op, a, b, c, out in self._instructions:
             operand_c = c + constant_count if op in NUMBER_OPCODES else allocation.get(c, 0)
             if op in LIST_OPCODES:
                 row = [op, 1, list_starts[a], list_sizes[a], b + constant_count, 0, operand_c, 0]
             else:
                 row = [op, 1, allocation[a], 0, allocation.get(b, 0), 0, operand_c, 0]
-            rows.append([*row, allocation.get(out, 0), 0])
-        rows = _merge_steps(rows)
+            code_rows.append([*row, allocation.get(out, 0), 0])
+        code_rows = _merge_steps(code_rows)
         fitting_rows = BLOCK_BYTES // (8 * register_count) // ROWS_STEP * ROWS_STEP
         values = [float(key) for key in self._constants]
         block_rows = int(np.clip(fitting_rows, FEWEST_ROWS, MOST_ROWS))
         shape = (constant_count, register_count, block_rows, len(results), is_integer)
         return VmCode(
-            np.array(rows, np.int64).reshape(-1, FIELDS),
+            np.array(code_rows, np.int64).reshape(-1, FIELDS),
             np.array(columns, np.int64),
             np.concatenate([np.array(values), *self._numbers]).astype(np.float64),
             np.array([self.inputs, *shape, self.inputs], np.int64),
         )
 
     def _drop_unused(
-        self, lists: Sequence[tuple[int, ...]], results: Sequence[int]
+        self, register_lists: Sequence[tuple[int, ...]], results: Sequence[int]
     ) -> list[tuple[int, int, int, int, int]]:
-        """Return the code without instructions whose results are never read.
+        """Return the instructions whose results are read.
 
-        `linear` and `sqeuclidean` write two results at once. If one result were never read, the
-        other result could get the same register.
+        `linear` and `sqeuclidean` write two results at once. If one result were never read, both
+        results could get the same register.
         """
         registers_read = set(results)
         used_instructions = []
@@ -203,16 +203,16 @@ class Assembler:
             op, *_, out = self._instructions[i]
             if op == OPS["check"] or out in registers_read:
                 used_instructions.append(self._instructions[i])
-                registers_read.update(self._list_operands(i, lists))
+                registers_read.update(self._list_operands(i, register_lists))
         return used_instructions[::-1]
 
     def _allocate_registers(
-        self, lists: Sequence[tuple[int, ...]], results: Sequence[int]
+        self, register_lists: Sequence[tuple[int, ...]], results: Sequence[int]
     ) -> tuple[dict[int, int], int]:
-        """Map the assembler's registers to registers of the VM; also return how many it needs."""
+        """Map the assembler's registers to registers of the VM; also return their number."""
         last_reads = dict.fromkeys(results, len(self._instructions))
         for i in range(len(self._instructions) - 1, -1, -1):
-            for register in self._list_operands(i, lists):
+            for register in self._list_operands(i, register_lists):
                 last_reads.setdefault(register, i)
         allocation = {r: r for r in range(self.inputs)}
         allocation.update({-1 - k: self.inputs + k for k in range(len(self._constants))})
@@ -220,34 +220,34 @@ class Assembler:
         free_registers: list[int] = [r for r in range(self.inputs) if r not in last_reads]
         for i, (op, *_, out) in enumerate(self._instructions):
             if op != OPS["check"]:
-                # Allocate before operands are freed: overwriting what a loop reads is slow.
+                # Allocate before operands are freed, since loops in place are slow.
                 if not free_registers:
                     heappush(free_registers, register_count)
                     register_count += 1
                 allocation[out] = heappop(free_registers)
-            for register in set(self._list_operands(i, lists)):
+            for register in set(self._list_operands(i, register_lists)):
                 if register >= 0 and last_reads[register] == i:
                     heappush(free_registers, allocation[register])
         if register_count > MAX_REGISTERS:
             raise TooLargeError
         return allocation, max(register_count, 1)
 
-    def _list_operands(self, i: int, lists: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    def _list_operands(self, i: int, register_lists: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
         op, a, b, c, _ = self._instructions[i]
         if op in LIST_OPCODES:
-            return lists[a]
+            return register_lists[a]
         if op == OPS["check"]:
             return (a,)
         return (a, b) if op in NUMBER_OPCODES else (a, b, c)
 
-    # The following methods compose instructions; arguments and results are registers.
+    # The following methods compose instructions. Arguments and results are registers.
 
     def add(self, a: int, b: int, factor: float = 1.0) -> int:
         """Return a + b * factor; the product must be exact, as for a factor of 1 or -1."""
         return self.emit("sum", a, b, self.store_numbers(factor))
 
     def compare(self, a: int, b: int, above: float, equal: float) -> int:
-        """Return `above` where a > b, `equal` where a = b, else 0."""
+        """Return `above` where a > b, `equal` where a = b, otherwise 0."""
         return self.emit("compare", a, b, self.store_numbers(above, equal))
 
     def negative(self, a: int) -> int:
@@ -258,7 +258,7 @@ class Assembler:
         return self.add(self.emit("maximum", a, self.negative(a)), self.constant(0.0))
 
     def minimum(self, a: int, b: int) -> int:
-        """Return the smaller of a and b; NaN if either is NaN."""
+        """Return the smaller of a and b, or NaN if either is NaN."""
         return self.negative(self.emit("maximum", self.negative(a), self.negative(b)))
 
     def negation(self, a: int) -> int:
@@ -268,7 +268,7 @@ class Assembler:
     def sum_registers(self, x: Sequence[int]) -> int:
         """Return the sum of registers, added in the order of `numpy.sum`.
 
-        Each of eight partial sums adds every eighth number. A list of more than 128 is first
+        Each of eight partial sums adds every eighth number. More than 128 registers are first
         halved.
         """
         n = len(x)
@@ -287,18 +287,18 @@ class Assembler:
         return total
 
     def largest(self, registers: Sequence[int]) -> int:
-        """Return the maximum of registers; NaN if any of them is NaN."""
+        """Return the maximum of registers, or NaN if any register is NaN."""
         maximum = registers[0]
         for register in registers[1:]:
             maximum = self.emit("maximum", maximum, register)
         return maximum
 
     def smallest(self, registers: Sequence[int]) -> int:
-        """Return the minimum of registers; NaN if any of them is NaN."""
+        """Return the minimum of registers, or NaN if any register is NaN."""
         return self.negative(self.largest([self.negative(r) for r in registers]))
 
     def argmax(self, x: Sequence[int]) -> int:
-        """Return the index of the first maximum, or of the first NaN if there is one."""
+        """Return the index of the first NaN, or of the first maximum if there is no NaN."""
         index, best = self.constant(float(len(x) - 1)), x[-1]
         for j in range(len(x) - 2, -1, -1):
             best = self.emit("maximum", x[j], best)
@@ -351,24 +351,24 @@ class Assembler:
         return self.emit("where", is_small, self.add(x, higher_terms), large_result)
 
     def _polynomial(self, x: int, coefficients: Sequence[float]) -> int:
-        """Return a polynomial of x; `coefficients` begin with that of the highest power."""
+        """Return a polynomial of x; the coefficient of the highest power comes first."""
         value = self.constant(coefficients[0])
         for coefficient in coefficients[1:]:
             value = self.add(self.emit("mul", value, x), self.constant(coefficient))
         return value
 
 
-def _merge_steps(rows: list[list[int]]) -> list[list[int]]:
-    """Merge adjacent instructions whose fields advance by constant steps into one instruction."""
-    merged: list[list[int]] = []
-    for row in rows:
-        if not merged or not _try_merge(merged[-1], row):
-            merged.append(row)
-    return merged
+def _merge_steps(code_rows: list[list[int]]) -> list[list[int]]:
+    """Merge adjacent instructions whose fields advance by constant steps."""
+    merged_rows: list[list[int]] = []
+    for row in code_rows:
+        if not merged_rows or not _try_merge_step(merged_rows[-1], row):
+            merged_rows.append(row)
+    return merged_rows
 
 
-def _try_merge(previous: list[int], row: list[int]) -> bool:
-    """Extend the instruction `previous` if `row` is its next step; return True if so."""
+def _try_merge_step(previous: list[int], row: list[int]) -> bool:
+    """Merge `row` into the instruction `previous` and return True, if `row` is the next step."""
     if previous[0] != row[0]:
         return False
     count = previous[1]

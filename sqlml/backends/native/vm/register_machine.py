@@ -1,13 +1,13 @@
 """A register machine (VM) for models other than trees: rows are lanes, columns are registers.
 
 It interprets bytecode in vectors (P. Boncz, M. Zukowski and N. Nes, "MonetDB/X100: Hyper-Pipelining
-Query Execution", CIDR 2005). A block of rows is transposed so that each column lies in one register
-of float64, and each instruction works on whole registers: only the rows and the results go through
+Query Execution", CIDR 2005). A block of rows is transposed so that each column is in one float64
+register, and each instruction works on whole registers. So only the rows and the results go through
 memory, and the VM is compiled once for all models. The arithmetic is that of the reference
-interpreter, operation by operation; `exp` and `log` are defined below.
+interpreter, operation by operation. `exp` and `log` are defined below.
 
-An instruction is a row of bytecode, as `assembler.py` writes it. There are only a few instructions,
-all in one function, because each loop takes 0.1 s to compile:
+An instruction is a row of bytecode written by `assembler.py`. There are only a few instructions,
+because each loop takes 0.1 s to compile:
 
 ===========  =================================================================================
 sum          a + b * (number k)
@@ -39,34 +39,32 @@ from llvmlite import ir
 from sqlml.backends.native.jit.call_wrapper import (
     INT,
     POINTER,
-    array_data,
     declare_function,
+    get_pointers,
     long,
     vector_pointer,
 )
 from sqlml.backends.native.jit.helpers import compiled_helper, intrinsic
 from sqlml.backends.native.jit.specialise import reads, specialise, writes
 
-# `fetch`: prefetch numbers before they are needed.
-#
-# A kernel that computes on a block before it reads the next one first leaves the memory idle, and
-# then waits for it. With prefetching, rows in memory score as fast as rows in the cache: a linear
-# model took 11 ns per row instead of 19 for 500,000 rows of 20 floats.
+# A kernel that computes on a block before it reads the next block leaves the memory idle, and then
+# waits for the memory. With prefetching, rows in memory score as fast as rows in the cache: a
+# linear model took 11 ns instead of 19 ns per row, for 500,000 rows of 20 floats.
 
 LINE_BYTES = 64
-"""Bytes of a cache line on almost all processors; on others, too many lines are prefetched."""
+"""Bytes of a cache line on almost all processors. On others, too many lines are prefetched."""
 
 
 @intrinsic
 def fetch(typing: Any, rows: Any, index: Any) -> Any:
     """Emit a prefetch of the cache line with `rows[index]`, which may lie after the end."""
-    from numba import types  # Importing numba takes long.
+    from numba import types  # Importing numba is slow.
 
     return types.void(rows, types.uint64), _fetch
 
 
 def _fetch(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    (data,) = array_data(context, builder, signature, arguments, 0)
+    (data,) = get_pointers(context, builder, signature, arguments, 0)
     pointer = builder.bitcast(builder.gep(data, [arguments[1]]), POINTER)
     operands = (pointer, *(ir.Constant(INT, n) for n in (0, 3, 1)))
     prefetch = declare_function(builder.module, "llvm.prefetch.p0i8", ir.VoidType(), *operands)
@@ -77,12 +75,12 @@ def _fetch(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
 # exp and log as plain arithmetic, so that a loop over rows becomes vector instructions.
 #
 # Calling the C library for each number takes ten times as long. Each function is within one unit in
-# the last place of the true value, and returns the same number at every position of a batch (it has
-# no fused multiply-add). Methods: W. Cody and W. Waite, "Software Manual for the Elementary
-# Functions" (1980), chapters 5 and 6; the coefficients of log are those of fdlibm (`e_log.c`).
+# the last place of the true value. It returns the same number at every position of a batch, because
+# it uses no fused multiply-add. Methods: W. Cody and W. Waite, "Software Manual for the Elementary
+# Functions" (1980), chapters 5 and 6. The coefficients of log are those of fdlibm (`e_log.c`).
 
 _MAGIC = 6755399441055744.0
-"""1.5 * 2^52: adding it rounds a number to an integer, which the last bits of the sum hold."""
+"""1.5 * 2^52. Adding this rounds a number to an integer, in the last bits of the sum."""
 
 _MAGIC_BITS = int(np.float64(_MAGIC).view(np.int64))
 _LOG2_E = 1.0 / math.log(2.0)
@@ -126,7 +124,7 @@ def exponential(x: Any) -> Any:
 
 @compiled_helper
 def logarithm(x: Any, shift: Any) -> Any:
-    """Return log(shift + x) for shift 0 or 1; for shift 1, it is also accurate near x = 0."""
+    """Return log(shift + x) for shift 0 or 1; accurate near x = 0 for shift 1."""
     total = shift + x
     lost = x - (total - shift)
     tiny = total < 2.2250738585072014e-308
@@ -147,11 +145,9 @@ def logarithm(x: Any, shift: Any) -> Any:
     return result if total != 0.0 else -np.inf
 
 
-# `transpose`: 8 rows of 8 adjacent columns become 8 columns of 8 rows.
-#
-# A loop over single numbers needs a load, a conversion and a store for each. This loads 8 vectors,
-# interleaves them three times (r[i] with r[i + 4], which transposes a square of 8 by 8), and stores
-# them.
+# `transpose` turns 8 rows of 8 adjacent columns into 8 columns of 8 rows. A loop over single
+# numbers would need a load, a conversion and a store per number. Instead, 8 vectors are loaded,
+# interleaved three times (r[i] with r[i + 4]), and stored.
 
 SIDE = 8
 """Rows and columns of a square."""
@@ -163,20 +159,20 @@ def transpose(
 ) -> Any:
     """Emit the transposition of a square of numbers from rows[first] on; rows are `width` long.
 
-    The number in row r and column c goes to target[start + c * step + r], possibly widened.
+    The number in row r and column c goes to target[start + c * step + r]. float32 may be widened.
     """
-    from numba import types  # Importing numba takes long.
+    from numba import types  # Importing numba is slow.
 
     signature = types.void(rows, types.uint64, types.uint64, target, types.uint64, types.uint64)
-    return signature, _generate
+    return signature, _generate_transpose
 
 
-def _generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+def _generate_transpose(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     argument_types = signature.args
     source_type = context.get_data_type(argument_types[0].dtype)
     target_type = context.get_data_type(argument_types[3].dtype)
 
-    source, target = array_data(context, builder, signature, arguments, 0, 3)
+    source, target = get_pointers(context, builder, signature, arguments, 0, 3)
     first, width, start, step = (arguments[i] for i in (1, 2, 4, 5))
     vector = ir.VectorType(source_type, SIDE)
     vectors = []
@@ -209,20 +205,20 @@ OPCODES = (
 FIELDS = 10
 """Fields of an instruction: opcode, number of runs, and a, b, c and result, each with its step.
 
-After each run, every register number advances by its step. In `check`, `compare`, `sum` and `take`,
-c is the index k of a number. `linear` and `sqeuclidean` run once per result: their columns are
-listed from index a on, and the step of a is the length of this list, a multiple of LISTED; their
-weights begin at number b, and their biases at number c.
+After each run, a, b, c and the result advance by their steps. In `check`, `compare`, `sum` and
+`take`, c is the index k of a number. `linear` and `sqeuclidean` run once per result. The columns
+are listed from index a on, and the step of a is the length of the list, a multiple of LISTED. The
+weights begin at number b, and the biases at number c.
 """
 
 LISTED = 3
-"""Columns that one loop adds; with more columns, LLVM would check too many address ranges."""
+"""Columns that a loop adds. With more columns, LLVM would check too many address ranges."""
 
 AHEAD = 64
-"""Prefetch this many rows ahead; at the end of a block, these are rows of the next block."""
+"""Number of rows to prefetch ahead. At the end of a block, these are rows of the next block."""
 
 PAD = 8
-"""Unused numbers between registers: a distance of a power of 2 would cause cache conflicts."""
+"""Unused numbers between registers. A distance of a power of 2 would cause cache conflicts."""
 
 _U = np.uint64
 _LIMIT = 2.0**63
@@ -231,19 +227,18 @@ _LIMIT = 2.0**63
 def _run(
     single: Any, double: Any, code: Any, columns: Any, numbers: Any, shape: Any, out: Any
 ) -> Any:
-    """Run the bytecode for all rows; return -1, or the first row of a block in which a check fails.
+    """Run the bytecode for all rows; return -1, or the first row of a block that fails a check.
 
-    This is one long function: a separate function per loop would take longer to compile than the
-    whole VM.
+    This is one long function, because a function per loop would take longer to compile.
 
     Args:
         single, double: the rows, concatenated (n * k,), as float32 or as float64; one is empty.
         code: bytecode (instructions, FIELDS).
-        columns: the columns of the rows that registers 0, 1, ... hold, followed by the registers of
-            the results, and by the lists of registers that instructions read.
+        columns: the columns that registers 0, 1, ... hold, the registers of the results, and the
+            lists of registers that instructions read.
         numbers: the values of the constants, followed by weights and points.
-        shape: the counts of columns read, constants, registers, rows per block and results, whether
-            the results are integers, and the count of columns of the rows.
+        shape: the numbers of columns read, constants, registers, rows per block and results; 1 if
+            the results are integers; and the number of columns of the rows.
         out: float64 (n * results,); integer results are written as the bits of an int64.
     """
     inputs, constants, results, is_integer = shape[0], shape[1], shape[4], shape[5]

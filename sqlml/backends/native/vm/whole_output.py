@@ -1,4 +1,4 @@
-"""`Fused`: an output of a Program that one call of the VM computes."""
+"""`VmFiller`: fill an output of a Program with one call of the VM."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from sqlml.backends.native.vm.register_machine import compile_machine
 from sqlml.ir.program import Node, Program, freeze
 from sqlml.types import Array, numpy_dtype
 
-_SINGLE, _DOUBLE = np.empty(0, np.float32), np.empty(0, np.float64)
+_NO_FLOAT32, _NO_FLOAT64 = np.empty(0, np.float32), np.empty(0, np.float64)
 
 COPIED_ROWS = 2048
 """The number of rows that are copied at a time if the rows are not contiguous."""
 
 
-class Fused:
+class VmFiller:
     """A `Filler` of one output of a Program whose only input is a float matrix. Thread-safe.
 
-    `node` and `name` are the node and the name of the input, which has `columns` columns. The VM
-    processes blocks of up to `rows` rows.
+    `node` is the input node, `name` is the input's name, and `columns` is the number of columns.
+    The VM processes blocks of up to `rows` rows.
     """
 
     def __init__(self, node: Node, code: VmCode, dtype: np.dtype[Any], below: int | None) -> None:
@@ -45,22 +45,22 @@ class Fused:
         self._arguments = (code.code, code.columns, code.numbers, code.shape)
         self._kernel: Callable[..., Any] = compile_machine()
         self._line_kernel: LineKernel | None = None
-        self._columns_read: tuple[Array, Fused] | None = None
+        self._columns_read: tuple[Array, VmFiller] | None = None
 
     @classmethod
-    def of(cls, program: Program, output: str, single: bool = False) -> Fused | None:
-        """Return a filler of `output`; None if `assemble(program, output, single)` returns None."""
+    def of(cls, program: Program, output: str, single: bool = False) -> VmFiller | None:
+        """Return a filler of `output`, or None if the VM cannot compute it; see `assemble`."""
         code = assemble(program, output, single)
         if code is None:
             return None
         (node,) = (program.nodes[i] for i in program.inputs.values())
         dtype = numpy_dtype(program.output_type(output).dtype)
-        fused = cls(node, code, dtype, find_upper_bound(program, program.outputs[output]))
-        fused._line_kernel = find_line_kernel(program, output)
-        return fused
+        filler = cls(node, code, dtype, find_upper_bound(program, program.outputs[output]))
+        filler._line_kernel = find_line_kernel(program, output)
+        return filler
 
-    def select_columns(self, columns: Sequence[int], width: int) -> Fused:
-        """Return a copy for rows with `width` columns, of which it reads the columns `columns`."""
+    def select_columns(self, columns: Sequence[int], width: int) -> VmFiller:
+        """Return a copy that reads the columns `columns` of rows with `width` columns."""
         if list(columns) == list(range(width)):
             return self
         narrowed = copy(self)
@@ -77,43 +77,44 @@ class Fused:
         """Write the output for rows `x` (n, k) of dtype `input` to `out` (n, width) of `dtype`.
 
         Returns -1 on success. If the model rejects a number, returns the index of a row at or
-        before the first row with such a number; then `out` is invalid.
+        before the row with that number, and `out` is invalid.
         """
         if not x.flags.c_contiguous:
             return self._fill_strided(x, out)
-        rows = x.reshape(-1)
+        numbers, flat_out = x.reshape(-1), out.reshape(-1)
         if self._line_kernel is not None:
-            return 0 if self._line_kernel.fill(rows, out.reshape(-1)) else -1
-        flat_out = out.reshape(-1)
+            return 0 if self._line_kernel.fill(numbers, flat_out) else -1
         if self._is_integer:
             flat_out = flat_out.view(np.float64)
         elif self._is_float32:
             flat_out = np.empty(flat_out.size)
-        single, double = (rows, _DOUBLE) if self._reads_float32 else (_SINGLE, rows)
+        single, double = (numbers, _NO_FLOAT64) if self._reads_float32 else (_NO_FLOAT32, numbers)
         failed_row: int = self._kernel(single, double, *self._arguments, flat_out)
         if self._is_float32 and failed_row < 0:
             out[...] = flat_out.reshape(out.shape)
         return failed_row
 
-    def calls(self, x: Rows, out: Rows, places: Iterator[int]) -> tuple[Call, ...]:
-        """Return the calls that fill `out` from contiguous rows `x`, with scratch `places`."""
+    def make_calls(self, x: Rows, out: Rows, buffers: Iterator[int]) -> tuple[Call, ...]:
+        """Return the calls that fill `out` from contiguous rows `x`."""
         if self._line_kernel is not None:
-            return (self._line_kernel.call(x.line(), out.line()),)
-        flat_out = out.line(_DOUBLE.dtype if self._is_integer else None)
+            return (self._line_kernel.make_call(x.flatten(), out.flatten()),)
+        flat_out = out.flatten(_NO_FLOAT64.dtype if self._is_integer else None)
         if self._is_float32:
-            flat_out = Rows(next(places), _DOUBLE.dtype, self.width).line()
-        single, double = (x.line(), _DOUBLE) if self._reads_float32 else (_SINGLE, x.line())
+            flat_out = Rows(next(buffers), _NO_FLOAT64.dtype, self.width).flatten()
+        single, double = (
+            (x.flatten(), _NO_FLOAT64) if self._reads_float32 else (_NO_FLOAT32, x.flatten())
+        )
         call = Call(self._kernel, (single, double, *self._arguments, flat_out))
-        return (call, call_convert(flat_out, out.line())) if self._is_float32 else (call,)
+        return (call, call_convert(flat_out, out.flatten())) if self._is_float32 else (call,)
 
     def _fill_strided(self, x: Array, out: Array) -> int:
         for start in range(0, x.shape[0], COPIED_ROWS):
             stop = start + COPIED_ROWS
-            block, reader = x[start:stop], self
+            block, filler = x[start:stop], self
             if self._columns_read is not None:  # Copy only the columns that are read.
-                columns, reader = self._columns_read
+                columns, filler = self._columns_read
                 block = block[:, columns]
-            failed_row = reader.fill(np.ascontiguousarray(block), out[start:stop])
+            failed_row = filler.fill(np.ascontiguousarray(block), out[start:stop])
             if failed_row >= 0:
                 return start + failed_row
         return -1
@@ -124,7 +125,7 @@ class TreeTail:
     """Computes an output from the margins of the ensemble at node `trees`. Thread-safe."""
 
     trees: int
-    machine: Fused
+    machine: VmFiller
 
     def __call__(self, margins: Array) -> Array:
         out = np.empty((margins.shape[0], self.machine.width), self.machine.dtype)
@@ -133,14 +134,14 @@ class TreeTail:
 
     @classmethod
     def of(cls, program: Program, output: str) -> TreeTail | None:
-        """Return the tail of `output`; None if it needs more than one ensemble's margins."""
+        """Return the tail of `output`, or None if it does not depend on exactly one ensemble."""
         needed = program.find_needed_nodes([program.outputs[output]])
         ensembles = [i for i in needed if program.nodes[i].op == "tree_ensemble"]
         if len(ensembles) != 1 or ensembles[0] == needed[-1]:
             return None
         tail_program = _make_tail_program(program, ensembles[0], needed, output)
-        fused = None if tail_program is None else Fused.of(tail_program, output, single=True)
-        return None if fused is None else cls(ensembles[0], fused)
+        filler = None if tail_program is None else VmFiller.of(tail_program, output, single=True)
+        return None if filler is None else cls(ensembles[0], filler)
 
 
 def _make_tail_program(
@@ -148,8 +149,8 @@ def _make_tail_program(
 ) -> Program | None:
     """Return a Program from margins to `output`; None if the output also depends on the rows."""
     margins_type = program.nodes[trees].type
-    margins = {"name": "margins", "dtype": margins_type.dtype, "width": margins_type.width}
-    nodes = [Node("input", (), freeze(margins), margins_type)]
+    attrs = {"name": "margins", "dtype": margins_type.dtype, "width": margins_type.width}
+    nodes = [Node("input", (), freeze(attrs), margins_type)]
     positions = {trees: 0}
     for i in needed:
         node = program.nodes[i]

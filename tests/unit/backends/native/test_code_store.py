@@ -175,7 +175,9 @@ def test_where_the_first_folder_cannot_be_written_the_next_is_used(
 ) -> None:
     blocker = tmp_path / "file"
     blocker.write_text("no folder can be made below a file")
-    monkeypatch.setattr(code_store, "folders", lambda: iter((blocker / "a", tmp_path / "b")))
+    monkeypatch.setattr(
+        code_store, "list_kernel_folders", lambda: iter((blocker / "a", tmp_path / "b"))
+    )
     assert halved(anew(_halve, HALVE)) == [1.5, 2.5]
     assert [path.parent.name for path in kept(tmp_path)] == ["b"]
     assert halved(anew(_halve, HALVE)) == [1.5, 2.5]
@@ -184,10 +186,10 @@ def test_where_the_first_folder_cannot_be_written_the_next_is_used(
 def test_folders_are_the_named_one_or_beside_the_source_and_the_users(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert [f.name for f in code_store.folders()] == ["sqlml"]
+    assert [f.name for f in code_store.list_kernel_folders()] == ["sqlml"]
     monkeypatch.setenv("NUMBA_CACHE_DIR", "")
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
-    assert list(code_store.folders()) == [
+    assert list(code_store.list_kernel_folders()) == [
         Path(code_store.__file__).parents[1] / "__pycache__",
         Path("/somewhere/sqlml"),
     ]

@@ -34,8 +34,8 @@ import sqlml
 from sqlml.backends.base import find_filler
 from sqlml.backends.native import NativeBackend
 from sqlml.backends.native.kernel_calls import (
-    ADDRESS,
     INPUT,
+    PATCH_ADDRESS,
     RESULT,
     SCRATCH,
     Call,
@@ -111,7 +111,7 @@ def followed(calls: KernelCalls, x: Array, out: Array, between: Sequence[Array] 
         for _ in range(changes):
             place, what, value = table[at : at + 3]
             beyond = value & 0xFFFFFFFF
-            given[place] = places[value >> 32] + beyond if what == ADDRESS else value * len(x)
+            given[place] = places[value >> 32] + beyond if what == PATCH_ADDRESS else value * len(x)
             at += 3
         entry = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(address)
         found = entry(given.ctypes.data)
@@ -123,8 +123,8 @@ def followed(calls: KernelCalls, x: Array, out: Array, between: Sequence[Array] 
 
 def calls_of(filler: Any, width: int, rows: int) -> KernelCalls:
     x, out = Rows(INPUT, filler.input, width), Rows(RESULT, filler.dtype, filler.width)
-    size = (rows,) if hasattr(filler, "turn") else ()
-    made: Sequence[Call] = filler.calls(x, out, itertools.count(SCRATCH), *size)
+    size = (rows,) if hasattr(filler, "find_large_batch") else ()
+    made: Sequence[Call] = filler.make_calls(x, out, itertools.count(SCRATCH), *size)
     return KernelCalls(tuple(made))
 
 
@@ -158,7 +158,7 @@ def test_the_numbers_are_those_of_the_filler(name: str, layout: str) -> None:
 @pytest.mark.parametrize("name", STAGED)
 def test_trees_between_other_steps(name: str, layout: str) -> None:
     for output, filler in fillers(name, layout, list(range(WIDTH)), WIDTH):
-        assert hasattr(filler, "calls"), output
+        assert hasattr(filler, "make_calls"), output
         for rows in (1, 65, 2048):
             x = table(rows, filler.input.name)
             want = np.empty((rows, filler.width), filler.dtype)
@@ -176,7 +176,7 @@ def test_trees_between_other_steps(name: str, layout: str) -> None:
 def test_what_takes_numpy_between_its_kernels_has_no_calls() -> None:
     found = [filler for _, filler in fillers("isolation", "f64", list(range(WIDTH)), WIDTH)]
     assert any(isinstance(filler, StepFiller) for filler in found)
-    assert not hasattr(StepFiller, "calls")
+    assert not hasattr(StepFiller, "make_calls")
 
 
 @pytest.mark.parametrize("columns", [[1, 2, 3, 4, 5], [6, 0, 2, 1, 5]])

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from sqlml.backends.native.jit import argument_kinds
-from sqlml.backends.native.jit.argument_kinds import NOTHING, spell_kind
+from sqlml.backends.native.jit.argument_kinds import NOTHING, format_kind
 from sqlml.backends.native.jit.specialise import (
     COUNT,
     FLAG,
     Signature,
-    kinds_of,
     reads,
     specialise,
+    to_kinds,
     writes,
 )
 from sqlml.types import Array
@@ -118,7 +118,7 @@ def test_records_tuples_flags_none_and_single_numbers() -> None:
     records["first"] = 7, 1, 2**32 - 1
     parts = (np.array([1, 2, 3]), np.array([5, 5, 5], np.uint8))
     scale = np.array(2)
-    signature: Signature = (*kinds_of(records, parts, None), FLAG, reads("i8", 0))
+    signature: Signature = (*to_kinds(records, parts, None), FLAG, reads("i8", 0))
     kernel = specialise(_pick, signature)
     want = 2 * (7 + 2 + 3 * (2**32 - 1) + 15)
     assert kernel(records, parts, None, np.bool_(True), scale) == want
@@ -228,4 +228,4 @@ def test_kinds_are_spelled_apart() -> None:
         *(reads([("a", "f4"), ("b", "u4")], 1), reads([("b", "f4"), ("a", "u4")], 1)),
         *(COUNT, FLAG, NOTHING, (), (COUNT,), (COUNT, FLAG), ((COUNT,), FLAG), (COUNT, (FLAG,))),
     ]
-    assert len({spell_kind(kind) for kind in kinds}) == len(kinds)
+    assert len({format_kind(kind) for kind in kinds}) == len(kinds)

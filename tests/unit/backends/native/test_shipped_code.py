@@ -15,7 +15,7 @@ from sqlml.backends.native.jit.compile_ahead import (
     KnownKernel,
     build_kernels,
     compile_ahead,
-    known_kernels,
+    read_known_kernels,
 )
 
 FEATURES = llvm.get_host_cpu_features()
@@ -31,7 +31,7 @@ import numpy as np
 from pathlib import Path
 from sqlml.backends.native.jit import code_store, compile_ahead, specialise
 code_store.SHIPPED_FOLDER = Path(sys.argv[1])
-(kernel,) = [k for k in compile_ahead.known_kernels() if k.to_line().startswith({SHIFT!r})]
+(kernel,) = [k for k in compile_ahead.read_known_kernels() if k.to_line().startswith({SHIFT!r})]
 made = np.zeros((2, 2), np.int32)
 specialise.specialise(kernel.function, kernel.signature)(
     np.array([[1, 2], [3, 4]]), np.array([10, 20]), made
@@ -50,7 +50,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _kernel() -> KnownKernel:
-    return next(k for k in known_kernels() if k.to_line().startswith(SHIFT))
+    return next(k for k in read_known_kernels() if k.to_line().startswith(SHIFT))
 
 
 def compiles(folder: Path, cache: Path, **settings: str) -> bool:
@@ -66,7 +66,7 @@ def test_a_process_takes_what_the_package_brings(built: Path, tmp_path: Path) ->
     assert not compiles(built, tmp_path)
     assert not list(tmp_path.rglob("*.kernel")), "and writes nothing"
     for level in HERE:
-        assert not compiles(built, tmp_path, **object_code.settings_for_level(level)), level
+        assert not compiles(built, tmp_path, **object_code.get_level_settings(level)), level
 
 
 @pytest.mark.nightly
@@ -87,11 +87,11 @@ def test_a_process_compiles_where_it_is_damaged_missing_or_for_others(
 
 def test_names_say_the_level_the_sources_and_the_signature(monkeypatch: pytest.MonkeyPatch) -> None:
     def name(kernel: KnownKernel) -> str:
-        return code_store.name_shipped(kernel.function, kernel.signature)
+        return code_store.make_shipped_name(kernel.function, kernel.signature)
 
     kernel = _kernel()
     before = name(kernel)
-    assert len({name(k) for k in known_kernels()}) == len(known_kernels())
+    assert len({name(k) for k in read_known_kernels()}) == len(read_known_kernels())
     monkeypatch.setattr(code_store, "find_level", lambda: "another")
     assert name(kernel) != before
     monkeypatch.undo()
@@ -103,7 +103,7 @@ def test_levels_are_what_python_knows_of_the_processor(monkeypatch: pytest.Monke
     assert object_code.find_level() == HERE[0]
     assert object_code.has_feature("avx2") and object_code.has_feature("fma")
     for level in object_code.LEVELS:
-        for variable, value in object_code.settings_for_level(level).items():
+        for variable, value in object_code.get_level_settings(level).items():
             monkeypatch.setenv(variable, value)
         object_code.find_level.cache_clear()
         assert object_code.find_level() == level
@@ -121,7 +121,7 @@ def test_what_was_compiled_ahead_is_not_compiled_again(
     from sqlml.backends.native.jit import compile_ahead as ahead
 
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(ahead, "known_kernels", lambda: (_kernel(),))
+    monkeypatch.setattr(ahead, "read_known_kernels", lambda: (_kernel(),))
     told: list[int] = []
     assert compile_ahead(told.append) == 1
     assert compile_ahead(told.append) == 0

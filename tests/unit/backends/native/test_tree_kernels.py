@@ -173,8 +173,8 @@ def test_thresholds_beyond_a_byte_lie_on_several_pages(
     assert tests.tables.pages.min() > 1 and tests.rank.max() == 255
     x[::7, 2], x[1::7, 3] = np.nan, np.inf
     forest = Forest(e, x.dtype)
-    assert isinstance(forest.blocks, RowKernel) and not uses_wide_cursors(forest.blocks)
-    np.testing.assert_array_equal(forest.blocks(x), want(e, x))
+    assert isinstance(forest.block_kernel, RowKernel) and not uses_wide_cursors(forest.block_kernel)
+    np.testing.assert_array_equal(forest.block_kernel(x), want(e, x))
     np.testing.assert_array_equal(by_cursor(e, x.dtype)(x), want(e, x))
 
 

@@ -28,7 +28,7 @@ import sqlml
 from sqlml.backends.native import NativeBackend
 from sqlml.backends.native.vm.assemble import assemble
 from sqlml.backends.native.vm.assembler import MOST_ROWS
-from sqlml.backends.native.vm.whole_output import COPIED_ROWS, Fused
+from sqlml.backends.native.vm.whole_output import COPIED_ROWS, VmFiller
 from sqlml.errors import MissingValueError
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder
@@ -157,7 +157,7 @@ def test_sums_are_those_of_numpy_to_the_bit(width: int) -> None:
     b = Builder()
     program = b.build({"transform": b.op("sum", b.input("x", "float64", width), axis=1)})
     x = np.random.default_rng(width).normal(size=(33, width)) * 10.0 ** np.arange(33)[:, None]
-    fused = Fused.of(program, "transform")
+    fused = VmFiller.of(program, "transform")
     assert fused is not None
     got = NativeBackend().compile(program).run({"x": x})["transform"]
     np.testing.assert_array_equal(got, reference.run(program, {"x": x})["transform"])
@@ -217,8 +217,8 @@ def test_what_is_no_model_for_it_runs_step_by_step() -> None:
     b = Builder()
     x = b.input("x", "float32", 3)
     single = b.build({"transform": b.op("exp", x)})
-    assert Fused.of(single, "transform") is None, "float32 rounds otherwise"
-    assert Fused.of(program_of(fitted("l2"), "transform"), "transform") is not None
+    assert VmFiller.of(single, "transform") is None, "float32 rounds otherwise"
+    assert VmFiller.of(program_of(fitted("l2"), "transform"), "transform") is not None
     got = NativeBackend().compile(single).run({"x": np.zeros((2, 3))})["transform"]
     np.testing.assert_array_equal(got, np.ones((2, 3), np.float32))
 
@@ -237,7 +237,7 @@ def test_results_that_nobody_reads_take_no_place_from_others(op: str, results: i
             made = b.op("pairwise", x, points=numbers.T, metric="sqeuclidean")
         one = b.op("select", made, indices=np.array([chosen]))
         program = b.build({"transform": b.op("sqrt", b.op("abs", one))})
-        found = Fused.of(program, "transform")
+        found = VmFiller.of(program, "transform")
         assert found is not None
         out = np.empty((9, 1))
         assert found.fill(block, out) == -1
@@ -264,7 +264,7 @@ def test_weights_of_one_hot_columns_are_looked_up(width: int) -> None:
 
 
 def same_as_reference(program: Program, block: np.ndarray) -> None:
-    found = Fused.of(program, "transform")
+    found = VmFiller.of(program, "transform")
     assert found is not None
     with np.errstate(all="ignore"):
         want = reference.run(program, {"x": block})["transform"]
@@ -302,7 +302,7 @@ def test_codes_below_zero_are_refused() -> None:
     known = b.op("require_known", code, feature="city", step="OneHotEncoder")
     hot = b.op("one_hot", known, width=3, dtype="float64")
     made = b.op("linear", hot, weights=np.ones((3, 1)), bias=np.zeros(1))
-    found = Fused.of(b.build({"transform": made}), "transform")
+    found = VmFiller.of(b.build({"transform": made}), "transform")
     assert found is not None
     for code_, refused in ((-0.5, False), (-1.0, True), (np.nan, True), (7.0, False)):
         assert (found.fill(np.array([[code_]]), np.empty((1, 1))) >= 0) == refused, code_
@@ -343,7 +343,7 @@ def test_models_at_random(seed: int) -> None:
                 made = b.op("concat", a, values[rng.integers(len(values))])
         values.append(b.op("tanh", made))  # so that numbers stay small
     program = b.build({"transform": b.op("concat", *values[-2:])})
-    found = Fused.of(program, "transform")
+    found = VmFiller.of(program, "transform")
     assert found is not None
     block = rng.normal(size=(70, 5))
     want = reference.run(program, {"x": block})["transform"]

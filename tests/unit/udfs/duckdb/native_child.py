@@ -22,7 +22,7 @@ from sqlml.errors import MissingValueError
 from sqlml.planner.program.function_spec import FunctionSpec, ResultPart
 from sqlml.udfs.batch_function import BatchFunction, claim_error
 from sqlml.udfs.duckdb.native import native_functions
-from sqlml.udfs.duckdb.native.build_shim import build_shim, this_platform
+from sqlml.udfs.duckdb.native.build_shim import build_shim, detect_duckdb_platform
 from sqlml.udfs.duckdb.native.extension import open_native_connection
 from sqlml.udfs.duckdb.native.plan_bytecode import explain_obstacle
 from sqlml.udfs.engine_function import EngineFunction
@@ -62,7 +62,7 @@ def main(folder: Path) -> None:
     y = np.digitize(x[:, 0] + x[:, 1] * x[:, 2], [-0.5, 0.5])
     con = duckdb.connect(folder / "t.duckdb")
     before = con.execute("SELECT name, value FROM duckdb_settings() ORDER BY 1").fetchall()
-    target = this_platform()
+    target = detect_duckdb_platform()
     assert target is not None and build_shim(folder / "built", target)
     native = open_native_connection(con, folder / "built")
     after = con.execute("SELECT name, value FROM duckdb_settings() ORDER BY 1").fetchall()

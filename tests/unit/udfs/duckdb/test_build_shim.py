@@ -17,8 +17,8 @@ from sqlml.udfs.duckdb.native.build_shim import (
     PUBLIC_KEY,
     TARGETS,
     build_shim,
-    compiler,
-    this_platform,
+    detect_duckdb_platform,
+    find_compiler_command,
 )
 
 MACHINES = {
@@ -52,8 +52,8 @@ def check(folder: Path, target: str) -> None:
 
 
 def test_it_is_built_for_this_platform(tmp_path: Path) -> None:
-    target = this_platform()
-    if target is None or compiler(target) is None:
+    target = detect_duckdb_platform()
+    if target is None or find_compiler_command(target) is None:
         pytest.skip("no C compiler for this platform")
     assert build_shim(tmp_path, target)
     assert sorted(p.name for p in tmp_path.iterdir()) == [PUBLIC_KEY, EXTENSION]

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from sqlml.catalog.catalog_connection import IS_DUCKDB_2
-from sqlml.udfs.duckdb.native.build_shim import this_platform
+from sqlml.udfs.duckdb.native.build_shim import detect_duckdb_platform
 
 CHILD = Path(__file__).with_name("native_child.py")
 
 pytestmark = [
     pytest.mark.skipif(not IS_DUCKDB_2, reason="needs DuckDB 2.0"),
     pytest.mark.skipif(
-        shutil.which("cc") is None or this_platform() is None, reason="needs a C compiler"
+        shutil.which("cc") is None or detect_duckdb_platform() is None, reason="needs a C compiler"
     ),
 ]
 
