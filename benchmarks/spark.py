@@ -140,7 +140,7 @@ def table_form(
     query = "SELECT * FROM ml_predict(MODEL m, TABLE t)"
     (function,) = con.plan(query).functions
     held = spark.sparkContext.broadcast(program)
-    wanted = worker.versions()
+    wanted = worker.read_library_versions()
 
     def scored(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

@@ -3,13 +3,13 @@
 ::
 
     index/00000000000000000007.json    the models after the seventh change
-    programs/<hash>.sqlml              a stored Program, as EXPORT MODEL writes it
+    programs/<hash>.sqlml              a stored Program, in the format of EXPORT MODEL
 
 A change writes the next index, which only one session can create. No file is ever overwritten. The
-last ten indexes and their Programs are kept for sessions that are still reading them.
+last ten indexes and the referenced Programs are kept for sessions that still read them.
 
 `Mirror` copies the catalog to tables of a DuckDB database in this process, so that the code that
-reads and changes catalogs works unchanged. It loads the newest index before each read.
+reads and changes catalogs works unchanged. Before each read, `Mirror` loads the newest index.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ class Directory:
         self.location: str = files.location
 
     def newest(self) -> int:
-        """Return the number of the newest index, or 0 if there is none."""
+        """Return the number of the newest index, or 0 if there is no index."""
         return max(self._list_numbers(), default=0)
 
     def index(self, number: int) -> dict[str, Any]:
-        """Read index `number`; return a map from each table's name to its rows, which are dicts."""
+        """Read index `number`; return a dictionary that maps table names to lists of rows."""
         path = f"{self.location}/{_index_path(number)}"
         content = self._files.read(_index_path(number))
         if content is None:
@@ -72,7 +72,7 @@ class Directory:
         return tables
 
     def write_index(self, number: int, tables: dict[str, Any]) -> bool:
-        """Write `tables` as index `number`; return False if another session has written it."""
+        """Write index `number`; return False if another session has already written this index."""
         content = json.dumps({"sqlml_catalog": FORMAT, **tables}, indent=1, default=str).encode()
         if not self._files.add(_index_path(number), content):
             return False
@@ -80,12 +80,12 @@ class Directory:
             # Other sessions have already written and removed an index with this number.
             self._files.remove(_index_path(number))
             return False
-        for digest, program in self._added.items():  # another session may have removed the file
-            if self.program_bytes(digest) is None:
+        for digest, program in self._added.items():
+            if self.program_bytes(digest) is None:  # Another session has removed the file.
                 self._files.add(_program_path(digest), program)
         self._added = {}
-        with suppress(CatalogError):  # the change is complete; the next change sweeps again
-            self._sweep(number, tables)
+        with suppress(CatalogError):  # The change is complete. The next change tries again.
+            self._remove_unused(number, tables)
         return True
 
     def program(self, digest: str) -> bytes | None:
@@ -104,17 +104,17 @@ class Directory:
         self._added[digest] = content
         self._files.add(_program_path(digest), content)
 
-    def _sweep(self, newest: int, tables: dict[str, Any]) -> None:
-        """Remove old indexes, and the Programs to which no remaining index refers."""
-        numbers = self._list_numbers()
-        old_numbers = [number for number in numbers if number <= newest - RETAINED_INDEXES]
+    def _remove_unused(self, newest: int, newest_tables: dict[str, Any]) -> None:
+        """Remove old indexes, and the Programs that no remaining index refers to."""
+        index_numbers = self._list_numbers()
+        old_numbers = [number for number in index_numbers if number <= newest - RETAINED_INDEXES]
         unused_digests = {digest for n in old_numbers for digest in _list_programs(self.index(n))}
-        unused_digests -= _list_programs(tables)
+        unused_digests -= _list_programs(newest_tables)
         if unused_digests:
-            for number in set(numbers) - {*old_numbers, newest}:
+            for number in set(index_numbers) - {*old_numbers, newest}:
                 unused_digests -= _list_programs(self.index(number))
             if self.newest() != newest:
-                return  # a newer index may name an unused Program
+                return  # A newer index may refer to an unused Program.
         for digest in unused_digests:
             self._files.remove(_program_path(digest))
         for number in old_numbers:
@@ -144,16 +144,16 @@ def _index_path(number: int) -> str:
 
 
 class FilePrograms:
-    """The Programs of a catalog directory by hash; `loaded` caches Programs for this session."""
+    """The Programs of a catalog directory, keyed by hash; `loaded` is this session's cache."""
 
     def __init__(self, directory: Directory, loaded: Loaded) -> None:
         self._directory = directory
         self._loaded = loaded
 
     def get(self, digest: str, schema: str) -> Program:
-        loaded = self._loaded.get(digest)
-        if loaded is not None:
-            return loaded
+        cached = self._loaded.get(digest)
+        if cached is not None:
+            return cached
         content = self._directory.program(digest)
         if content is None:
             problem = f"the model program {digest[:20]} is not in {self._directory.location}"
@@ -179,7 +179,7 @@ class FilePrograms:
         return self._directory.program_bytes(digest) or 0
 
     def collect(self, digests: list[str], schema: str) -> None:
-        """Do nothing: `Directory` removes Programs together with the last index that uses them."""
+        """Do nothing, because `Directory` removes unused Programs together with old indexes."""
 
 
 _ATTEMPTS = 20
@@ -187,7 +187,7 @@ _ATTEMPTS = 20
 _SCHEMA = '"sqlml"'
 _TABLES = ("models", "versions", "aliases", "tags")
 _OPTIONAL_TABLES = ("small_models", "trainings")
-"""Tables that are missing from the indexes of older versions of sqlml."""
+"""Tables that the indexes of older sqlml versions lack."""
 
 
 class Mirror(Connection):
@@ -210,7 +210,7 @@ class Mirror(Connection):
     def run_atomically(self, work: Callable[[], None], is_open: bool | None = None) -> None:
         """Run `work` on the newest tables, and write the changed tables as the next index.
 
-        If another session has changed the catalog meanwhile, start again with its tables.
+        If another session changes the catalog meanwhile, start again with the newest tables.
         """
         for _ in range(_ATTEMPTS):
             self.catch_up_with_directory()
@@ -230,7 +230,6 @@ class Mirror(Connection):
         raise ConflictError("other sessions keep changing the models in this directory; try again")
 
     def catch_up_with_directory(self) -> None:
-        """Load the newest index, unless it is already loaded."""
         if self._is_reading_paused:
             return
         newest = self._directory.newest()
@@ -241,7 +240,7 @@ class Mirror(Connection):
             self._loaded_number = newest
 
     def _load(self, tables: dict[str, Any] | None) -> None:
-        """Replace the catalog with `tables` of an index, or remove it if `tables` is None."""
+        """Replace the catalog with `tables`, or remove the catalog if `tables` is None."""
         execute = self.native.execute
         execute("BEGIN TRANSACTION")
         try:
@@ -279,7 +278,7 @@ class Mirror(Connection):
 
     @contextmanager
     def _without_reading(self) -> Iterator[None]:
-        """Keep reads in the block from loading a newer index, which would replace all tables."""
+        """Prevent reads in the block from loading a newer index, which would replace all tables."""
         self._is_reading_paused = True
         try:
             yield

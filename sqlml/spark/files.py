@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 class LocalFiles:
-    """The files below a directory of this machine, by relative paths such as `index/1.json`.
+    """The files below a local directory, with relative paths such as `index/1.json`.
 
-    `location` is the directory as messages show it. File system errors become CatalogErrors.
+    Messages show the directory as `location`. File system errors become CatalogErrors.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -31,21 +31,20 @@ class LocalFiles:
         self.location: str = str(folder)
 
     def names(self, folder: str) -> list[str]:
-        """Return the names of the entries of a folder, or [] if the folder is missing."""
+        """Return the names of a folder's entries, or an empty list if the folder is missing."""
         return list(self._read(folder, os.listdir) or ())
 
     def read(self, path: str) -> bytes | None:
-        """Return the content of a file, or None if it is missing."""
+        """Return the content of a file, or None if the file is missing."""
         content: bytes | None = self._read(path, self._read_regular)
         return content
 
     def size(self, path: str) -> int | None:
-        """Return the size of a file in bytes, or None if it is missing or not a regular file."""
+        """Return the size of a file in bytes, or None if the file is missing or not regular."""
         status: os.stat_result | None = self._read(path, os.stat)
         return status.st_size if status is not None and stat.S_ISREG(status.st_mode) else None
 
     def _read(self, path: str, action: Callable[[Path], Any]) -> Any:
-        """Return the result of `action` on the full path, or None if the path does not exist."""
         try:
             return action(self._folder / path)
         except FileNotFoundError:
@@ -61,7 +60,7 @@ class LocalFiles:
             return file.read()
 
     def add(self, path: str, content: bytes) -> bool:
-        """Write a temporary file, and link it as `path`; return False if `path` already exists."""
+        """Create a file through a temporary file; return False if `path` already exists."""
         target_path = self._folder / path
         try:
             target_path.parent.mkdir(parents=True, exist_ok=True)
@@ -120,9 +119,8 @@ class HadoopFiles:
         return int(status.getLen()) if status is not None and status.isFile() else None
 
     def _read(self, path: str, action: Callable[[Any], Any]) -> Any:
-        """Return the result of `action` on the full path, or None if the path does not exist."""
         try:
-            return action(self._path(path))
+            return action(self._make_path(path))
         except Exception as error:
             if "FileNotFoundException" in str(error):
                 return None
@@ -136,8 +134,8 @@ class HadoopFiles:
             stream.close()
 
     def add(self, path: str, content: bytes) -> bool:
-        """Write a temporary file, and rename it to `path`; return False if `path` exists."""
-        target_path = self._path(path)
+        """Create a file through a temporary file; return False if `path` already exists."""
+        target_path = self._make_path(path)
         temporary_path = self._hadoop.Path(target_path.getParent(), f".{uuid4().hex}.new")
         try:
             if self._files.exists(target_path):
@@ -160,11 +158,11 @@ class HadoopFiles:
 
     def remove(self, path: str) -> None:
         try:
-            self._files.delete(self._path(path), False)
+            self._files.delete(self._make_path(path), False)
         except Exception as error:
             raise _make_error("remove", f"{self.location}/{path}", error) from None
 
-    def _path(self, path: str) -> Any:
+    def _make_path(self, path: str) -> Any:
         return self._hadoop.Path(f"{self.location}/{path}")
 
 
@@ -172,7 +170,7 @@ Files = LocalFiles | HadoopFiles
 
 
 def open_files(folder: str, spark: SparkSession) -> Files:
-    """Return the files below `folder`, a path of this machine or a URI."""
+    """Return the files below `folder`, a local path or a URI."""
     scheme, _, path = folder.partition(":")
     if scheme == "file":
         if not path.startswith("/"):
@@ -185,15 +183,15 @@ def open_files(folder: str, spark: SparkSession) -> Files:
 
 
 def _open_without_waiting(path: str, flags: int) -> int:
-    """Open a file; if it is a pipe, do not wait until another process writes to the pipe."""
+    """Open a file without waiting for a writer if the file is a pipe."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _make_error(verb: str, path: str, reason: str | Exception) -> CatalogError:
     if isinstance(reason, OSError):
         reason = str(reason.strerror)
-    elif isinstance(reason, Exception):  # Java's message, without its stack trace
-        cause = getattr(reason, "java_exception", None)
-        reason = str(reason if cause is None else cause.getMessage()).splitlines()[0]
+    elif isinstance(reason, Exception):  # Leave out Java's stack trace.
+        java_error = getattr(reason, "java_exception", None)
+        reason = str(reason if java_error is None else java_error.getMessage()).splitlines()[0]
     advice = "choose another directory (for models: sqlml.attach(spark, catalog=...))"
     return CatalogError(f"cannot {verb} {path}: {reason}; {advice}")

@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def insert_literals(sql: str, values: Any) -> str:
+def bind_literals(sql: str, values: Any) -> str:
     """Replace the parameters of `sql` with literals of `values`.
 
-    `values` is a sequence for `?` parameters and a mapping for `:name` parameters.
+    `values` is a sequence for `?` parameters, or a mapping for `:name` parameters.
 
-    >>> insert_literals("SELECT 'a?', :b", {"b": 1.5}), insert_literals("SELECT ?", ["it's"])
+    >>> bind_literals("SELECT 'a?', :b", {"b": 1.5}), bind_literals("SELECT ?", ["it's"])
     ("SELECT 'a?', 1.5D", "SELECT 'it\\\\'s'")
     """
     if not values and not classify_text(sql, SPARK.name).concerns_models:
         return sql  # Spark reports the missing values.
     is_named = isinstance(values, Mapping)
     edits = []
-    position = 0
+    value_index = 0
     for token in (token for token in tokenize(sql, SPARK.name) if token.kind == "param"):
         if values and is_named == (token.text == "?"):
             raise ConfigError("? parameters need a list of values, :name parameters a dict")
@@ -41,16 +41,16 @@ def insert_literals(sql: str, values: Any) -> str:
             if name not in (values or {}):
                 raise ConfigError(f"no value is given for parameter :{name}")
             edits.append((token, values[name]))
-        elif position >= len(values or ()):
-            raise ConfigError(f"more parameters than values; values given: {position}")
+        elif value_index >= len(values or ()):
+            raise ConfigError(f"more parameters than values; values given: {value_index}")
         else:
-            edits.append((token, values[position]))
-            position += 1
+            edits.append((token, values[value_index]))
+            value_index += 1
     for token, value in reversed(edits):
-        text = literal(value)
+        literal_sql = literal(value)
         # Without parentheses, "x-?" with the value -1 would become "x--1", which is a comment.
-        text = f"({text})" if text.startswith("-") else text
-        sql = sql[: token.start] + text + sql[token.end :]
+        literal_sql = f"({literal_sql})" if literal_sql.startswith("-") else literal_sql
+        sql = sql[: token.start] + literal_sql + sql[token.end :]
     return sql
 
 
@@ -83,7 +83,8 @@ def literal(value: Any) -> str:
     if isinstance(value, datetime.datetime):
         from pyspark.sql.types import TimestampType
 
-        return f"timestamp_micros({TimestampType().toInternal(value)})"  # Python's zone, not SQL's
+        # Like pyspark, use the time zone of Python instead of the session's time zone.
+        return f"timestamp_micros({TimestampType().toInternal(value)})"
     if isinstance(value, datetime.date):
         return f"DATE '{value.isoformat()}'"
     if isinstance(value, Sequence):
@@ -93,19 +94,19 @@ def literal(value: Any) -> str:
 
 
 class SparkHost:
-    """Implements `Host` with a SparkSession; plain paths are files of the driver's machine."""
+    """Implements `Host` with a SparkSession; plain paths are files on the driver."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
 
     def read_file(self, path: str) -> list[tuple[str, int]]:
-        """Return [(path, size in bytes)] for the file at `path`, or [] if it is missing."""
-        files, name = self._find(path)
+        """Return a list with the path and the size in bytes, or an empty list if missing."""
+        files, name = self._open_folder(path)
         size = files.size(name)
         return [] if size is None else [(path, size)]
 
     def file_content(self, path: str) -> bytes:
-        files, name = self._find(path)
+        files, name = self._open_folder(path)
         content = files.read(name)
         if content is None:
             raise ArtifactError(f"file {path!r} no longer exists")
@@ -113,13 +114,13 @@ class SparkHost:
 
     def write_file(self, path: str, content: bytes) -> None:
         """Write a file, replacing an existing regular file."""
-        check_regular(path)  # do not replace a pipe or device
-        files, name = self._find(path)
+        check_regular(path)  # Do not replace a pipe or device.
+        files, name = self._open_folder(path)
         if not files.add(name, content):
             files.remove(name)
             files.add(name, content)
 
-    def _find(self, path: str) -> tuple[Files, str]:
+    def _open_folder(self, path: str) -> tuple[Files, str]:
         folder, name = os.path.split(path)
         return open_files(folder or ".", self._spark), name
 
@@ -138,7 +139,7 @@ class SparkHost:
         return [tuple(row) for row in self._spark.sql(query, list(parameters) or None).collect()]
 
     def with_values(self, query: str, values: Any) -> str:
-        return insert_literals(query, values)
+        return bind_literals(query, values)
 
     def fetch_frame(self, query: str) -> Any:
         from pyspark.errors import ParseException

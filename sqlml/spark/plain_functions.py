@@ -1,9 +1,9 @@
 """Functions that each call a single model in plain `spark.sql`, such as `predict_churn(tenure)`.
 
-They are temporary SQL functions of Spark. Their bodies are the planner's SQL for a call, so Spark
-prunes columns and shares evaluations as in queries of a session. Their parameters are the features
-of the model's default version, in order and by name. `SparkQueries` plans these calls and all
-queries of a session.
+These functions are temporary SQL functions of Spark. The body of a function is the planner's SQL
+for a call, so Spark prunes columns and shares evaluations as in queries of a session. The
+parameters are the features of the model's default version, in order and by name. `SparkQueries`
+plans these calls and all queries of a session.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class SparkQueries(PlanCache):
         self.host = host
 
     def runnable(self, sql: str) -> str:
-        """Rewrite a query that may call models to SQL for Spark, and register its functions."""
+        """Rewrite a query that may call models to SQL for Spark, and register the functions."""
         plan = self.plan(sql, None)
         return sql if plan is None else self.register(plan)
 
@@ -66,11 +66,11 @@ MAX_MODELS = 100
 _TYPES = {"number": "DOUBLE", "string": "VARCHAR", "datetime": "TIMESTAMP", "any": "VARCHAR"}
 
 _open_sessions: Counter[str] = Counter()
-"""Model directory -> the number of open sessions on it."""
+"""Maps a model directory to the number of open sessions."""
 
 
 class PlainFunctions:
-    """The functions that a session makes for the models in its directory.
+    """The functions that a session makes for the models in `directory`.
 
     While the session is open, sessions on other directories do not replace these functions.
     """
@@ -97,29 +97,29 @@ class PlainFunctions:
             self._update(name, all_names)
 
     def refresh(self, name: str) -> None:
-        """Update the functions of model `name`, and of models that share function names with it."""
+        """Update the functions of a model, and of other models with the same function names."""
         all_names = self._catalog.names()
         self._update(name, all_names)
         for rival in find_rivals(name, all_names):
             self._update(rival, all_names)
 
     def release(self) -> None:
-        """Let sessions on other directories replace the functions, since this session is closed."""
+        """Allow sessions on other directories to replace the functions of this session."""
         _open_sessions[self._directory] -= 1
 
     def _update(self, name: str, all_names: Sequence[str]) -> None:
         try:
             model = self._lookup.model(name)
         except UnknownModelError:
-            for function in OUTPUTS_OF:
-                self._drop(function, name)
+            for model_function in OUTPUTS_OF:
+                self._drop_sql_function(model_function, name)
         except SqlmlError:
             return  # The error is raised when the model is used.
         else:
-            self._make(model, all_names)
+            self._make_functions(model, all_names)
 
-    def _make(self, model: Model, all_names: Sequence[str]) -> None:
-        """Make the functions of a model's default version, and drop those that it cannot have.
+    def _make_functions(self, model: Model, all_names: Sequence[str]) -> None:
+        """Make the functions of a model's default version, and drop all other functions.
 
         A model that reads lists or maps has no functions. If two models in `all_names` would have
         functions of the same name, neither model gets that function. `_may_replace` protects the
@@ -128,49 +128,50 @@ class PlainFunctions:
         other_names = [fold(name) for name in all_names if fold(name) != fold(model.name)]
         taken_names = {f"{function}_{name}" for name in other_names for function in OUTPUTS_OF}
         is_nested = any(feature.kind in NESTED for feature in model.features)
-        for function in OUTPUTS_OF:
+        for model_function in OUTPUTS_OF:
             is_created = False
-            if fold(f"{function}_{model.name}") not in taken_names and not is_nested:
+            if fold(f"{model_function}_{model.name}") not in taken_names and not is_nested:
                 with suppress(SqlmlError):  # The error is raised when a query calls the model.
-                    is_created = self._create(function, model)
+                    is_created = self._create_sql_function(model_function, model)
             if not is_created:
-                self._drop(function, model.name)
+                self._drop_sql_function(model_function, model.name)
 
-    def _drop(self, function: str, name: str) -> None:
-        self._engine.drop_function(f"{function}_{name}", self._owner(name))
+    def _drop_sql_function(self, model_function: str, model_name: str) -> None:
+        self._engine.drop_function(f"{model_function}_{model_name}", self._make_owner(model_name))
 
-    def _owner(self, model: str) -> str:
-        return json.dumps({"sqlml": self._directory, "model": fold(model)})
+    def _make_owner(self, model_name: str) -> str:
+        return json.dumps({"sqlml": self._directory, "model": fold(model_name)})
 
-    def _create(self, function: str, model: Model) -> bool:
-        """Create the function that calls `function` of a model; return False if it cannot exist."""
-        if not any(output in model.program.outputs for output in OUTPUTS_OF[function]):
+    def _create_sql_function(self, model_function: str, model: Model) -> bool:
+        """Create the SQL function that wraps a model function; return False on failure."""
+        if not any(output in model.program.outputs for output in OUTPUTS_OF[model_function]):
             return False
         types = {feature.name: SPARK.type(_TYPES[feature.kind]) for feature in model.features}
         quote = SPARK.quote_name
         nulls = [f"CAST(NULL AS {sql_type}) AS {quote(name)}" for name, sql_type in types.items()]
         source_sql = f"(SELECT {', '.join(nulls) or '0'})"
-        call_sql = f"{function}({SPARK.quote_string(model.name)}{', *' if types else ''})"
+        call_sql = f"{model_function}({SPARK.quote_string(model.name)}{', *' if types else ''})"
         plan = self._queries.plan(f"SELECT {call_sql} FROM {source_sql}")
         assert plan is not None
         self._queries.register(plan)
         (planned_call,) = plan.calls
         parameters = ", ".join(f"{quote(name)} {sql_type}" for name, sql_type in types.items())
         signature = f"({parameters}) RETURNS {SPARK.type(planned_call.type)}"
-        function_name, owner = f"{function}_{model.name}", self._owner(model.name)
-        sql, may_replace = planned_call.sql, partial(_may_replace, owner)
-        if self._engine.make_function(function_name, signature, sql, owner, may_replace):
+        sql_name = f"{model_function}_{model.name}"
+        owner = self._make_owner(model.name)
+        may_replace = partial(_may_replace, owner)
+        if self._engine.make_function(sql_name, signature, planned_call.sql, owner, may_replace):
             return True
         warnings.warn(
-            f"{function_name}(...) is not available in plain queries: another function has that "
-            f"name, or Spark rejects it; use {function}({model.name!r}, ...) in con.sql",
+            f"{sql_name}(...) is not available in plain queries: another function has that "
+            f"name, or Spark rejects it; use {model_function}({model.name!r}, ...) in con.sql",
             stacklevel=2,
         )
         return False
 
 
 def find_rivals(name: str, model_names: Sequence[str]) -> list[str]:
-    """Return the models in `model_names` that share a function name with model `name`.
+    """Return the models in `model_names` that have a function name in common with model `name`.
 
     >>> find_rivals("m", ["m", "proba_m", "x"]), find_rivals("score_a", ["a", "b"])
     (['proba_m'], ['a'])
@@ -183,7 +184,7 @@ def find_rivals(name: str, model_names: Sequence[str]) -> list[str]:
 def _may_replace(owner: str, existing_owner: str) -> bool:
     """Return whether `owner` may replace a function of `existing_owner`.
 
-    It may if both owners are equal, or if no session is open on the directory `existing_owner`.
+    Both owners must be equal, or no session may be open on the directory of `existing_owner`.
     """
     if existing_owner == owner:
         return True

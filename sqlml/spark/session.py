@@ -22,7 +22,7 @@ from sqlml.planner.plan.plan import Plan
 from sqlml.planner.syntax.statement_text import classify_text
 from sqlml.spark.catalog_directory import Directory, FilePrograms, Mirror
 from sqlml.spark.files import Files, LocalFiles, open_files
-from sqlml.spark.host import SparkHost, insert_literals
+from sqlml.spark.host import SparkHost, bind_literals
 from sqlml.spark.plain_functions import PlainFunctions, SparkQueries
 from sqlml.spark.trainers import SparkTrainers
 from sqlml.statements.connection_models import Models, format_pairs_answer
@@ -40,7 +40,7 @@ _REMEDIES: Mapping[str, str] = {
     "INVALID_INLINE_TABLE": "no models in VALUES; write SELECT ... UNION ALL SELECT ...",
     "INVALID_TEMP_OBJ_REFERENCE": "models are temporary functions; CREATE TEMPORARY VIEW",
 }
-"""Error condition of Spark -> hint that is added to its message."""
+"""Maps an error condition of Spark to a hint that is added to the message."""
 
 
 @contextmanager
@@ -59,28 +59,28 @@ def reworded_errors(rewritten_sql: str, user_sql: str) -> Iterator[None]:
 
 _FUNCTION = r"the temporary object `sqlml_\w+` of the type FUNCTION"
 _REWORDINGS = (
-    (r"^\[[A-Z_.]+\] ", ""),  # the exception shows its condition anyway
+    (r"^\[[A-Z_.]+\] ", ""),  # The exception shows this condition anyway.
     (r'"[^"]*(?:\bsqlml_|raise_error\(|named_struct\()[^"]*"', '"... model call ..."'),
     (_FUNCTION, "a model's function, which is temporary"),
     (r"Please make the temporary object `sqlml_\w+` persistent, or make", "Please make"),
     (r"`?\bsqlml_\w+`?", "a model's function"),
 )
-"""Pairs of a pattern for generated SQL in messages and its replacement, applied in order."""
+"""Pairs of a pattern for generated SQL in messages and a replacement, applied in order."""
 
 
 def _reword(error: Exception, rewritten_sql: str, user_sql: str) -> str:
-    """Return the first line of Spark's message without generated names, with hint and position."""
-    lines = str(error).strip().splitlines()
-    first_line = next((line for line in lines if line.strip()), "")
+    """Return the first line of Spark's message with a hint and the position in `user_sql`."""
+    first_line = next((line for line in str(error).strip().splitlines() if line.strip()), "")
     position = _POSITION.search(str(error))
-    remedy = next((text for name, text in _REMEDIES.items() if f"[{name}" in first_line), "")
-    for pattern, text in _REWORDINGS:
-        first_line = re.sub(pattern, text, first_line)
+    remedy = next((hint for name, hint in _REMEDIES.items() if f"[{name}" in first_line), "")
+    for pattern, replacement in _REWORDINGS:
+        first_line = re.sub(pattern, replacement, first_line)
     message = f"{_POSITION.sub('', first_line).rstrip(';').strip()}{remedy and '; '}{remedy}"
     if position is None:
         return message
-    line, column = (int(n) for n in position.groups() if n is not None)
-    offset = sum(len(text) + 1 for text in rewritten_sql.split("\n")[: line - 1]) + column
+    line_number, column = (int(n) for n in position.groups() if n is not None)
+    earlier_lines = rewritten_sql.split("\n")[: line_number - 1]
+    offset = sum(len(line) + 1 for line in earlier_lines) + column
     user_offset = find_original_offset(rewritten_sql, user_sql, offset, SPARK.name)
     return message if user_offset is None else f"{message}\n\n{excerpt(user_sql, user_offset)}"
 
@@ -88,11 +88,11 @@ def _reword(error: Exception, rewritten_sql: str, user_sql: str) -> str:
 class SparkSession(ModelMethods["pyspark.sql.DataFrame"]):
     """A SparkSession whose SQL understands models, made by `sqlml.attach`.
 
-    `sql` accepts everything that `SparkSession.sql` accepts, the statements about models (CREATE
-    MODEL, SHOW MODELS, ...), and the functions that call them (`predict`, `explain`, `ml_evaluate`,
-    ...). It returns DataFrames. All other attributes are those of the SparkSession. Models live in
-    a directory (`catalog_directory.py`), and each statement that changes them takes effect at once.
-    Only one thread at a time plans a query.
+    `sql` accepts everything that `SparkSession.sql` accepts, statements about models (CREATE MODEL,
+    SHOW MODELS, ...), and functions that call models (`predict`, `explain`, `ml_evaluate`, ...).
+    The result is a DataFrame. All other attributes are those of the SparkSession. Models live in a
+    directory (`catalog_directory.py`), and changes of models take effect at once. Only one thread
+    at a time plans a query.
 
     Args:
         spark: a live session, which stays open after `close`.
@@ -125,8 +125,8 @@ class SparkSession(ModelMethods["pyspark.sql.DataFrame"]):
         change_args = self._mirror, self._catalog, macros, lambda version: (), refresh_functions
         changes, versions = ModelChanges(*change_args), VersionChanges(*change_args)
         stores = host, self._catalog, changes, versions
-        runnable, trainers = self._queries.runnable, SparkTrainers(spark)
-        self._models = Models(*stores, allow_pickle, runnable, trainers, SPARK)
+        trainers = SparkTrainers(spark)
+        self._models = Models(*stores, allow_pickle, self._queries.runnable, trainers, SPARK)
         self._functions.make_all()
 
     def sql(self, query: str, args: Any = None, **kwargs: Any) -> pyspark.sql.DataFrame:
@@ -134,8 +134,8 @@ class SparkSession(ModelMethods["pyspark.sql.DataFrame"]):
 
         Args:
             query: one or more statements.
-            args: values of the parameters: a list for `?`, a dict for `:name`.
-            kwargs: as in Spark: values for `{name}` in a query that calls no models.
+            args: values of the parameters: a list for `?`, or a dict for `:name`.
+            kwargs: as in Spark, values for `{name}` in a query that calls no models.
 
         Raises:
             BackendError: the SparkSession has been stopped.
@@ -158,8 +158,8 @@ class SparkSession(ModelMethods["pyspark.sql.DataFrame"]):
         """Return the model plan of a query, followed by Spark's plan, as text.
 
         Args:
-            query: one query; it need not begin with EXPLAIN.
-            args: values of its parameters.
+            query: one query; EXPLAIN is optional.
+            args: values of the parameters.
 
         Raises:
             ParseError: the text has several statements, or one that is not a query.
@@ -178,11 +178,11 @@ class SparkSession(ModelMethods["pyspark.sql.DataFrame"]):
 
         Args:
             query: one query.
-            args: values of its parameters.
+            args: values of the parameters.
         """
         with self._calling():
             self._require_live()
-            return self._queries.plan(insert_literals(query, args))
+            return self._queries.plan(bind_literals(query, args))
 
     @property
     def spark(self) -> pyspark.sql.SparkSession:
@@ -198,7 +198,7 @@ class SparkSession(ModelMethods["pyspark.sql.DataFrame"]):
         self._mirror.native.close()
 
     def _calling(self) -> AbstractContextManager[object]:
-        """Return a lock that lets only one thread at a time use the catalog and make plans."""
+        """Return a lock, because only one thread at a time may use the catalog and make plans."""
         return self._lock
 
     def _before_change(self) -> None:
@@ -232,12 +232,12 @@ class SparkSession(ModelMethods["pyspark.sql.DataFrame"]):
             return self._spark.createDataFrame([], "key string, value string")
         if isinstance(statement, Explain):
             rows = self._explain(statement)
-            result: Any = format_pairs_answer(("explain_key", "explain_value"), rows)
+            answer: Any = format_pairs_answer(("explain_key", "explain_value"), rows)
         else:
-            result = carry_out(self._models, statement)
-        if result is None:
+            answer = carry_out(self._models, statement)
+        if answer is None:
             return self._spark.createDataFrame([], "status string")
-        query, parameters = result
+        query, parameters = answer
         return self._to_data_frame(self._mirror.native.sql(query, params=parameters))
 
     def _to_data_frame(self, relation: Any) -> pyspark.sql.DataFrame:
@@ -259,9 +259,8 @@ class SparkSession(ModelMethods["pyspark.sql.DataFrame"]):
         return rows if plan is None else [("sqlml_plan", str(plan)), *rows]
 
 
-def _parse(query: str, args: Any) -> tuple[Statement, ...]:
-    """Parse `query` to statements, after replacing its parameters with the values in `args`."""
-    sql = insert_literals(query, args)
+def _parse(query: str, parameters: Any) -> tuple[Statement, ...]:
+    sql = bind_literals(query, parameters)
     return classify_text(sql, SPARK.name).statements or (Query(sql),)
 
 
@@ -302,8 +301,8 @@ _ARROW_BACKED = ("spark.plugins", "spark.sql.extensions", "spark.sql.cache.seria
 def _prefer_rows(conf: Any) -> None:
     """Make Spark send rows instead of columns to Python, unless `conf` asks for Arrow columns.
 
-    Spark 4.3 reads the columns of its Parquet reader value by value, so a query takes 25% longer
-    than with rows (docs/spark.md).
+    Spark 4.3 reads the columns of Parquet files value by value, which makes a query 25% slower
+    (docs/spark.md).
     """
     from pyspark.errors import PySparkException
 
@@ -312,5 +311,5 @@ def _prefer_rows(conf: Any) -> None:
     try:
         conf.get(_COLUMNAR)
     except PySparkException:
-        return  # earlier versions of Spark always send rows
+        return  # Earlier versions of Spark always send rows.
     conf.set(_COLUMNAR, "false")

@@ -1,8 +1,8 @@
 """Train models on the rows of Spark's queries.
 
-`xgboost.spark` trains XGBoost's boosted trees in the executors, where the rows are. The driver then
-only receives counts, the names of categories, and a sample for the checks and the metrics. All
-other models are trained in the driver, which fetches up to `MAX_FETCHED_ROWS` rows.
+`xgboost.spark` trains XGBoost's boosted trees in the executors, where the rows are. The driver only
+receives counts, the names of categories, and a sample for checks and metrics. All other models are
+trained in the driver, which fetches up to `MAX_FETCHED_ROWS` rows.
 """
 
 from __future__ import annotations
@@ -52,7 +52,6 @@ class SparkTrainers:
     def train_model_type(
         self, query: str, request: Request, transform: Sequence[str] | None
     ) -> TrainedModel:
-        """Train the model type of `request` on the rows of `query`, in executors or the driver."""
         if transform is not None:
             raise ConfigError(
                 "TRANSFORM uses DuckDB's functions and is not available in Spark; compute the "
@@ -67,13 +66,12 @@ class SparkTrainers:
             return _forget_positions(train(host, _FETCHED, request, inlines=False, identity=query))
 
     def train_estimator(self, query: str, estimator: Any, request: Request) -> TrainedModel:
-        """Fit `estimator` on the rows of `query`, which the driver fetches."""
         rows, request = training_rows.add_positions(self._open_rows(query), request)
         with _fetch_rows(rows, type(estimator).__name__) as host:
             return _forget_positions(train_estimator(host, _FETCHED, estimator, request))
 
     def read_held_out(self, query: str, trained: TrainedModel, model: Model) -> EstimatorRows:
-        """Return the rows that training held out, which `trained` reads; `query` is not used."""
+        """Return the rows that training held out; `query` is unused."""
         assert trained.held_out_rows is not None
         return trained.held_out_rows()
 
@@ -85,15 +83,15 @@ class SparkTrainers:
         except ParseException as error:
             raise ParseError(str(error).split("\n")[0]) from None
         counts = Counter(map(fold, rows.columns))
-        for name in rows.columns:
-            if counts[fold(name)] > 1:
-                message = f"the query has several columns {name!r}; give each its own name with AS"
-                raise ConfigError(message)
+        name = next((name for name in rows.columns if counts[fold(name)] > 1), None)
+        if name is not None:
+            message = f"the query has several columns {name!r}; give each its own name with AS"
+            raise ConfigError(message)
         return rows
 
 
 def _forget_positions(trained: TrainedModel) -> TrainedModel:
-    """Remove the column of a random split from `trained`, since each training adds it again."""
+    """Remove the position column of a random split, because each training adds the column again."""
     is_random = trained.split.method == "random"
     return replace(trained, split=replace(trained.split, column=None)) if is_random else trained
 
@@ -102,29 +100,25 @@ _FETCHED = "SELECT * FROM sqlml_fetched"
 
 
 @contextmanager
-def _fetch_rows(rows: DataFrame, model: str) -> Iterator[DuckDBHost]:
-    """Fetch `rows` into a DuckDB database in memory; yield its host, which runs `_FETCHED`.
-
-    `model` is the name of the model in messages.
-    """
-    fetched = rows.limit(MAX_FETCHED_ROWS + 1).toArrow()
-    if fetched.num_rows > MAX_FETCHED_ROWS:
+def _fetch_rows(rows: DataFrame, model_name: str) -> Iterator[DuckDBHost]:
+    """Fetch `rows` into DuckDB, and yield a host on which the query `_FETCHED` returns the rows."""
+    table = rows.limit(MAX_FETCHED_ROWS + 1).toArrow()
+    if table.num_rows > MAX_FETCHED_ROWS:
         raise ConfigError(
-            f"{model} trains in the driver, which fetches at most {MAX_FETCHED_ROWS:,} rows: train "
-            "boosted trees with library = 'xgboost', which learns in the executors, or train on a "
-            "sample, SELECT ... TABLESAMPLE (10 PERCENT)"
+            f"{model_name} trains in the driver, which fetches at most {MAX_FETCHED_ROWS:,} rows: "
+            "train boosted trees with library = 'xgboost', which learns in the executors, or train "
+            "on a sample, SELECT ... TABLESAMPLE (10 PERCENT)"
         )
     with duckdb.connect() as connection:
-        connection.register("sqlml_fetched", fetched)
+        connection.register("sqlml_fetched", table)
         yield DuckDBHost(DuckDBEngine(connection, Registry(connection)))
 
 
 _NOT_IN_SPARK = ("n_jobs", "enable_categorical")
-"""Parameters of XGBoost's estimators that its Spark estimators do not have."""
+"""Parameters that XGBoost's Spark estimators lack."""
 
 
 def _is_distributed(request: Request) -> bool:
-    """Return whether the executors train the model of `request`; the driver trains all others."""
     task = request.model_type.removeprefix("boosted_tree_")
     return (
         task in ("classifier", "regressor")
@@ -141,11 +135,11 @@ def _train_distributed(rows: DataFrame, request: Request) -> TrainedModel:
     request = request.with_columns({fold(name): name for name in rows.columns})
     log = TrainingLog()
     # The rows are read several times, and a query may return different rows each time.
-    persisted = rows.persist()
+    persisted_rows = rows.persist()
     try:
-        return _Training(persisted, request, log).train(start)
+        return _Training(persisted_rows, request, log).train(start)
     finally:
-        persisted.unpersist()
+        persisted_rows.unpersist()
         log.progress.close()
 
 
@@ -159,7 +153,7 @@ class _Training:
         self._rows = training_rows.SparkRows(rows, request)
 
     def train(self, start: float) -> TrainedModel:
-        """Choose columns, split the rows, train, compute metrics; `start` is when work began."""
+        """Choose columns, split the rows, train and compute metrics; `start` is a start time."""
         import pyspark
 
         request, rows, columns = self._request, self._rows, self._rows.columns
@@ -167,30 +161,30 @@ class _Training:
         features = [c for c in columns.features if c.name not in high_cardinality]
         notices = _describe_left_out(columns, high_cardinality)
         _require_columns(features)
-        ordered = sorted(features, key=lambda column: column.role == "category")
+        candidates = sorted(features, key=lambda column: column.role == "category")
         split = request.split.settle(rows.labelled)
-        split_rows = rows.split(ordered, split)
-        sample = rows.sample(split_rows, ordered, split)
+        split_rows = rows.split(candidates, split)
+        sample = rows.sample(split_rows, candidates, split)
         label_type = None if columns.label is None else columns.label.type
         notices += check_rows(sample, request, frozenset(), label_type)
         unusable = find_keys(sample) | {n for n, s in sample.statistics.items() if s.is_empty}
-        ordered = [c for c in ordered if c.name not in unusable]
-        _require_columns(ordered)
-        groups = _group_features(ordered)
-        workers = self._count_workers(split_rows.fitted)
-        request = replace(request, options={**request.options, "num_workers": workers})
+        learned_columns = [c for c in candidates if c.name not in unusable]
+        _require_columns(learned_columns)
+        groups = _group_features(learned_columns)
+        num_workers = self._count_workers(split_rows.fitted)
+        request = replace(request, options={**request.options, "num_workers": num_workers})
         frame = rows.weigh_classes(split_rows.frame, sample)
         holds_out = split_rows.held_out > 0
-        estimator = self._fit(frame, list(sample.features), ordered, workers, holds_out)
+        estimator = self._fit(frame, sample.features, learned_columns, num_workers, holds_out)
         transformer = make_transformer(groups, rows.names, request)
         transformer = transformer.fit(_make_example(groups, rows.names))
         side = sample.fitted if sample.held_out is None else sample.held_out
-        column_indices = [sample.features.index(c) for c in ordered]
+        column_indices = [sample.features.index(c) for c in learned_columns]
         measured = make_part(side, np.asarray(side.features)[:, column_indices], request, sample)
-        if len(ordered) < len(sample.features) and sample.held_out is not None:
+        if len(learned_columns) < len(sample.features) and sample.held_out is not None:
             X = np.asarray(sample.held_out.features)[:, column_indices]
             held_out = replace(sample.held_out, features=X)
-            sample = replace(sample, features=tuple(ordered), held_out=held_out)
+            sample = replace(sample, features=tuple(learned_columns), held_out=held_out)
         classes, num_classes = rows.classes, 0 if rows.classes is None else len(rows.classes)
         return TrainedModel(
             assemble_model(transformer, estimator, classes),
@@ -201,7 +195,7 @@ class _Training:
             split_rows.held_out,
             compute_model_metrics(estimator, measured, request.task, num_classes),
             self._log,
-            tuple(rows.statistics[c.name].to_dict() for c in ordered),
+            tuple(rows.statistics[c.name].to_dict() for c in learned_columns),
             tuple(notices),
             {**collect_versions(request), "pyspark": str(pyspark.__version__)},
             time.perf_counter() - start,
@@ -209,32 +203,32 @@ class _Training:
             columns,
         )
 
-    def _count_workers(self, rows: int) -> int:
-        """Return the requested number of workers, or by default, one per executor up to `rows`."""
+    def _count_workers(self, num_rows: int) -> int:
+        """Return the requested number of workers, or by default, the number of executors."""
         requested = self._request.num_workers
         if requested is not None:
-            if 1 <= requested <= rows:
+            if 1 <= requested <= num_rows:
                 return requested
             raise ConfigError(f"num_workers must be from 1 to the number of rows, not {requested}")
         context: Any = self._session.sparkContext._jsc.sc()
-        executors = int(context.getExecutorMemoryStatus().size()) - 1  # Without the driver.
-        return max(min(executors, rows), 1)
+        num_executors = int(context.getExecutorMemoryStatus().size()) - 1  # Without the driver.
+        return max(min(num_executors, num_rows), 1)
 
     def _fit(
         self,
         frame: DataFrame,
         features: Sequence[TrainingColumn],
         learned_columns: Sequence[TrainingColumn],
-        workers: int,
+        num_workers: int,
         holds_out: bool,
     ) -> Any:
-        """Train on the `features` that are `learned_columns`; return a plain XGBoost estimator."""
+        """Train on `learned_columns`, a subset of `features`; return a plain XGBoost estimator."""
         from xgboost import spark as xgboost_spark
 
         request, log = self._request, self._log
         names = [c.name for c in learned_columns]
-        order = (names, names, [c.name for c in learned_columns if c.role != "category"])
-        parameters = estimator_parameters.order_constraints(request.parameters, "xgboost", *order)
+        orders = (names, names, [c.name for c in learned_columns if c.role != "category"])
+        parameters = estimator_parameters.order_constraints(request.parameters, "xgboost", *orders)
         if parameters.get("n_jobs") is not None:
             raise ConfigError("option n_jobs is not available in Spark: set spark.task.cpus")
         feature_types = ["c" if c.role == "category" else "q" for c in learned_columns]
@@ -254,20 +248,21 @@ class _Training:
             fitted = spark_class(
                 features_col=[f"f{features.index(c)}" for c in learned_columns],
                 label_col=training_rows.LABEL,
-                num_workers=workers,
-                force_repartition=True,  # each worker needs rows of both sides
+                num_workers=num_workers,
+                force_repartition=True,  # Each worker needs rows of both sides of the split.
                 verbose=False,
                 **options,
             ).fit(frame if holds_out else frame.drop(training_rows.HELD_OUT))
-        except Exception as error:  # Spark, an executor's Python and XGBoost raise different errors
+        except Exception as error:  # Spark, Python workers and XGBoost raise different errors.
             reason = _find_last_error(str(error))
             raise ConfigError(f"{estimator_class.__name__} cannot be trained: {reason}") from error
         summary = fitted.training_summary
-        hists = (summary.train_objective_history, summary.validation_objective_history)
-        losses: list[Any] = [next(reversed(hist.values()), []) if hist else [] for hist in hists]
-        log.metric = next(reversed(hists[0]), "") if hists[0] else ""
-        for round_index, loss in enumerate(losses[0]):
-            log.add_past(float(loss), float(losses[1][round_index]) if losses[1] else None)
+        histories = (summary.train_objective_history, summary.validation_objective_history)
+        losses: list[Any] = [next(reversed(h.values()), []) if h else [] for h in histories]
+        fitted_losses, held_out_losses = losses
+        log.metric = next(reversed(histories[0]), "") if histories[0] else ""
+        for i, loss in enumerate(fitted_losses):
+            log.add_past(float(loss), float(held_out_losses[i]) if held_out_losses else None)
         booster = fitted.get_booster()
         booster.feature_names = None  # Spark's names are f0, f1, ...
         # Leave out early_stopping_rounds, so that a clone can be fitted without held-out rows.
@@ -295,7 +290,7 @@ def _group_features(features: Sequence[TrainingColumn]) -> FeatureGroups:
 
 
 def _make_example(groups: FeatureGroups, names: Mapping[str, Sequence[str]]) -> Any:
-    """Make a frame of one row with known categories, on which a transformer can be fitted."""
+    """Make a frame of one row with known categories, for fitting a transformer."""
     import pandas as pd
 
     columns: dict[str, Any] = {name: [0.0] for name in groups.numbers}

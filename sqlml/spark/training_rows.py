@@ -1,6 +1,6 @@
 """Prepare the rows of a Spark DataFrame for XGBoost: count, encode, split and weight them.
 
-The driver only receives counts, the names of categories, and a sample of each side of the split.
+The driver only receives counts, the names of categories, and samples of both sides of the split.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ POSITION = "sqlml_place"
 
 
 def add_positions(rows: DataFrame, request: Request) -> tuple[DataFrame, Request]:
-    """For a random split, add the column `POSITION` to the rows, and its name to the request.
+    """For a random split, add the column `POSITION` to the rows and to the request.
 
-    All models of a query then hold out the same rows, whether executors or the driver train them.
+    All models of a query then hold out the same rows, even if the driver trains some of the models.
     """
     if request.split.method not in ("auto", "random"):
         return rows, request
@@ -63,10 +63,10 @@ def add_positions(rows: DataFrame, request: Request) -> tuple[DataFrame, Request
 
 @dataclass(frozen=True, slots=True)
 class SplitRows:
-    """Labelled rows for XGBoost; the BOOLEAN column `HELD_OUT` marks the rows that are held out.
+    """Labelled rows for XGBoost; the BOOLEAN column `HELD_OUT` marks the held-out rows.
 
-    `fitted` and `held_out` are row counts. `rescued` lists the classes of which all rows would be
-    held out; these rows are fitted instead.
+    `fitted` and `held_out` are row counts. `rescued` lists the classes that only occur in held-out
+    rows; these rows are fitted instead.
     """
 
     frame: DataFrame
@@ -76,12 +76,14 @@ class SplitRows:
 
 
 class SparkRows:
-    """The rows of a DataFrame, whose statistics, categories and classes `measure` reads.
+    """The rows of a DataFrame; `measure` reads statistics, categories and classes.
 
-    columns: the columns to learn from. statistics: the statistics of each feature. labelled: the
-    number of rows with a label. unlabelled: the number of rows without one. names: the sorted
-    categories of each column that has few enough categories. classes: the classes of the label;
-    None for a regression.
+    Attributes:
+        columns: the columns to learn from.
+        statistics: the statistics of each feature.
+        labelled, unlabelled: the numbers of rows with and without a label.
+        names: the sorted categories of each column with at most `MAX_CATEGORIES` categories.
+        classes: the classes of the label, or None for a regression.
     """
 
     def __init__(self, rows: DataFrame, request: Request) -> None:
@@ -92,24 +94,23 @@ class SparkRows:
         self.columns = _find_columns(rows, request)
         columns = read_columns(rows.schema)
         self._rows = rows.select(*(self._replace_nan(c.name, c.type) for c in columns))
-        self._labelled = self._rows.where(self._col(str(request.label)).isNotNull())
-        features = self.columns.features
-        self.statistics = {c.name: ColumnStatistics(c.name, c.type) for c in features}
+        self._labelled = self._rows.where(self._get_column(str(request.label)).isNotNull())
+        self.statistics = {c.name: ColumnStatistics(c.name, c.type) for c in self.columns.features}
         self.labelled = self.unlabelled = 0
         self.names: dict[str, tuple[str, ...]] = {}
         self.classes: Classes | None = None
 
-    def _col(self, name: str) -> Column:
+    def _get_column(self, name: str) -> Column:
         return self._functions.col(_quote(name))
 
     def _replace_nan(self, name: str, sql_type: str) -> Column:
-        column = self._col(name)
+        column = self._get_column(name)
         if sql_type in ("FLOAT", "DOUBLE"):
             column = self._functions.when(~self._functions.isnan(column), column)
         return column.alias(name)
 
     def measure(self) -> list[str]:
-        """Read statistics, categories and classes; return columns with over `MAX_CATEGORIES`."""
+        """Read statistics, categories and classes; return columns with too many categories."""
         self._compute_statistics()
         high_cardinality = self._read_names()
         self._sample_numbers()
@@ -117,27 +118,25 @@ class SparkRows:
         return high_cardinality
 
     def _compute_statistics(self) -> None:
-        """Compute the statistics of all features, and count the rows, in two queries."""
         F, request = self._functions, self._request
         aggregates = [F.count(F.lit(1))]
         for column in self.columns.features:
-            value = self._col(column.name)
+            value = self._get_column(column.name)
             aggregates.append(F.count(value))
             if column.role == "category":
                 aggregates.append(F.approx_count_distinct(value))
                 continue
-            number = value.cast("int") if column.type == "BOOLEAN" else value
-            double = number.cast("double")
-            aggregates += [F.min(double), F.max(double), F.avg(double), F.var_pop(double)]
+            number = (value.cast("int") if column.type == "BOOLEAN" else value).cast("double")
+            aggregates += [F.min(number), F.max(number), F.avg(number), F.var_pop(number)]
         if request.weight is not None:
-            weight = self._col(request.weight).cast("double")
+            weight = self._get_column(request.weight).cast("double")
             aggregates.append(F.count(F.when(weight.isNull() | (weight < 0), 1)))
         total = int(self._rows.count())
-        row = list(self._labelled.agg(*aggregates).first() or ())
-        if request.weight is not None and row.pop():
+        aggregate_values = list(self._labelled.agg(*aggregates).first() or ())
+        if request.weight is not None and aggregate_values.pop():
             message = f"column {request.weight!r} must have weights of at least 0, without NULL"
             raise ConfigError(message)
-        results = iter(row)
+        results = iter(aggregate_values)
         num_labelled = next(results)
         for column in self.columns.features:
             stats = self.statistics[column.name]
@@ -162,23 +161,23 @@ class SparkRows:
     def _read_names(self) -> list[str]:
         """Read the categories of each column; return columns with more than `MAX_CATEGORIES`."""
         F, high_cardinality = self._functions, []
-        labelled = F.when(self._col(str(self._request.label)).isNotNull(), 1)
+        is_labelled = F.when(self._get_column(str(self._request.label)).isNotNull(), 1)
         for column in (c for c in self.columns.features if c.role == "category"):
             statistics = self.statistics[column.name]
-            rows: list[Any] = []
+            counts: dict[Any, int] = {}
             if (statistics.distinct_count or 0) <= 2 * MAX_CATEGORIES:  # The estimate is off by 5%.
-                value = self._col(column.name)
-                counts = self._rows.where(value.isNotNull()).groupBy(value).agg(F.count(labelled))
-                rows = counts.limit(MAX_CATEGORIES + 1).collect()
-            if 0 < len(rows) <= MAX_CATEGORIES or statistics.null_count == statistics.row_count:
-                self.names[column.name] = tuple(sorted(row[0] for row in rows))
-                statistics.set_names({row[0]: row[1] for row in rows})
+                value = self._get_column(column.name)
+                groups = self._rows.where(value.isNotNull()).groupBy(value)
+                counted_groups = groups.agg(F.count(is_labelled)).limit(MAX_CATEGORIES + 1)
+                counts = dict(counted_groups.collect())
+            if 0 < len(counts) <= MAX_CATEGORIES or statistics.null_count == statistics.row_count:
+                self.names[column.name] = tuple(sorted(counts))
+                statistics.set_names(counts)
             else:
                 high_cardinality.append(column.name)
         return high_cardinality
 
     def _sample_numbers(self) -> None:
-        """Add a sample of the numbers of each column, from all partitions, to its statistics."""
         number_columns = [c for c in self.columns.features if c.role == "number"]
         if not number_columns:
             return
@@ -197,7 +196,7 @@ class SparkRows:
             return None
         label = self._build_label()
         labels = self._rows.where(label.isNotNull()).select(label).distinct()
-        values = [row[0] for row in labels.limit(MAX_CLASSES + 1).collect()]
+        values = [value for (value,) in labels.limit(MAX_CLASSES + 1).collect()]
         classes = Classes(self.columns.label.type if self.columns.label is not None else "")
         classes.encode(pa.array(values))
         return classes
@@ -205,7 +204,7 @@ class SparkRows:
     def _build_label(self) -> Column:
         label = self.columns.label
         assert label is not None
-        value = self._col(label.name)
+        value = self._get_column(label.name)
         if self._request.task != "classify":
             if NUMBERS.fullmatch(label.type):
                 return value.cast("double")
@@ -219,7 +218,7 @@ class SparkRows:
         raise ConfigError(f"classes cannot have type {label.type}; {advice}")
 
     def _build_feature(self, column: TrainingColumn) -> Any:
-        value = self._col(column.name)
+        value = self._get_column(column.name)
         if column.role == "category":
             return self._build_code(value, self.names[column.name])
         number = value.cast("int") if column.type == "BOOLEAN" else value
@@ -234,9 +233,9 @@ class SparkRows:
         return F.when(position > 0, (position - 1).cast("double")).otherwise(F.lit(float("nan")))
 
     def split(self, features: Sequence[TrainingColumn], split: SplitRule) -> SplitRows:
-        """Split the labelled rows into rows to fit and rows to hold out, according to `split`."""
+        """Split the labelled rows into rows to fit and rows to hold out."""
         F, key = self._functions, self._functions.col(HELD_OUT)
-        frame = self._assemble(features)
+        frame = self._select_training_columns(features)
         if split.method == "none":
             is_held_out = F.lit(False)
         elif split.method == "custom":
@@ -247,7 +246,7 @@ class SparkRows:
         elif split.method == "random":
             is_held_out = key < split.bound
         else:
-            is_held_out = self._mark_last(frame, split)
+            is_held_out = self._build_last_condition(frame, split)
         frame = frame.withColumn(HELD_OUT, is_held_out)
         rescued: tuple[int, ...] = ()
         if self._request.task == "classify" and split.method != "none":
@@ -258,27 +257,27 @@ class SparkRows:
         held_out = frame.where(key).count()
         return SplitRows(frame, rescued, frame.count() - held_out, held_out)
 
-    def _assemble(self, features: Sequence[TrainingColumn]) -> DataFrame:
-        """Select codes, label, weight and the split's column (`HELD_OUT`) of the labelled rows."""
+    def _select_training_columns(self, features: Sequence[TrainingColumn]) -> DataFrame:
+        """Select features, label, weight and split key (as `HELD_OUT`) of the labelled rows."""
         F, request = self._functions, self._request
         label = self._build_label()
         codes = [self._build_feature(column).alias(f"f{n}") for n, column in enumerate(features)]
         weight = F.lit(1.0)
         if request.weight is not None:
-            weight = self._col(request.weight).cast("double")
-        column = request.split.column
-        key = F.lit(0) if column is None else self._col(column)
+            weight = self._get_column(request.weight).cast("double")
+        key_name = request.split.column
+        key = F.lit(0) if key_name is None else self._get_column(key_name)
         classes = self.classes
         y = label.cast("double") if classes is None else self._build_code(label, classes.values())
         rows = self._rows.where(label.isNotNull())
         return rows.select(*codes, y.alias(LABEL), weight.alias(WEIGHT), key.alias(HELD_OUT))
 
-    def _mark_last(self, frame: DataFrame, split: SplitRule) -> Any:
-        """Build the condition for the rows to hold out: the last by `HELD_OUT`, with NULL last."""
+    def _build_last_condition(self, frame: DataFrame, split: SplitRule) -> Any:
+        """Build the condition for holding out the rows with the last keys; NULL keys come last."""
         F, key = self._functions, self._functions.col(HELD_OUT)
-        count = frame.count()
-        num_trained = split.count_trained(count)
-        if num_trained >= count:
+        num_rows = frame.count()
+        num_trained = split.count_trained(num_rows)
+        if num_trained >= num_rows:
             return F.lit(False)
         ordered_keys = frame.select(key).orderBy(key.asc_nulls_last())
         last_key = ordered_keys.offset(max(num_trained, 1) - 1).limit(1).collect()[0][0]
@@ -291,7 +290,7 @@ class SparkRows:
         width, is_held_out = len(features), self._functions.col(HELD_OUT)
         held_out_rows = rows.frame.where(is_held_out)
         held_out = self._fetch_side(held_out_rows, width, rows.held_out) if rows.held_out else None
-        values = [] if self.classes is None else self.classes.values()
+        class_values = [] if self.classes is None else self.classes.values()
         return TrainingRows(
             tuple(c.name for c in self.columns.features if c in features),
             tuple(features),
@@ -301,7 +300,7 @@ class SparkRows:
             self._fetch_side(rows.frame.where(~is_held_out), width, rows.fitted),
             held_out,
             split,
-            tuple(values[k] for k in rows.rescued),
+            tuple(class_values[k] for k in rows.rescued),
             self.unlabelled,
             float("inf"),
         )
@@ -312,15 +311,15 @@ class SparkRows:
         table = frame.limit(MAX_MEASURED_ROWS).drop(HELD_OUT).toArrow()
         columns = [column.to_numpy() for column in table.columns]
         X = np.empty((table.num_rows, width), np.float32)
-        for k in range(width):
-            X[:, k] = columns[k]
+        for i in range(width):
+            X[:, i] = columns[i]
         label: Array = columns[width]
         label = label if self.classes is None else label.astype(np.int64)
         weight = None if self._request.weight is None else columns[width + 1]
         return SplitSide(X, label, weight, None, row_count)
 
     def weigh_classes(self, frame: DataFrame, sample: TrainingRows) -> DataFrame:
-        """Multiply the weight of each fitted row in `frame` by the weight of its class."""
+        """Multiply the weights of fitted rows by class weights."""
         F, request = self._functions, self._request
         if request.class_weights is None or sample.classes is None:
             return frame

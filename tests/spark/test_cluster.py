@@ -120,8 +120,8 @@ def test_a_program_travels_once_and_is_compiled_once_a_worker(
 @pytest.mark.nightly  # two clusters start
 def test_other_versions_on_a_node_are_told(con: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The driver says that it has another numpy; to the workers that is the same."""
-    own = {**spark_worker.versions(), "numpy": "1.0.0"}
-    monkeypatch.setattr("sqlml.udfs.spark.engine.versions", lambda: own)
+    own = {**spark_worker.read_library_versions(), "numpy": "1.0.0"}
+    monkeypatch.setattr("sqlml.udfs.spark.engine.read_library_versions", lambda: own)
     con.add_version("churn", _another(), number=9)
     with pytest.raises(Exception, match=r"differ from the driver's: numpy .*driver: 1\.0\.0"):
         con.sql("SELECT predict('churn/9', *) FROM customers").collect()
@@ -131,7 +131,7 @@ def test_a_node_without_sqlml_is_told() -> None:
     """The function is unpickled where no sqlml can be imported, and says so when it is called."""
     from pyspark.cloudpickle import dumps
 
-    function = dumps(_make_scorer("sqlml_x", None, spark_worker.versions()))
+    function = dumps(_make_scorer("sqlml_x", None, spark_worker.read_library_versions()))
     child = (
         "import pickle, sys; sys.modules['sqlml'] = None; import pyarrow as pa\n"
         f"pickle.loads({function!r})(pa.array([1.0]))"
@@ -148,7 +148,7 @@ def test_a_model_that_is_missing_on_a_worker_is_told(tmp_path: Path) -> None:
     name = "sqlml_" + "0" * 24 + "_proba_f64_native_traverse_cpu"
     rows = pa.array([[1.0, 2.0]])
     with pytest.raises(errors.BackendError, match="has not reached a Spark worker: .*gone"):
-        spark_worker.score(name, lost, spark_worker.versions(), [rows, rows])
+        spark_worker.score(name, lost, spark_worker.read_library_versions(), [rows, rows])
 
 
 @pytest.mark.nightly

@@ -1,7 +1,7 @@
 """Spark as an engine: binding and registration on the driver, scoring in the Python workers.
 
-Comes in: a SparkSession. Goes out: a `SparkEngine`, whose functions are pandas-free Arrow UDFs.
-Programs travel to the workers by broadcast.
+Input: a SparkSession. Output: a `SparkEngine` with functions that are Arrow UDFs without pandas.
+Programs are broadcast to the workers.
 
 Read first: `engine.py` (driver), then `worker.py` (workers).
 """

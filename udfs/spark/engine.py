@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -19,7 +19,7 @@ from sqlml.planner.binding.context import Context
 from sqlml.planner.binding.probe_queries import Column, ProbeError
 from sqlml.planner.program.function_spec import UNKNOWN_MODEL, FunctionSpec, NamedFunction
 from sqlml.udfs.make_function import make_engine_function
-from sqlml.udfs.spark.worker import versions
+from sqlml.udfs.spark.worker import read_library_versions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,30 +50,30 @@ _PLANNER_TYPES = {
     "timestamp_ntz": "TIMESTAMP",
     "void": '"NULL"',
 }
-"""Maps Spark's type names (`DataType.typeName`) to the planner's, which are DuckDB's."""
+"""Maps Spark's type names (`DataType.typeName`) to the planner's type names (those of DuckDB)."""
 
 _SPARK_TYPES = {"INTEGER": "int", "DOUBLE": "double"}
 
 
 def read_columns(schema: StructType) -> tuple[Column, ...]:
-    """Return the columns in a DataFrame's schema; string types include a collation, if any."""
+    """Return the columns in a DataFrame's schema; string types include the collation."""
     columns = []
     for field in schema.fields:
         collation = getattr(field.dataType, "collation", "UTF8_BINARY")
         collation_sql = "" if collation == "UTF8_BINARY" else f" COLLATE {collation}"
-        columns.append(Column(field.name, type_name(field.dataType) + collation_sql))
+        columns.append(Column(field.name, render_type(field.dataType) + collation_sql))
     return tuple(columns)
 
 
-def type_name(data_type: DataType) -> str:
+def render_type(data_type: DataType) -> str:
     from pyspark.sql import types
 
     if isinstance(data_type, types.ArrayType):
-        return f"{type_name(data_type.elementType)}[]"
+        return f"{render_type(data_type.elementType)}[]"
     if isinstance(data_type, types.MapType):
-        return f"MAP({type_name(data_type.keyType)}, {type_name(data_type.valueType)})"
+        return f"MAP({render_type(data_type.keyType)}, {render_type(data_type.valueType)})"
     if isinstance(data_type, types.StructType):
-        fields = [(DUCKDB.quote_name(f.name), type_name(f.dataType)) for f in data_type.fields]
+        fields = [(DUCKDB.quote_name(f.name), render_type(f.dataType)) for f in data_type.fields]
         return f"STRUCT({', '.join(map(' '.join, fields))})"
     if isinstance(data_type, types.DecimalType):
         return f"DECIMAL({data_type.precision},{data_type.scale})"
@@ -83,22 +83,22 @@ def type_name(data_type: DataType) -> str:
     return _PLANNER_TYPES.get(name, data_type.simpleString().upper())
 
 
-def result_type(sql_type: str) -> str:
+def render_result_type(sql_type: str) -> str:
     """Return the Spark type of a function's result: a struct with a value and an error.
 
-    >>> result_type("DOUBLE[][]")
+    >>> render_result_type("DOUBLE[][]")
     'struct<value: array<array<double>>, error: string>'
     """
-    return f"struct<value: {_spell_value_type(sql_type)}, error: string>"
+    return f"struct<value: {_render_value_type(sql_type)}, error: string>"
 
 
-def _spell_value_type(sql_type: str) -> str:
+def _render_value_type(sql_type: str) -> str:
     is_list = sql_type.endswith("[]")
-    return f"array<{_spell_value_type(sql_type[:-2])}>" if is_list else _SPARK_TYPES[sql_type]
+    return f"array<{_render_value_type(sql_type[:-2])}>" if is_list else _SPARK_TYPES[sql_type]
 
 
 class SparkEngine:
-    """One SparkSession (see `Engine`). Each Program is broadcast to the workers once."""
+    """Implements `Engine` with a SparkSession; each Program is broadcast to the workers once."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
@@ -106,20 +106,20 @@ class SparkEngine:
         self._registered: set[str] = set()
 
     def make_context(self, model: Callable[[str], Model]) -> Context:
-        """Return the planner's view of the engine, with `model` to resolve model references.
+        """Return the planner's view of the engine; `model` resolves model references.
 
-        Spark's row estimates are not used, since Spark would analyze the query again. Parameters
-        become literals in the query (`host.py`).
+        Row estimates of Spark are unused, because Spark would analyze the query again. Parameters
+        are already literals in the query (`host.py`).
         """
         return Context(
             describe=self.bind, model=model, is_user_function=self.has_function, dialect=SPARK
         )
 
     def bind(self, query: str) -> tuple[Column, ...]:
-        """Return the names and types of a query's columns without running it, or raise ProbeError.
+        """Return the names and types of a query's columns without running the query.
 
-        The query is put in parentheses, because Spark runs other statements, such as WITH ...
-        INSERT, at once.
+        The query is put in parentheses, because Spark immediately runs other statements, such as
+        WITH ... INSERT. Raises ProbeError if Spark rejects the query.
         """
         from pyspark.errors import AnalysisException, ParseException
 
@@ -139,9 +139,9 @@ class SparkEngine:
     def make_function(
         self, name: str, signature: str, body: str, owner: str, replaces: Callable[[str], bool]
     ) -> bool:
-        """Create a temporary SQL function whose `signature` is `(parameters) RETURNS type`.
+        """Create a temporary SQL function; `signature` is `(parameters) RETURNS type`.
 
-        Returns False if `replaces` rejects the owner of an existing function ("" for the user), or
+        Return False if `replaces` rejects the owner of an existing function ("" for the user), or
         if Spark rejects the statement, for example because of the name.
         """
         existing_owner = self._find_owner(name)
@@ -153,16 +153,15 @@ class SparkEngine:
         )
 
     def _find_owner(self, name: str) -> str | None:
-        """Return the owner in a function's comment, "" if none, or None for a missing function."""
+        """Return the owner in a function's comment ("" for the user), or None if missing."""
         quoted_name = SPARK.quote_name(name)
         if not self.spark.catalog.functionExists(quoted_name):
             return None
-        try:
+        with suppress(ValueError):
             description = json.loads(self.spark.catalog.getFunction(quoted_name).description or "")
-        except ValueError:
-            return ""
-        is_object = isinstance(description, dict)
-        return str(description.get("sqlFunction.comment", "")) if is_object else ""
+            if isinstance(description, dict):
+                return str(description.get("sqlFunction.comment", ""))
+        return ""
 
     def _try_statement(self, statement: str) -> bool:
         from pyspark.errors import PySparkException
@@ -182,7 +181,7 @@ class SparkEngine:
 
     def register(self, spec: FunctionSpec, program: Program) -> str:
         result_type = make_engine_function(spec, program, on_use=True).result_type
-        scorer = _make_scorer(spec.name, self._broadcast(program), versions())
+        scorer = _make_scorer(spec.name, self._broadcast(program), read_library_versions())
         return self._register_udf(spec.name, scorer, result_type, spec.once)
 
     def register_named(self, function: NamedFunction, program: Callable[[str], Program]) -> str:
@@ -192,36 +191,31 @@ class SparkEngine:
             spec, model_program = scorer.spec, program(scorer.spec.program_hash)
             once = spec.once
             result_type = make_engine_function(spec, model_program, on_use=True).result_type
-            scorers[name] = (
-                spec.name,
-                self._broadcast(model_program),
-                scorer.number_positions,
-                scorer.string_positions,
-            )
+            positions = scorer.number_positions, scorer.string_positions
+            scorers[name] = (spec.name, self._broadcast(model_program), *positions)
         scoring = scorers, dict(function.groups), function.num_numbers, result_type
-        errors: dict[str, str | None] = dict.fromkeys(function.nulls)
-        errors |= {name: error.message for name, error in function.errors.items()}
-        scoring_errors = errors, None if function.skips_unknown else UNKNOWN_MODEL
-        scorer = _make_scorer_by_name(scoring, scoring_errors, versions())
-        return self._register_udf(function.name, scorer, result_type, once)
+        messages: dict[str, str | None] = dict.fromkeys(function.nulls)
+        messages |= {name: error.message for name, error in function.errors.items()}
+        errors = messages, None if function.skips_unknown else UNKNOWN_MODEL
+        score_batch = _make_scorer_by_name(scoring, errors, read_library_versions())
+        return self._register_udf(function.name, score_batch, result_type, once)
 
     def _register_udf(self, name: str, scorer: Any, sql_type: str, once: bool) -> str:
         from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]
 
-        udf = arrow_udf(scorer, result_type(sql_type))
+        udf = arrow_udf(scorer, render_result_type(sql_type))
         self.spark.udf.register(name, udf.asNondeterministic() if once else udf)
         self._registered.add(name)
         return name
 
     def _broadcast(self, program: Program) -> Any:
         if program.hash not in self._programs:
-            broadcast = self.spark.sparkContext.broadcast(store.dumps(program))
-            self._programs[program.hash] = broadcast
+            self._programs[program.hash] = self.spark.sparkContext.broadcast(store.dumps(program))
         return self._programs[program.hash]
 
 
 def _make_scorer_by_name(scoring: Any, errors: Any, driver_versions: Mapping[str, str]) -> Any:
-    """Make the function that workers run for rows that name their models (see `_make_scorer`)."""
+    """Make the function that workers run for rows with different models (see `_make_scorer`)."""
 
     def score_batch(*columns: pa.Array) -> pa.Array:
         from sqlml.udfs.spark.worker import score_named_rows
@@ -232,13 +226,13 @@ def _make_scorer_by_name(scoring: Any, errors: Any, driver_versions: Mapping[str
 
 
 def _make_scorer(name: str, program: Any, driver_versions: Mapping[str, str]) -> Any:
-    """Make the function that workers run; it imports sqlml late, as Spark pickles it by value."""
+    """Make the function that workers run; Spark pickles this function by value."""
 
     def score_batch(*columns: pa.Array) -> pa.Array:
         try:
             from sqlml.udfs.spark.worker import score
         except ModuleNotFoundError as error:
-            import sys  # This function is pickled by value.
+            import sys
 
             raise ModuleNotFoundError(
                 f"{error}: the Python of this Spark worker ({sys.executable}) cannot score; "
@@ -267,7 +261,7 @@ def _get_reason(message: str) -> str:
 
 @contextmanager
 def _silence_log() -> Iterator[None]:
-    """Silence pyspark's log of failed queries, since a probe is expected to fail sometimes."""
+    """Silence pyspark's log of failed queries, because probes may fail."""
     from pyspark.logger import PySparkLogger
 
     logger = PySparkLogger.getLogger("SQLQueryContextLogger")

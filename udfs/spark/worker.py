@@ -1,7 +1,7 @@
 """Score Arrow columns in Spark's Python workers.
 
-A worker process lives through many tasks and gets each Program once, by broadcast. The Program is
-compiled when the first batch arrives, and cached by the name of its function.
+A worker process runs many tasks and receives each Program once, by broadcast. The Program is
+compiled when the first batch arrives. The compiled function is cached, keyed by name.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from sqlml.udfs.engine_function import score_by_name
 from sqlml.udfs.make_function import make_engine_function
 
 _LIBRARIES = ("sqlml", "numpy", "numba", "pyarrow")
-"""Libraries that may affect a model's results, or that read its Program."""
+"""Libraries that may affect a model's results, or that read a Program."""
 
 _functions: RecentCache[str, BatchFunction] = RecentCache()
 _compile_lock = threading.Lock()
 _frozen_functions: set[str] = set()
 
 
-def versions() -> dict[str, str]:
+def read_library_versions() -> dict[str, str]:
     version_by_library = dict.fromkeys(_LIBRARIES, "none")
     for name in _LIBRARIES:
         with suppress(importlib.metadata.PackageNotFoundError):
@@ -48,11 +48,11 @@ def versions() -> dict[str, str]:
 def score(
     name: str, broadcast: Any, driver_versions: Mapping[str, str], columns: Sequence[pa.Array]
 ) -> pa.StructArray:
-    """Score one batch: return a value for each row, or the reason why the model rejects the row.
+    """Score one batch; return a value or an error message for each row.
 
-    Spark calls a function for all rows, even for those that a CASE around the call excludes. So a
-    row fails where its value is used (`Dialect.checked`), not here. The first of `columns` has a
-    list of each row's numbers, and the last of them are the string columns.
+    Spark calls a function for all rows, even for rows that a CASE around the call excludes. Thus, a
+    row fails where the value is used (`Dialect.checked`), not here. The first of `columns` has a
+    list of each row's numbers, and the last columns are strings.
     """
     if columns[0].null_count:
         return _score_valid_rows(name, broadcast, driver_versions, columns)
@@ -61,10 +61,10 @@ def score(
     texts = list(map(TextColumn.from_values, columns[len(columns) - batch_function.texts :]))
 
     def score_rows(rows: Array | slice) -> pa.Array:
-        selected = {text_input_name(k): column[rows] for k, column in enumerate(texts)}
+        strings = {text_input_name(i): column[rows] for i, column in enumerate(texts)}
         # Waiting for kernels pays off: many workers share a machine, and there are many rows.
         with wait_for_kernels():
-            return batch_function.score_in_parts(matrix[rows], selected)
+            return batch_function.score_in_parts(matrix[rows], strings)
 
     try:
         values = score_rows(slice(None))
@@ -82,18 +82,19 @@ def _make_result(value: pa.Array, error: pa.Array) -> pa.StructArray:
 def _score_valid_rows(
     name: str, broadcast: Any, driver_versions: Mapping[str, str], columns: Sequence[pa.Array]
 ) -> pa.StructArray:
-    """Score the rows that have numbers; rows without, which Spark adds for DISTINCT, get NULL."""
-    valid = columns[0].is_valid()
-    scores = score(name, broadcast, driver_versions, [column.filter(valid) for column in columns])
-    mask = valid.to_numpy(zero_copy_only=False)
-    return scores.take(pa.array(np.cumsum(mask) - 1, mask=~mask))
+    """Score rows with numbers, and return NULL for rows of NULL, which Spark adds for DISTINCT."""
+    is_valid = columns[0].is_valid()
+    valid_columns = [column.filter(is_valid) for column in columns]
+    results = score(name, broadcast, driver_versions, valid_columns)
+    mask = is_valid.to_numpy(zero_copy_only=False)
+    return results.take(pa.array(np.cumsum(mask) - 1, mask=~mask))
 
 
 def _freeze_garbage(name: str) -> None:
-    """Exclude all current objects from garbage collection, once per function that has scored.
+    """Exclude all current objects from garbage collection, once per function.
 
-    Spark's daemon collects garbage after each task, and the objects of the compiler would add 25 ms
-    to each collection.
+    Spark's daemon collects garbage after each task, and the compiler's objects would add 25 ms to
+    each collection.
     """
     if name not in _frozen_functions:
         _frozen_functions.add(name)
@@ -102,24 +103,21 @@ def _freeze_garbage(name: str) -> None:
 
 
 def score_each(matrix: Array, score_rows: Callable[[Array], pa.Array]) -> tuple[pa.Array, pa.Array]:
-    """Return each row's value (NULL if the row fails) and error message (NULL if it does not).
+    """Return each row's value (or NULL if the row fails) and error message (or NULL).
 
-    Rows with missing values in the same columns fail alike, so only one of them is tried. Bisection
-    finds the other failing rows.
+    Rows with missing values in the same columns fail in the same way, so only one row is tried.
+    Bisection finds the other failing rows.
     """
     values: list[pa.Array] = []
-    positions: list[Array] = []
+    scored_rows: list[Array] = []
     errors: dict[int, str] = {}
-
-    def score_and_keep(rows: Array) -> None:
-        values.append(score_rows(rows))
-        positions.append(rows)
 
     def bisect(rows: Array) -> None:
         if not len(rows):
             return
         try:
-            score_and_keep(rows)
+            values.append(score_rows(rows))
+            scored_rows.append(rows)
         except SqlmlError as error:
             if len(rows) == 1:
                 errors[int(rows[0])] = error.message
@@ -131,9 +129,9 @@ def score_each(matrix: Array, score_rows: Callable[[Array], pa.Array]) -> tuple[
     non_finite = np.where(np.isnan(matrix), 1, np.where(np.isinf(matrix), 2, 0)).astype(np.int8)
     patterns, pattern_index = np.unique(non_finite, axis=0, return_inverse=True)
     remaining_rows: list[Array] = []
-    for k in range(len(patterns)):
-        rows = np.flatnonzero(pattern_index.ravel() == k)
-        if patterns[k].any():
+    for i, pattern in enumerate(patterns):
+        rows = np.flatnonzero(pattern_index.ravel() == i)
+        if pattern.any():
             try:
                 score_rows(rows[:1])
             except MissingValueError as error:
@@ -143,13 +141,12 @@ def score_each(matrix: Array, score_rows: Callable[[Array], pa.Array]) -> tuple[
                 pass
         remaining_rows.append(rows)
     bisect(np.sort(np.concatenate(remaining_rows)) if remaining_rows else np.empty(0, np.int64))
-    result_index = np.full(len(matrix), -1)
-    if positions:
-        result_index[np.concatenate(positions)] = np.arange(sum(map(len, positions)))
+    value_indices = np.full(len(matrix), -1)
+    if scored_rows:
+        value_indices[np.concatenate(scored_rows)] = np.arange(sum(map(len, scored_rows)))
     scores = pa.concat_arrays(values) if values else score_rows(np.empty(0, np.int64))
-    take_index = pa.array(result_index, mask=result_index < 0)
-    messages = pa.array([errors.get(k) for k in range(len(matrix))], pa.string())
-    return scores.take(take_index), messages
+    messages = pa.array([errors.get(i) for i in range(len(matrix))], pa.string())
+    return scores.take(pa.array(value_indices, mask=value_indices < 0)), messages
 
 
 def _compile(name: str, broadcast: Any, driver_versions: Mapping[str, str]) -> BatchFunction:
@@ -157,7 +154,7 @@ def _compile(name: str, broadcast: Any, driver_versions: Mapping[str, str]) -> B
         cached = _functions.get(name)
         if cached is not None:
             return cached
-        worker_versions = versions()
+        worker_versions = read_library_versions()
         differences = [
             f"{library} {worker_versions[library]} (driver: {version})"
             for library, version in driver_versions.items()
@@ -196,29 +193,29 @@ def _unpack(lists: pa.ListArray, width: int, dtype: str) -> Array:
 
 
 Scorer = tuple[str, Any, Sequence[int], Sequence[int]]
-Rows = tuple[Mapping[str, Scorer], Mapping[str, int], int, str]
-"""The data for scoring rows that name their models, in a form that can be pickled.
+"""A function's name, a broadcast Program, and the positions of the numbers and the strings."""
 
-In order: a mapping of each name to its function, the broadcast of its Program, and the positions of
-its numbers and of its strings in a row; a mapping of each name to its group number; the count of
-numbers in a row; and the SQL type of the result.
+Rows = tuple[Mapping[str, Scorer], Mapping[str, int], int, str]
+"""The data for scoring rows that name a model, in a form that can be pickled.
+
+The elements are the Scorers by model name, group numbers by model name, the number of numbers in a
+row, and the SQL type of the result.
 """
 
 Errors = tuple[Mapping[str, str | None], str | None]
-"""A mapping of each name without a model to the reason why its rows cannot be scored, or to None if
-they are NULL; and the message for unknown names, or None if their rows are NULL."""
+"""Error messages by model name, or None for NULL, and the message for unknown names, or None."""
 
 
 def score_named_rows(
     scoring: Rows, errors: Errors, driver_versions: Mapping[str, str], columns: Sequence[pa.Array]
 ) -> pa.Array:
-    """Score each row with the model it names; `columns` has names, number lists, and strings."""
+    """Score each row with the named model; `columns` are names, lists of numbers, and strings."""
     scorers, groups, width, sql_type = scoring
     messages, message_for_unknown = errors
     names, *arguments = columns
     value_type = arrow_type(sql_type)
     matrix = np.empty((0, 0))
-    if scorers:  # Rows of numbers, with NaN for the NULL rows that Spark adds.
+    if scorers:  # Spark may add rows of NULL, which become NaN.
         lists = arguments[0]
         is_valid = lists.is_valid()
         matrix = np.full((len(lists), max(1, width)), np.nan)
@@ -233,10 +230,10 @@ def score_named_rows(
         if name in scorers:
             spec_name, broadcast, number_positions, text_indices = scorers[name]
             selected = matrix[positions][:, list(number_positions)]
-            columns = [arguments[1 + k].take(to_arrow(positions, pa.int64())) for k in text_indices]
+            strings = [arguments[1 + k].take(to_arrow(positions, pa.int64())) for k in text_indices]
             spec = parse_function_name(spec_name)
             dtype = "float32" if spec is not None and spec.layout == "f32" else "float64"
-            return score(spec_name, broadcast, driver_versions, [_pack(selected, dtype), *columns])
+            return score(spec_name, broadcast, driver_versions, [_pack(selected, dtype), *strings])
         template = messages.get(name, message_for_unknown)
         if template is None:
             return None

@@ -32,17 +32,18 @@ from sqlml.types import Array
 
 
 def compact(obj: dict[str, Any]) -> dict[str, Any]:
-    """Convert lists of leaves and hash tables in `obj` to arrays, in place, to save memory.
+    """Convert lists of leaves and hash tables in `obj` to arrays in place, to save memory.
 
-    The JSON parser calls this for each object. `read_document` rejects lists that could not be
-    converted.
+    The JSON parser calls this function for each object. `read_document` rejects the lists that
+    could not be converted.
     """
     for name in ("leaf_values", "leaf_weights", "hash_map"):
         if isinstance(values := obj.get(name), list):
             with suppress(ArtifactError, TypeError, ValueError, OverflowError):
-                is_table = name == "hash_map"
-                stride = obj.get("hash_stride")
-                obj[name] = HashTable.read(values, stride) if is_table else read_floats(values)
+                if name == "hash_map":
+                    obj[name] = HashTable.read(values, obj.get("hash_stride"))
+                else:
+                    obj[name] = read_floats(values)
     return obj
 
 
@@ -56,8 +57,8 @@ class CatBoostModel:
         scale, bias: raw values are `scale * sum + bias`, with bias float64 (K,).
         categorical: maps each categorical column to the 32-bit hashes that splits test, int64.
         lookups: the statistics, which trees read as columns after the columns of the table.
-        category_names: maps hashes to categories; files may state only some of the names.
-        class_of: for each output, the index of its class in `classes`.
+        category_names: maps hashes to categories; a file may lack some of the names.
+        class_of: the index in `classes` of each output's class.
         threshold: the probability above which a row belongs to the second of two classes.
     """
 
@@ -82,9 +83,9 @@ class CatBoostModel:
 
 
 def read_document(document: Any, *, is_file: bool = False) -> CatBoostModel:
-    """Check a JSON document that was parsed with the hook `compact`, and convert it.
+    """Check and convert a JSON document that was parsed with the hook `compact`.
 
-    With `is_file`, reject files that CatBoost itself reads incorrectly.
+    If `is_file` is true, reject documents that CatBoost reads incorrectly.
     """
     advice = "save it again with save_model(..., format='json')"
     # Borders beyond float32 become infinite, as in CatBoost.
@@ -140,22 +141,22 @@ def _attach_lookups(
     trees: Ensemble, columns: Columns, ctr_data: Any, is_file: bool
 ) -> tuple[Ensemble, tuple[StatisticTable, ...]]:
     """Build the look-ups of the statistics that `trees` read; renumber these columns in `trees`."""
-    used_columns = np.unique(trees.feature)
-    statistic_indices = (used_columns[used_columns >= columns.count] - columns.count).tolist()
-    if is_file:
-        _reject_fractional_sums([columns.statistics[n] for n in statistic_indices], ctr_data)
     statistics = columns.statistics
-    lookups, column_of = features.build_lookups(statistics, statistic_indices, ctr_data or {})
-    new_columns = np.arange(columns.count + len(columns.statistics), dtype=np.int32)
-    for index, column in column_of.items():
-        new_columns[columns.count + index] = columns.count + column
+    used_columns = np.unique(trees.feature)
+    used_indices = (used_columns[used_columns >= columns.count] - columns.count).tolist()
+    if is_file:
+        _reject_fractional_sums([statistics[i] for i in used_indices], ctr_data)
+    lookups, new_indices = features.build_lookups(statistics, used_indices, ctr_data or {})
+    new_columns = np.arange(columns.count + len(statistics), dtype=np.int32)
+    for old_index, new_index in new_indices.items():
+        new_columns[columns.count + old_index] = columns.count + new_index
     return replace(trees, feature=new_columns[trees.feature]), lookups
 
 
 def _reject_fractional_sums(statistics: Sequence[Statistic], ctr_data: Any) -> None:
     for table_name in {s.table for s in statistics if s.kind in features.MEANS}:
-        table = ctr_data[table_name]["hash_map"]
-        if isinstance(table, HashTable) and (table.counts % 1 != 0).any():
+        hash_table = ctr_data[table_name]["hash_map"]
+        if isinstance(hash_table, HashTable) and (hash_table.counts % 1 != 0).any():
             raise UnsupportedModelError(
                 "CatBoost reads the sums of a mean target value in this JSON file as whole "
                 "numbers, so it does not predict what the trained model does; save the model as "
@@ -184,35 +185,41 @@ def _read_scale_and_bias(scale_and_bias: Any, num_outputs: int | None) -> tuple[
     return scale, bias
 
 
-def _read_classes(params: Any, outputs: int) -> tuple[tuple[Any, ...] | None, tuple[int, ...]]:
-    """Return the class names in file order, and for each output, the index of its class."""
+def _read_classes(params: Any, num_outputs: int) -> tuple[tuple[Any, ...] | None, tuple[int, ...]]:
+    """Return the class names in file order (or None), and the class index of each output."""
     if not params:
         return None, ()
-    names: Sequence[Any] = params.get("class_names") or list(range(max(2, outputs)))
+    names: Sequence[Any] = params.get("class_names") or list(range(max(2, num_outputs)))
     label_type = params.get("class_label_type", "String")
     convert = {"Integer": int, "Float": float, "String": str, "Boolean": bool}.get(label_type)
     if convert is None:
         raise ArtifactError(f"the CatBoost model has labels of an unknown type {label_type!r}")
-    allowed = (int, float) if convert is float else convert
-    if not all(isinstance(n, allowed) and (convert is bool) == (type(n) is bool) for n in names):
+    allowed_types = (int, float) if convert is float else (convert,)
+    are_booleans = convert is bool
+    if not all(isinstance(n, allowed_types) and isinstance(n, bool) == are_booleans for n in names):
         raise ArtifactError(f"the class names of the CatBoost model are not of type {label_type}")
-    classes = tuple(convert(n) for n in names)
-    if convert is bool and classes != (False, True):  # CatBoost assumes this order.
+    classes = tuple(map(convert, names))
+    if are_booleans and classes != (False, True):  # CatBoost assumes this order.
         raise ArtifactError("the boolean classes of the CatBoost model are not false and true")
-    indices = params.get("class_to_label") or range(len(classes) if outputs == 1 else outputs)
-    if any(type(n) is int and not 0 <= n < len(classes) for n in indices):
+    num_classes = len(classes)
+    num_indices = num_classes if num_outputs == 1 else num_outputs
+    indices = params.get("class_to_label") or range(num_indices)
+    if any(type(n) is int and not 0 <= n < num_classes for n in indices):
         raise ArtifactError("a class of the CatBoost model has no name")
-    if params.get("classes_count", 0) not in (0, len(classes)):  # CatBoost writes 0.
+    if params.get("classes_count", 0) not in (0, num_classes):  # CatBoost writes 0.
         raise ArtifactError("the CatBoost model names more or fewer classes than it states")
-    count = len(classes)
-    class_of = tuple(map(int, indices)) if outputs == 1 else _read_class_of(indices, outputs, count)
-    if len(set(classes)) != count or count < outputs:
-        raise ArtifactError(f"{count} class names of the CatBoost model do not match its outputs")
+    if num_outputs != 1:
+        _check_class_indices(indices, num_outputs, num_classes)
+    class_of = tuple(map(int, indices))
+    if len(set(classes)) != num_classes or num_classes < num_outputs:
+        raise ArtifactError(
+            f"{num_classes} class names of the CatBoost model do not match its outputs"
+        )
     return classes, class_of
 
 
-def _read_class_of(indices: Sequence[Any], num_outputs: int, num_classes: int) -> tuple[int, ...]:
-    """Convert the class index of each output to int; older files store the index as a float."""
+def _check_class_indices(indices: Sequence[Any], num_outputs: int, num_classes: int) -> None:
+    # Older files store indices as floats.
     is_valid = len(set(indices)) == len(indices) == num_outputs and all(
         type(n) in (int, float) and 0 <= n < num_classes and n == int(n) for n in indices
     )
@@ -221,7 +228,6 @@ def _read_class_of(indices: Sequence[Any], num_outputs: int, num_classes: int) -
             "the CatBoost model does not say which class each of its outputs is; load it with "
             "CatBoost and save it again"
         )
-    return tuple(map(int, indices))
 
 
 def _read_threshold(value: Any) -> float | None:
@@ -232,7 +238,7 @@ def _read_threshold(value: Any) -> float | None:
 
 
 def _check_nesting(value: Any) -> None:
-    """Reject deeply nested JSON in a string, which CatBoost may parse without a depth limit."""
+    """Reject a string of deeply nested JSON, because CatBoost parses JSON without a depth limit."""
     if isinstance(value, str) and value.count("[") + value.count("{") > 500:
         try:
             with suppress(ValueError):  # CatBoost also stops at invalid JSON.
@@ -244,7 +250,6 @@ def _check_nesting(value: Any) -> None:
 
 
 def _read_version(build_info: Any) -> str:
-    """Return the version, such as "catboost 1.2.10", from CatBoost's build information."""
     for line in str(build_info or "").splitlines():
         label, separator, tag = line.partition("tags/v")
         if separator and label.strip() == "Branch:":

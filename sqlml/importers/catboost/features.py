@@ -1,8 +1,8 @@
-"""Read the features of a CatBoost model: its columns, the tests of its splits, and its statistics.
+"""Read the features of a CatBoost model: the columns, the tests of splits, and the statistics.
 
 A combination consists of the values of some categorical columns and the results of some tests. A
 statistic of the target by category (CTR) has a number for each combination in the training rows.
-CatBoost finds a combination by its hash, and computes the number in float32 from counts of the
+CatBoost looks up the hash of a combination, and computes the number in float32 from counts of the
 training rows (catboost/libs/model/static_ctr_provider.cpp, online_ctr.h):
 
     ((good + prior) / (total + denominator) + shift) * scale
@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -24,11 +25,11 @@ from sqlml.ir.operators.categories import MULTIPLIER
 from sqlml.types import Array
 
 MEANS = frozenset({"BinarizedTargetMeanValue", "FloatTargetMeanValue"})
-"""Kinds of statistics that are the mean of the target."""
+"""Statistics that are the mean of the target."""
 COUNTERS = frozenset({"Counter", "FeatureFreq"})
-"""Kinds of statistics that are the frequency of the combination."""
+"""Statistics that are the frequency of the combination."""
 SHARES = frozenset({"Borders", "Buckets"})
-"""Kinds of statistics that are the share of targets above a border, or between two borders."""
+"""Statistics that are the share of targets above a border, or between two borders."""
 
 MAX_EXACT_INTEGER = 1 << 53
 """The largest integer that CatBoost reads correctly without a decimal point."""
@@ -58,7 +59,7 @@ def check_index(value: Any) -> int:
 
 
 def read_hash(value: Any) -> int:
-    """Return a 32-bit hash as an unsigned number, although documents may store signed numbers."""
+    """Return a 32-bit hash as an unsigned number; documents may store signed numbers."""
     if type(value) is not int or not -(1 << 31) <= value <= _MAX_HASH:
         raise ArtifactError(f"a hash of the CatBoost model is {value!r}")
     return value & _MAX_HASH
@@ -66,34 +67,34 @@ def read_hash(value: Any) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HashTable:
-    """The counts of k combinations: sorted `hashes`, int64 (k,), and `counts`, float64 (k, m)."""
+    """The counts of combinations: row i of `counts` belongs to `hashes[i]`; hashes are sorted."""
 
     hashes: Array
     counts: Array
 
     @classmethod
     def read(cls, hash_map: Sequence[Any], stride: Any) -> HashTable:
-        """Read a "hash_map", in which each hash, a string, is followed by `stride` - 1 counts."""
+        """Read a "hash_map", a list in which `stride` - 1 counts follow each hash."""
         if type(stride) is not int or stride < 2 or not hash_map or len(hash_map) % stride:
             raise ArtifactError("a table of the CatBoost model does not fit its stride")
         texts = hash_map[::stride]
         if not all(type(text) is str and text.isascii() and text.isdecimal() for text in texts):
             raise ArtifactError("a hash in the CatBoost model is not a number")
         counts = np.stack([read_floats(hash_map[i::stride]) for i in range(1, stride)], axis=1)
-        hashes = np.array([int(text) for text in texts], np.uint64)
-        is_used = hashes != np.uint64(_EMPTY_SLOT_HASH)
-        hash_bits = hashes[is_used].view(np.int64)
-        order = np.argsort(hash_bits, kind="stable")
-        if (np.diff(hash_bits[order]) == 0).any():
+        unsigned_hashes = np.array(list(map(int, texts)), np.uint64)
+        is_used = unsigned_hashes != np.uint64(_EMPTY_SLOT_HASH)
+        hashes = unsigned_hashes[is_used].view(np.int64)
+        order = np.argsort(hashes, kind="stable")
+        if (np.diff(hashes[order]) == 0).any():
             raise ArtifactError("a table of the CatBoost model contains a hash twice")
-        return cls(hash_bits[order], counts[is_used][order])
+        return cls(hashes[order], counts[is_used][order])
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
     """A test of column `feature`: x > `border`, or if `code` is not None, x == `code`.
 
-    `nan_is_true` is the outcome of x > `border` for NaN.
+    `nan_is_true` is the result of x > `border` for NaN.
     """
 
     feature: int
@@ -108,7 +109,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """The parts of a combination: the indices of its categorical columns, and its tests."""
+    """The parts of a combination: the indices of categorical columns, and tests."""
 
     categories: tuple[int, ...]
     tests: tuple[Split, ...]
@@ -116,9 +117,9 @@ class Projection:
 
 @dataclass(frozen=True, slots=True)
 class Statistic:
-    """A statistic with float32 parameters; `table` is the name of the table with its counts.
+    """A statistic with float32 parameters; `table` is the name of the table with the counts.
 
-    For `SHARES`, `target_border` is the index of the border with which targets are compared.
+    In `SHARES`, targets are compared with the border of index `target_border`.
     """
 
     projection: Projection
@@ -158,18 +159,19 @@ class Statistic:
         return self.compute(good, row_totals), self.compute(0.0, 0.0)
 
 
-def _check_counts(shape_ok: bool, counts: Array) -> None:
-    if not shape_ok or not ((np.abs(counts) <= _MAX_COUNT) & (np.trunc(counts) == counts)).all():
+def _check_counts(is_valid_shape: bool, counts: Array) -> None:
+    are_counts = (np.abs(counts) <= _MAX_COUNT) & (np.trunc(counts) == counts)
+    if not is_valid_shape or not are_counts.all():
         reason = "a table of the CatBoost model does not contain counts, or too few of them"
         raise ArtifactError(reason)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StatisticTable:
-    """The statistics of one projection, whose `values` are float32 (k + 1, statistics).
+    """The statistics of one projection, with a column of `values` per statistic.
 
-    Row i belongs to the combination `hashes[i]`; `hashes` are sorted, int64 (k,). The last row is
-    for all other combinations.
+    Row i of `values` belongs to the combination `hashes[i]`, and the last row to all other
+    combinations. `hashes` are sorted.
     """
 
     projection: Projection
@@ -177,7 +179,7 @@ class StatisticTable:
     values: Array
 
     def find_category_hashes(self) -> Array:
-        """Return the 32-bit hashes if the projection is one categorical column, otherwise []."""
+        """Return the 32-bit hashes of a single categorical column, or else an empty array."""
         if len(self.projection.categories) != 1 or self.projection.tests:
             return np.zeros(0, np.int64)
         hashes = (self.hashes.view(np.uint64) * _INVERSE_MULTIPLIER).view(np.int64)
@@ -185,35 +187,35 @@ class StatisticTable:
 
 
 _INVERSE_MULTIPLIER = np.uint64(pow(MULTIPLIER, -2, 1 << 64))
-"""Factor that undoes the two multiplications in the hash of a combination with one element."""
+"""The factor that reverts both multiplications in the hash of a combination with one element."""
 
 
 def build_lookups(
     statistics: Sequence[Statistic], used_indices: Sequence[int], ctr_data: Mapping[str, Any]
 ) -> tuple[tuple[StatisticTable, ...], dict[int, int]]:
-    """Build a look-up per projection; also map each used index to its column in all the values."""
+    """Return a look-up table per projection, and a map from each used index to a column."""
     indices_by_projection: dict[Projection, list[int]] = {}
     for index in used_indices:
         indices_by_projection.setdefault(statistics[index].projection, []).append(index)
     table_names = dict.fromkeys(statistics[index].table for index in used_indices)
     tables_by_name = {name: _find_table(ctr_data, name) for name in table_names}
     lookups: list[StatisticTable] = []
-    column_by_index: dict[int, int] = {}
     for projection, indices in indices_by_projection.items():
         tables = [tables_by_name[statistics[index].table] for index in indices]
-        hashes_of_tables = {id(table): table.hashes for table, _ in tables}
-        hashes = np.unique(np.concatenate([*hashes_of_tables.values()]))
+        hashes_by_table = {id(table): table.hashes for table, _ in tables}
+        hashes = np.unique(np.concatenate([*hashes_by_table.values()]))
         values = np.empty((hashes.size + 1, len(indices)), np.float32)
         for column, (index, (table, total)) in enumerate(zip(indices, tables, strict=True)):
             known_values, unknown_value = statistics[index].compute_all(table, total)
             values[:, column] = unknown_value
             values[np.searchsorted(hashes, table.hashes), column] = known_values
-            column_by_index[index] = len(column_by_index)
         lookups.append(StatisticTable(projection, hashes, values))
-    return tuple(lookups), column_by_index
+    ordered_indices = chain.from_iterable(indices_by_projection.values())
+    return tuple(lookups), {index: column for column, index in enumerate(ordered_indices)}
 
 
 def _find_table(ctr_data: Mapping[str, Any], name: str) -> tuple[HashTable, int]:
+    """Return the table `name`, and the denominator of statistics in `COUNTERS`."""
     table = ctr_data.get(name) if isinstance(ctr_data, Mapping) else None
     if not isinstance(table, Mapping) or not isinstance(table.get("hash_map"), HashTable):
         raise ArtifactError("the CatBoost model lacks the counts of its categories")
@@ -221,7 +223,7 @@ def _find_table(ctr_data: Mapping[str, Any], name: str) -> tuple[HashTable, int]
 
 
 def check_distinct_tables(options: Any) -> None:
-    """Reject statistics of one type with different target borders, which share a name in JSON."""
+    """Reject statistics of one type with different target borders: JSON gives both one name."""
     params = options.get("cat_feature_params") if isinstance(options, Mapping) else None
     if not isinstance(params, Mapping):
         return
@@ -243,9 +245,9 @@ def check_distinct_tables(options: Any) -> None:
 class Columns:
     """The columns that splits of a model can test.
 
-    `floats` and `categories` map a column's number among the float or categorical columns to its
-    index in the table. In splits, statistic k is column `count` + k, after the `count` columns of
-    the table. `category_names` maps hashes to the categories that the document names.
+    CatBoost numbers float columns and categorical columns separately. `floats` and `categories`
+    map these numbers to indices in the table. The table has `count` columns; in splits, statistic k
+    is column `count` + k. `category_names` maps hashes to category names.
     """
 
     def __init__(self) -> None:
@@ -261,33 +263,33 @@ class Columns:
 
     @classmethod
     def read(cls, features_info: Mapping[str, Any], max_columns: int) -> Columns:
-        """Read the entry "features_info" of a document; allow at most `max_columns` columns."""
+        """Read the entry "features_info" of a document, with at most `max_columns` columns."""
         self = cls()
-        name_by_position: dict[int, str] = {}
+        names_by_index: dict[int, str] = {}
         for feature in features_info.get("float_features") or []:
             treatment = feature["nan_value_treatment"]
             if treatment not in ("AsIs", "AsFalse", "AsTrue"):
                 raise ArtifactError(f"unknown nan_value_treatment {treatment!r} of a column")
             nan_is_true = treatment == "AsTrue" and feature["has_nans"] is True
             number = _read_number(feature, self.floats)
-            self.floats[number] = self._read_position(feature, name_by_position), nan_is_true
+            self.floats[number] = self._read_index(feature, names_by_index), nan_is_true
             borders = _read_borders(feature["borders"] or [])
             self._indexed_tests += [("FloatFeature", number, border) for border in borders]
         for feature in features_info.get("categorical_features") or []:
             number = _read_number(feature, self.categories)
-            self.categories[number] = self._read_position(feature, name_by_position)
-            strings, values = feature.get("string_values") or [], feature.get("values") or []
-            self._indexed_tests += [("OneHotFeature", number, read_hash(value)) for value in values]
-            if len(strings) == len(values):
-                self.category_names |= zip(map(read_hash, values), map(str, strings), strict=True)
+            self.categories[number] = self._read_index(feature, names_by_index)
+            names, hashes = feature.get("string_values") or [], feature.get("values") or []
+            self._indexed_tests += [("OneHotFeature", number, read_hash(code)) for code in hashes]
+            if len(names) == len(hashes):
+                self.category_names |= zip(map(read_hash, hashes), map(str, names), strict=True)
         for category in features_info.get("cat_features_hash") or []:
             self.category_names[read_hash(category["hash"])] = str(category["value"])
-        self.count = 1 + max(name_by_position, default=-1)
+        self.count = 1 + max(names_by_index, default=-1)
         num_columns = len(self.floats) + len(self.categories)
-        if self.count > max_columns or not self.count == len(name_by_position) == num_columns:
+        if self.count > max_columns or not self.count == len(names_by_index) == num_columns:
             raise ArtifactError("the columns of the CatBoost model are not numbered consecutively")
-        if any(name_by_position.values()):
-            self.names = tuple(name_by_position.get(i) or str(i) for i in range(self.count))
+        if any(names_by_index.values()):
+            self.names = tuple(names_by_index.get(i) or str(i) for i in range(self.count))
         self._known_tests = frozenset(self._indexed_tests)
         for number, ctr in enumerate(features_info.get("ctrs") or []):
             self.statistics.append(self._read_statistic(ctr))
@@ -300,19 +302,18 @@ class Columns:
             )
         return self
 
-    def _read_position(self, feature: Mapping[str, Any], name_by_position: dict[int, str]) -> int:
-        """Return the index of a column in the table; add its name to `name_by_position`."""
-        position = check_index(feature["flat_feature_index"])
+    def _read_index(self, feature: Mapping[str, Any], names_by_index: dict[int, str]) -> int:
+        index = check_index(feature["flat_feature_index"])
         name = feature.get("feature_id") or feature.get("feature_name") or ""
-        if position in name_by_position or not isinstance(name, str):
+        if index in names_by_index or not isinstance(name, str):
             raise ArtifactError(
-                f"column {position} of the CatBoost model occurs twice or has an invalid name"
+                f"column {index} of the CatBoost model occurs twice or has an invalid name"
             )
-        name_by_position[position] = name
-        return position
+        names_by_index[index] = name
+        return index
 
     def read_split(self, raw_split: Mapping[str, Any]) -> Split:
-        """Read a split; reject it if it differs from the test to which its split_index refers."""
+        """Read a split; reject a split that differs from the test with the same split_index."""
         split_type: Any = raw_split.get("split_type")
         index: Any = raw_split.get("split_index")
         tests = self._indexed_tests
@@ -329,7 +330,7 @@ class Columns:
             split = Split(self.count + number, value, False, None)
         else:
             raise UnsupportedModelError(f"CatBoost splits of type {split_type!r} are not supported")
-        # CatBoost reads only the index, so the other entries must agree with it.
+        # CatBoost reads only the index, so the other entries must match the index.
         if tests[check_index(index) : index + 1] != [(split_type, number, value)]:
             raise ArtifactError("a split of the CatBoost model does not match its index")
         is_ctr = split_type == "OnlineCtr"
@@ -365,7 +366,7 @@ class Columns:
         return Statistic(projection, ctr_type, name, border_index, *parameters)
 
     def _read_projection(self, elements: Any) -> Projection:
-        """Read a combination; sort its parts in hashing order: categories first, then tests."""
+        """Read a combination; sort the parts in hashing order: categories first, then tests."""
         categories, float_tests, category_tests = list[int](), list[Split](), list[Split]()
         for element in elements:
             element_type = element["combination_element"]
@@ -395,7 +396,6 @@ class Columns:
 
 
 def _read_number(feature: Mapping[str, Any], previous_columns: Mapping[int, Any]) -> int:
-    """Return a column's number, which must be above the numbers of `previous_columns`."""
     number = check_index(feature["feature_index"])
     if number <= max(previous_columns, default=-1):
         raise ArtifactError("the columns of the CatBoost model are not in order")

@@ -25,10 +25,7 @@ MAX_SYMMETRIC_DEPTH = 30
 
 
 def read_forest(document: Mapping[str, Any], columns: Columns) -> tuple[Ensemble, int | None]:
-    """Read the trees; return an Ensemble with base 0, and the number of values per leaf.
-
-    The number is None if the model has no trees.
-    """
+    """Return an Ensemble with base 0, and the number of values per leaf (None without trees)."""
     nodes = _NodeBuffer()
     num_outputs: int | None = None
     is_symmetric = "oblivious_trees" in document
@@ -43,44 +40,43 @@ def read_forest(document: Mapping[str, Any], columns: Columns) -> tuple[Ensemble
 
 def _read_symmetric_tree(tree: Mapping[str, Any], columns: Columns, nodes: _NodeBuffer) -> int:
     """Add a tree with one split per level; bit d of a leaf's index is 1 if split d is true."""
-    splits = [columns.read_split(s) for s in tree["splits"] or []]
+    splits = [columns.read_split(split) for split in tree["splits"] or []]
     depth = len(splits)
     values = read_floats(tree["leaf_values"])
-    leaf_count = 1 << min(depth, MAX_SYMMETRIC_DEPTH)
-    if depth > MAX_SYMMETRIC_DEPTH or not values.size or values.size % leaf_count:
+    num_leaves = 1 << min(depth, MAX_SYMMETRIC_DEPTH)
+    if depth > MAX_SYMMETRIC_DEPTH or not values.size or values.size % num_leaves:
         raise ArtifactError(f"{values.size} leaf values of a CatBoost tree with {depth} splits")
-    inner_count = leaf_count - 1
-    node_count = inner_count + leaf_count
+    num_inner = num_leaves - 1
+    num_nodes = num_inner + num_leaves
     # Store the tree as a heap, with the last split at the root, so that leaves keep their order.
-    feature, border = np.zeros(node_count, np.int32), np.zeros(node_count, np.float32)
-    nan_goes_left, false_goes_left = np.zeros(node_count, bool), np.ones(node_count, bool)
+    feature, border = np.zeros(num_nodes, np.int32), np.zeros(num_nodes, np.float32)
+    nan_goes_left, false_goes_left = np.zeros(num_nodes, bool), np.ones(num_nodes, bool)
     left_codes: dict[int, int] = {}
-    for level_depth, split in enumerate(reversed(splits)):
-        level_size = 1 << level_depth
-        level = slice(level_size - 1, 2 * level_size - 1)
-        feature[level], border[level] = split.feature, split.border
-        nan_goes_left[level] = split.nan_goes_left
+    for level, split in enumerate(reversed(splits)):
+        start, stop = (1 << level) - 1, (2 << level) - 1
+        feature[start:stop], border[start:stop] = split.feature, split.border
+        nan_goes_left[start:stop] = split.nan_goes_left
         if split.code is not None:
-            false_goes_left[level] = False
-            left_codes.update(dict.fromkeys(range(level_size - 1, 2 * level_size - 1), split.code))
-    node_index = np.arange(node_count, dtype=np.int32)
+            false_goes_left[start:stop] = False
+            left_codes |= dict.fromkeys(range(start, stop), split.code)
+    node_index = np.arange(num_nodes, dtype=np.int32)
     false_child, true_child = 2 * node_index + 1, 2 * node_index + 2
-    cover = np.full(node_count, np.nan)
+    cover = np.full(num_nodes, np.nan)
     weights = tree.get("leaf_weights")
-    if not isinstance(weights, np.ndarray) or weights.shape != (leaf_count,):
-        weights = np.full(leaf_count, np.nan)
-    for height in reversed(range(depth + 1)):
-        cover[(1 << height) - 1 : (2 << height) - 1] = weights
-        weights = weights.reshape(-1, 2).sum(axis=1) if height else weights
-    node_values = np.zeros((node_count, values.size // leaf_count))
-    node_values[inner_count:] = values.reshape(leaf_count, -1)
+    if not isinstance(weights, np.ndarray) or weights.shape != (num_leaves,):
+        weights = np.full(num_leaves, np.nan)
+    for level in reversed(range(depth + 1)):
+        cover[(1 << level) - 1 : (2 << level) - 1] = weights
+        weights = weights.reshape(-1, 2).sum(axis=1) if level else weights
+    node_values = np.zeros((num_nodes, values.size // num_leaves))
+    node_values[num_inner:] = values.reshape(num_leaves, -1)
     nodes.append(
         left_codes,
         feature=feature,
         threshold=border,
         left=np.where(false_goes_left, false_child, true_child),
         right=np.where(false_goes_left, true_child, false_child),
-        leaf=node_index >= inner_count,
+        leaf=node_index >= num_inner,
         default_left=nan_goes_left,
         value=node_values,
         cover=cover,
@@ -89,7 +85,7 @@ def _read_symmetric_tree(tree: Mapping[str, Any], columns: Columns, nodes: _Node
 
 
 def _read_nested_tree(tree: Mapping[str, Any], columns: Columns, nodes: _NodeBuffer) -> int:
-    """Add a tree of nodes {"split", "left", "right"} or {"value"}; "left" is the false branch."""
+    """Add a tree of nested nodes; "left" is the false branch, and leaves have a "value"."""
     splits, leaf_values = list[Split | None](), list[Array | None]()
     left, right, weights = list[int](), list[int](), list[float]()
     left_codes: dict[int, int] = {}
@@ -101,8 +97,8 @@ def _read_nested_tree(tree: Mapping[str, Any], columns: Columns, nodes: _NodeBuf
             children[parent] = index
         left.append(0)
         right.append(0)
-        weight = node.get("weight")
-        weights.append(float(weight) if isinstance(weight, int | float) else np.nan)
+        node_weight = node.get("weight")
+        weights.append(float(node_weight) if isinstance(node_weight, int | float) else np.nan)
         if "value" in node:
             value = node["value"]
             splits.append(None)
@@ -120,11 +116,11 @@ def _read_nested_tree(tree: Mapping[str, Any], columns: Columns, nodes: _NodeBuf
     width = widths.pop()
     if widths or not width:
         raise ArtifactError("the leaves of a CatBoost tree differ in width")
-    value = np.zeros((len(splits), width))
-    for node_value, leaf_value in zip(value, leaf_values, strict=True):
+    node_values = np.zeros((len(splits), width))
+    for node_value, leaf_value in zip(node_values, leaf_values, strict=True):
         if leaf_value is not None:
             node_value[:] = leaf_value
-    for i in reversed(range(len(splits))):  # Children come after their parents.
+    for i in reversed(range(len(splits))):  # Children come after parents.
         if splits[i] is not None:
             weights[i] = weights[left[i]] + weights[right[i]]
     nodes.append(
@@ -135,14 +131,14 @@ def _read_nested_tree(tree: Mapping[str, Any], columns: Columns, nodes: _NodeBuf
         right=np.array(right, np.int32),
         leaf=np.array([s is None for s in splits], bool),
         default_left=np.array([s is not None and s.nan_goes_left for s in splits], bool),
-        value=value,
+        value=node_values,
         cover=np.array(weights),
     )
     return width
 
 
 class _NodeBuffer:
-    """Collects the nodes of trees, and passes batches of them to `collector` to save memory."""
+    """Collects the nodes of trees, and passes batches to `collector` to save memory."""
 
     def __init__(self) -> None:
         self.collector = TreeCollector(np.dtype(np.float64))
@@ -156,7 +152,7 @@ class _NodeBuffer:
         self.size = 0
 
     def append(self, left_codes: Mapping[int, int], **arrays: Array) -> None:
-        """Add a tree with root 0; `left_codes` maps one-hot nodes to the codes that go left."""
+        """Add a tree whose root is node 0; `left_codes` maps one-hot nodes to left codes."""
         self.tree_count += 1
         self.roots.append(self.size)
         for name, array in arrays.items():

@@ -1,8 +1,8 @@
 """Read LightGBM's text format, check it, and convert it to arrays.
 
-Booster.model_to_string and save_model write it. Source: LightGBM src/boosting/gbdt_model_text.cpp
-and src/io/tree.cpp. Each tree of n leaves has n - 1 inner nodes; a child c is inner node c, or
-leaf ~c when negative.
+Booster.model_to_string and save_model write this format. Source: LightGBM
+src/boosting/gbdt_model_text.cpp and src/io/tree.cpp. A tree of n leaves has n - 1 inner nodes. The
+child c is the inner node c, or if negative, the leaf ~c.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from sqlml.types import Array
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinearLeaves:
-    """The linear models in the L leaves of all trees (linear_tree=True).
+    """The linear models in the leaves of all trees (linear_tree=True).
 
-    A leaf predicts its constant plus the sum of its terms, each a weight times a feature. The terms
-    of leaf i are those from `begin[i]` to `begin[i + 1]`, int64 (L + 1,).
+    A leaf predicts a constant plus a sum of terms. Each term is a weight times a feature. The terms
+    of leaf i are at `begin[i]:begin[i + 1]` in `feature` and `weights`.
     """
 
     const: Array
@@ -46,10 +46,10 @@ class Nodes:
         feature, threshold: int32 and float64, one per inner node.
         decision: int32, one per inner node. Bit 0: the split is categorical; bit 1: NaN goes left;
             bits 2 and 3: the missing type.
-        left, right: the children of inner nodes, int32, numbered within their tree.
+        left, right: the children of inner nodes, int32, numbered within a tree.
         value: float64, one per leaf.
         sets: maps the index of an inner node to the categories that go left.
-        linear: the linear models of the leaves; None if no leaf has one.
+        linear: the linear models of the leaves, or None if no leaf has a linear model.
         count, leaf_count, gain: training statistics, float64; None if the text lacks them.
     """
 
@@ -73,7 +73,7 @@ class LightGBMModel:
 
     Attributes:
         objective: the name and options, for example ("binary", "sigmoid:1"); empty if custom.
-        outputs: the number of scores per row, and of trees per iteration.
+        outputs: the number of scores per row, which is also the number of trees per iteration.
         feature_infos: the range or the categories of each feature in training, as in the file.
         is_average: whether predictions are the mean of the trees (boosting=rf).
         categorical: the indices of the features that were trained as categories.
@@ -95,15 +95,15 @@ class LightGBMModel:
 _INTEGER_KEYS = ("left_child", "right_child", "split_feature", "decision_type")
 _FLOAT_KEYS = ("threshold", "leaf_value")
 _STATISTIC_KEYS = ("internal_count", "leaf_count", "split_gain")
-"""Keys of statistics that explanations use and predictions do not."""
+"""Keys of statistics that only explanations use."""
 _STRING_KEYS = (
     "Tree num_leaves num_cat is_linear cat_boundaries cat_threshold leaf_const num_features "
     "leaf_features leaf_coeff"
 ).split()
-"""Keys of a tree whose values stay strings until they are needed."""
+"""Keys of a tree with values that remain strings at first."""
 _INNER_STATISTICS = ("split_gain", "internal_value", "internal_weight", "internal_count")
 _LEAF_STATISTICS = ("leaf_weight", "leaf_count", "leaf_parent")
-"""Statistics of inner nodes and of leaves; LightGBM does not check how many there are."""
+"""Statistics of inner nodes and of leaves; LightGBM does not check the number of entries."""
 _READ_KEYS = (*_INTEGER_KEYS, *_FLOAT_KEYS, *_STRING_KEYS)
 _KNOWN_KEYS = frozenset((*_READ_KEYS, *_INNER_STATISTICS, *_LEAF_STATISTICS, "shrinkage"))
 _END_LINE = "end of trees"
@@ -116,7 +116,7 @@ def read_text(content: str) -> LightGBMModel:
 
 
 def read_lines(lines: Iterable[str]) -> LightGBMModel:
-    """Parse and check the lines of a model, keeping the text of one tree in memory at a time."""
+    """Parse and check the lines of a model; only the text of one tree is in memory at a time."""
     with report_damage("the LightGBM model", "save it again with save_model"):
         return _parse_model(line.rstrip("\r\n") for line in lines)
 
@@ -161,7 +161,7 @@ def _parse_model(lines: Iterator[str]) -> LightGBMModel:
 
 
 def _read_header_and_trees(lines: Iterator[str]) -> tuple[dict[str, str], list[dict[str, Any]]]:
-    """Read the header and the trees; check that each tree has its stated size in bytes."""
+    """Return the header and the trees; check that each tree has the stated size in bytes."""
     if next(lines, "") != "tree":
         raise ArtifactError("this is not a LightGBM model: its first line is not 'tree'")
     header: dict[str, str] = {}
@@ -215,7 +215,7 @@ def _read_outputs(header: Mapping[str, str], objective: tuple[str, ...]) -> int:
 
 
 def _check_line(line: str, key: str, value: str, tree: Mapping[str, str]) -> None:
-    """Check a line after the entries in `tree`; only blank lines may follow a blank line."""
+    """Check a line of a tree; `tree` has the earlier lines. Only blank lines follow blank lines."""
     if not line:
         return
     # Python accepts numbers that LightGBM rejects: underscores, and digits outside ASCII.
@@ -225,14 +225,15 @@ def _check_line(line: str, key: str, value: str, tree: Mapping[str, str]) -> Non
 
 
 def _read_tree(entries: Mapping[str, str], remaining_lines: Iterator[str]) -> dict[str, Any]:
-    """Parse the entries of a tree; on errors, search `remaining_lines` to detect truncation."""
+    """Parse the entries of a tree; if an entry is invalid, report truncation or the entry."""
     try:
         float(entries.get("shrinkage", 1))
         num_leaves = int(entries["num_leaves"])
-        for count, names in ((num_leaves - 1, _INNER_STATISTICS), (num_leaves, _LEAF_STATISTICS)):
-            for name in names if num_leaves > 1 else ():
-                if name in entries and not _looks_like_numbers(entries[name], count):
-                    raise ArtifactError(f"a LightGBM tree does not have {count} entries of {name}")
+        counts = dict.fromkeys(_INNER_STATISTICS, num_leaves - 1)
+        counts |= dict.fromkeys(_LEAF_STATISTICS, num_leaves)
+        for name, count in counts.items() if num_leaves > 1 else ():
+            if name in entries and not _looks_like_numbers(entries[name], count):
+                raise ArtifactError(f"a LightGBM tree does not have {count} entries of {name}")
         tree: dict[str, Any] = {key: entries[key] for key in entries if key in _STRING_KEYS}
         for key in entries.keys() & _INTEGER_KEYS:
             tree[key] = np.array(list(map(int, entries[key].split())), np.int32)
@@ -246,20 +247,19 @@ def _read_tree(entries: Mapping[str, str], remaining_lines: Iterator[str]) -> di
 
 
 def _looks_like_numbers(text: str, count: int) -> bool:
-    """Return whether `text` looks like `count` numbers; for speed, only check its characters."""
-    other_bytes = text.encode().translate(None, b"0123456789-+.e ")
-    return text.count(" ") + 1 == count and not other_bytes.translate(None, b"infaINFA")
+    """Return whether `text` looks like `count` numbers; for speed, only check the characters."""
+    letters = text.encode().translate(None, b"0123456789-+.e ")
+    return text.count(" ") + 1 == count and not letters.translate(None, b"infaINFA")
 
 
 def _join_trees(trees: Sequence[dict[str, Any]], num_features: int) -> Nodes:
-    """Concatenate and check the arrays of all trees, removing them from `trees` to save memory."""
+    """Concatenate and check the arrays of all trees, which are removed to save memory."""
     leaf_counts = np.array([int(tree["num_leaves"]) for tree in trees], np.int64)
     if (leaf_counts < 1).any():
         raise ArtifactError("a tree of the LightGBM model has no leaves")
-    count_list = leaf_counts.tolist()
-    linear = _read_linear_leaves(trees, count_list, num_features)
-    join = partial(_pop_and_join, trees, count_list)
-    join_statistic = partial(_join_statistic, trees, count_list)
+    linear = _read_linear_leaves(trees, leaf_counts.tolist(), num_features)
+    join = partial(_pop_and_join, trees, leaf_counts.tolist())
+    join_statistic = partial(_join_statistic, trees, leaf_counts.tolist())
     left, right = join("left_child"), join("right_child")
     tree_size = np.repeat(leaf_counts.astype(np.int32), leaf_counts - 1)
     for child in (left, right):
@@ -302,22 +302,23 @@ def _pop_and_join(
     for tree, num_leaves in zip(trees, leaf_counts, strict=True):
         size = num_leaves if per_leaf else num_leaves - 1
         # In a tree of one leaf, the entries of inner nodes are missing or empty.
-        array = tree.pop(name) if size else arrays[0]
-        if len(array) != size:
-            raise ArtifactError(f"a tree has {len(array)} entries of {name}, not {size}")
-        arrays.append(array)
+        entries = tree.pop(name) if size else arrays[0]
+        if len(entries) != size:
+            raise ArtifactError(f"a tree has {len(entries)} entries of {name}, not {size}")
+        arrays.append(entries)
     return np.concatenate(arrays)
 
 
 def _join_statistic(
     trees: Sequence[dict[str, Any]], leaf_counts: Sequence[int], name: str, per_leaf: bool = False
 ) -> Array | None:
-    """Concatenate the statistic `name`, or return None if a tree with several leaves lacks it."""
-    has_all = all(name in tree for tree, n in zip(trees, leaf_counts, strict=True) if n > 1)
+    """Return the concatenated statistic, or None if missing in a tree with several leaves."""
     for tree, num_leaves in zip(trees, leaf_counts, strict=True):
         if num_leaves == 1 and per_leaf:
             tree[name] = np.ones(1)
-    return _pop_and_join(trees, leaf_counts, name, per_leaf) if has_all else None
+        elif num_leaves > 1 and name not in tree:
+            return None
+    return _pop_and_join(trees, leaf_counts, name, per_leaf)
 
 
 def _read_linear_leaves(
@@ -333,10 +334,10 @@ def _read_linear_leaves(
     all_term_counts, all_features, all_weights = [], [], []
     for tree, num_leaves in zip(trees, leaf_counts, strict=True):
         if int(tree.get("is_linear", "0")):
-            constants = [float(v) for v in tree["leaf_const"].split()]
-            term_counts = [int(v) for v in tree["num_features"].split()]
-            leaf_features = [int(v) for v in tree["leaf_features"].split()]
-            leaf_weights = [float(v) for v in tree["leaf_coeff"].split()]
+            constants = list(map(float, tree["leaf_const"].split()))
+            term_counts = list(map(int, tree["num_features"].split()))
+            leaf_features = list(map(int, tree["leaf_features"].split()))
+            leaf_weights = list(map(float, tree["leaf_coeff"].split()))
         else:
             constants, term_counts = tree["leaf_value"].tolist(), [0] * num_leaves
             leaf_features, leaf_weights = [], []
@@ -361,7 +362,7 @@ def _read_linear_leaves(
 
 
 def _is_readable(number: float) -> bool:
-    """Return whether LightGBM can parse `number`, which must not be subnormal or infinite."""
+    """Return whether LightGBM can parse `number`: subnormal and infinite numbers are unreadable."""
     return number == 0 or _MIN_NORMAL <= abs(number) < float("inf")
 
 
@@ -373,7 +374,7 @@ def _read_category_sets(
 ) -> dict[int, Array]:
     """Map each categorical inner node to the categories that go left.
 
-    The file stores a bit set per node; the threshold of the node is the index of its set.
+    A tree stores bit sets. The threshold of a categorical node is the index of a bit set.
     """
     sets: dict[int, Array] = {}
     first_nodes = np.cumsum(leaf_counts - 1) - (leaf_counts - 1)
@@ -385,14 +386,13 @@ def _read_category_sets(
         set_index = int(threshold[node])
         if not 0 <= set_index < len(offsets) - 1 or set_index != threshold[node]:
             raise ArtifactError("a categorical node of the LightGBM model has no set")
-        begin, end = offsets[set_index], offsets[set_index + 1]
-        set_bytes = words[begin:end].astype("<u4").view(np.uint8)
-        sets[node] = np.flatnonzero(np.unpackbits(set_bytes, bitorder="little"))
+        set_words = words[offsets[set_index] : offsets[set_index + 1]].astype("<u4")
+        sets[node] = np.flatnonzero(np.unpackbits(set_words.view(np.uint8), bitorder="little"))
     return sets
 
 
 def _check_parameters(trailing_lines: Sequence[str]) -> None:
-    """Check that each line between the parameter markers is "[name: value]", as in LightGBM."""
+    """Check, like LightGBM, that each line between the parameter markers is "[name: value]"."""
     markers = ["parameters:", "end of parameters"]
     present_markers = [line for line in trailing_lines if line in markers]
     if not present_markers:
@@ -410,8 +410,8 @@ _NO_BIT_SETS = np.zeros(0, np.uint32)
 
 
 def _read_bit_sets(tree: Mapping[str, Any]) -> tuple[list[int], Array]:
-    offsets = [int(offset) for offset in tree["cat_boundaries"].split()]
-    words = np.array([int(word) for word in tree["cat_threshold"].split()], np.uint32)
+    offsets = list(map(int, tree["cat_boundaries"].split()))
+    words = np.array(list(map(int, tree["cat_threshold"].split())), np.uint32)
     has_stated_size = len(offsets) == int(tree["num_cat"]) + 1 and offsets[-1] == words.size
     if not has_stated_size or [offsets[0], *sorted(offsets)] != [0, *offsets]:
         raise ArtifactError("the category sets of the LightGBM model are damaged")
@@ -419,24 +419,23 @@ def _read_bit_sets(tree: Mapping[str, Any]) -> tuple[list[int], Array]:
 
 
 def _read_categorical(trailing_lines: Sequence[str], infos: Sequence[str]) -> tuple[int, ...]:
-    """Return the indices of the categorical features.
+    """Return the indices of the categorical features, as listed in categorical_feature.
 
-    The parameter categorical_feature lists them. Without a valid list, they are the features whose
-    entry in `infos` is neither a range nor "none".
+    Without a valid list, return the features with an entry in `infos` other than a range or "none".
     """
     prefix = "[categorical_feature: "
     for line in trailing_lines:
         if line.startswith(prefix) and line.endswith("]"):
-            columns = [n for n in line[len(prefix) : -1].split(",") if n]
-            if all(n.isdecimal() for n in columns):
-                return tuple(sorted({int(n) for n in columns if int(n) < len(infos)}))
+            columns = [text for text in line[len(prefix) : -1].split(",") if text]
+            if all(text.isdecimal() for text in columns):
+                return tuple(sorted({int(text) for text in columns if int(text) < len(infos)}))
     return tuple(i for i, info in enumerate(infos) if info != "none" and info[:1] != "[")
 
 
 def parse_ranges(feature_infos: Sequence[str]) -> tuple[Array, Array]:
-    """Return the minimum and the maximum of each feature in training, float64 (n,) each.
+    """Return the minima and the maxima of the features in training.
 
-    Both are NaN for categorical features and for features without a range.
+    Features without a range, such as categorical features, have NaN.
 
     >>> [bound.tolist() for bound in parse_ranges(["[-1.5:2]", "none", "0:3:1"])]
     [[-1.5, nan, nan], [2.0, nan, nan]]
@@ -458,7 +457,7 @@ def _read_pandas_categorical(trailing_lines: Sequence[str]) -> tuple[tuple[Any, 
             lists = json.loads(line[len(prefix) :])
             if lists is None:
                 return ()
-            if not isinstance(lists, list) or not all(isinstance(c, list) for c in lists):
+            if not isinstance(lists, list) or not all(isinstance(item, list) for item in lists):
                 raise ArtifactError("pandas_categorical of the LightGBM model is damaged")
-            return tuple(tuple(c) for c in lists)
+            return tuple(map(tuple, lists))
     return ()

@@ -1,17 +1,16 @@
-"""Convert LightGBM's trees to an Ensemble, and its three missing types to one rule.
+"""Convert LightGBM's trees to an Ensemble, in which `default_left` says where NaN goes.
 
-In an Ensemble, `default_left` says where NaN goes. LightGBM's nodes (include/LightGBM/tree.h,
-NumericalDecision and CategoricalDecision) are converted to this rule:
+The nodes of LightGBM (include/LightGBM/tree.h, NumericalDecision and CategoricalDecision) differ:
 
-* missing type None: NaN counts as 0, so `default_left` is `0 <= threshold`;
-* missing type Zero: NaN and |x| <= ZERO take the default branch. Such nodes read a copy of the
-  column in which these values are NaN;
-* missing type NaN: NaN takes the default branch, as in an Ensemble;
-* categorical: NaN and negative numbers go right. LightGBM truncates first, so that -0.5 is category
-  0. Such nodes read a truncated copy of the column.
+* Missing type None: NaN counts as 0, so `default_left` is `0 <= threshold`.
+* Missing type Zero: NaN and |x| <= ZERO take the default branch. These nodes read a copy of the
+  column in which such values are NaN.
+* Missing type NaN: NaN takes the default branch, as in an Ensemble.
+* Categorical: NaN and negative numbers go right. LightGBM truncates first, so -0.5 is category 0.
+  These nodes read a truncated copy of the column.
 
-LightGBM treats |x| <= ZERO in every row as 0. A threshold inside that range is moved to its edge,
-which gives the same branches without changing the rows.
+LightGBM treats |x| <= ZERO in every row as 0. A threshold inside that range is moved to the edge of
+the range, which gives the same branches without changing the rows.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ PLAIN, ZERO_MISSING, TRUNCATED = 0, 1, 2
 class Forest:
     """An Ensemble over `columns`: pairs (feature, treatment), sorted by treatment.
 
-    If leaves have linear models, the outputs are the indices of the leaves that a row reaches.
+    If leaves have linear models, the outputs are the indices of the reached leaves.
     """
 
     ensemble: Ensemble
@@ -46,7 +45,7 @@ class Forest:
 def build_forest(
     nodes: Nodes, num_features: int, num_outputs: int, encoded_features: frozenset[int]
 ) -> Forest:
-    """Build the Ensemble; `encoded_features` only hold codes or NaN, so they are not truncated."""
+    """Build the Ensemble. `encoded_features` hold codes or NaN, and need no truncation."""
     is_categorical = (nodes.decision & 1).astype(bool)
     default_left = (nodes.decision & 2).astype(bool)
     missing_type = (nodes.decision >> 2) & 3
@@ -61,19 +60,19 @@ def build_forest(
     treatment[is_categorical] = TRUNCATED
     treatment[np.isin(nodes.feature, list(encoded_features)) & is_categorical] = PLAIN
     if not treatment.any():
-        columns = [(f, PLAIN) for f in range(num_features)]
+        columns = [(feature, PLAIN) for feature in range(num_features)]
         column_index = nodes.feature
     else:
         keys = treatment.astype(np.int64) * num_features + nodes.feature
         used_keys = np.unique(keys)
-        columns = [(int(k % num_features), int(k // num_features)) for k in used_keys]
+        columns = [(int(key % num_features), int(key // num_features)) for key in used_keys]
         column_index = np.searchsorted(used_keys, keys).astype(np.int32)
-    tree_index = np.arange(nodes.leaf_counts.size)
+    num_trees = nodes.leaf_counts.size
     if nodes.linear is not None:
         nodes = replace(nodes, value=np.arange(nodes.value.size, dtype=np.float64))
-        num_outputs = tree_index.size
+        num_outputs = num_trees
     raw_trees = _build_raw_trees(nodes, column_index, threshold, default_left)
-    target, base = tree_index % num_outputs, np.zeros(num_outputs)
+    target, base = np.arange(num_trees) % num_outputs, np.zeros(num_outputs)
     try:
         ensemble = build_ensemble(raw_trees, target=target, base=base, compare="le")
     except ProgramError as error:
@@ -84,7 +83,7 @@ def build_forest(
 def _build_raw_trees(
     nodes: Nodes, feature: Array, threshold: Array, default_left: Array
 ) -> RawTrees:
-    """Concatenate the inner nodes and leaves of all trees, with absolute node numbers."""
+    """Concatenate the inner nodes and leaves of all trees, with node indices across all trees."""
     leaf_counts, inner_counts = nodes.leaf_counts, nodes.leaf_counts - 1
     sizes = inner_counts + leaf_counts
     starts, num_nodes = np.cumsum(sizes) - sizes, int(sizes.sum())
@@ -93,43 +92,43 @@ def _build_raw_trees(
     roots = starts.astype(np.int32)
     first_inner = np.repeat(roots, inner_counts)
     first_leaf = np.repeat(roots + inner_counts.astype(np.int32), leaf_counts)
-    # These are the indices, among all nodes, of the file's inner nodes and of its leaves.
-    inner_positions = first_inner + _concatenate_ranges(inner_counts)
-    leaf_positions = first_leaf + _concatenate_ranges(leaf_counts)
+    # The indices of the file's inner nodes and leaves among all nodes.
+    inner_indices = first_inner + _concatenate_ranges(inner_counts)
+    leaf_indices = first_leaf + _concatenate_ranges(leaf_counts)
 
     def scatter_inner(values: Array, dtype: str) -> Array:
         scattered = np.zeros(num_nodes, dtype)
-        scattered[inner_positions] = values
+        scattered[inner_indices] = values
         return scattered
 
     def index_children(child: Array) -> Array:
-        leaf = np.repeat(inner_counts.astype(np.int32), inner_counts) + ~child
-        return first_inner + np.where(child >= 0, child, leaf)
+        leaf_child = np.repeat(inner_counts.astype(np.int32), inner_counts) + ~child
+        return first_inner + np.where(child >= 0, child, leaf_child)
 
-    leaf = np.zeros(num_nodes, bool)
-    leaf[leaf_positions] = True
+    is_leaf = np.zeros(num_nodes, bool)
+    is_leaf[leaf_indices] = True
     value = np.zeros((num_nodes, 1))
-    value[leaf_positions, 0] = nodes.value
+    value[leaf_indices, 0] = nodes.value
     cover = None
     if nodes.count is not None and nodes.leaf_count is not None:
         cover = scatter_inner(nodes.count, "float64")
-        cover[leaf_positions] = nodes.leaf_count
+        cover[leaf_indices] = nodes.leaf_count
     return RawTrees(
         roots=starts,
         feature=scatter_inner(feature, "int32"),
         threshold=scatter_inner(threshold, "float64"),
         left=scatter_inner(index_children(nodes.left), "int32"),
         right=scatter_inner(index_children(nodes.right), "int32"),
-        leaf=leaf,
+        leaf=is_leaf,
         default_left=scatter_inner(default_left, "bool"),
         value=value,
-        sets={int(inner_positions[i]): members for i, members in nodes.sets.items()} or None,
+        sets={int(inner_indices[i]): members for i, members in nodes.sets.items()} or None,
         cover=cover,
         gain=None if nodes.gain is None else scatter_inner(nodes.gain, "float64"),
     )
 
 
 def _concatenate_ranges(sizes: Array) -> Array:
-    """Return the concatenated ranges 0 ... size - 1 for each size, int32."""
+    """Return the integers from 0 to size - 1 for each size, concatenated."""
     starts = np.cumsum(sizes) - sizes
     return np.arange(int(sizes.sum()), dtype=np.int32) - np.repeat(starts.astype(np.int32), sizes)

@@ -40,7 +40,7 @@ OBJECTIVES: Mapping[str, Objective] = {
     "multiclass": Objective("multiclass", "softmax"),
     "multiclassova": Objective("multiclass", "sigmoid"),
 }
-"""Name of an objective -> its task and link. Source: LightGBM src/objective, ConvertOutput."""
+"""Maps an objective's name to the task and the link. Source: LightGBM src/objective."""
 
 MAX_FIRST_CLASS_SCORE = 1.5 * 2.0**-53
 """The largest score whose float64 sigmoid is not above 0.5, because exp(-x) + 1 rounds to 2.
@@ -50,7 +50,7 @@ Scores are compared instead of probabilities, so labels do not depend on the las
 
 @dataclass(frozen=True, slots=True)
 class _ScaledObjective:
-    """An objective with its options.
+    """An objective with options.
 
     Scores are multiplied by `scale` before a sigmoid, and squared if `is_squared` (reg_sqrt)."""
 
@@ -61,7 +61,7 @@ class _ScaledObjective:
 
     @classmethod
     def parse(cls, words: tuple[str, ...]) -> _ScaledObjective:
-        """Parse the words of the "objective" line, which is empty for a custom objective."""
+        """Parse the words of the "objective" line; a custom objective has no words."""
         name = words[0] if words else "custom"
         objective = boosters.find_objective(OBJECTIVES, name, "LightGBM objective")
         scale = 1.0
@@ -82,7 +82,7 @@ class _ScaledObjective:
         return builder.op("mul", score, builder.constant(np.array([self.scale])))
 
     def predict(self, builder: Builder, score: Value) -> Value:
-        """Convert scores to what Booster.predict returns, float64 (n, K)."""
+        """Convert scores to the predictions of Booster.predict, float64 (n, K)."""
         if self.objective.link == "sigmoid":
             score = self.scale_score(builder, score)
         if self.objective.link == "identity" and self.is_squared:
@@ -90,7 +90,7 @@ class _ScaledObjective:
         return boosters.apply_link(builder, self.objective.link, score)
 
 
-def schema(model: Any) -> Schema:
+def read_schema(model: Any) -> Schema:
     is_file = isinstance(model, LightGBMModel)
     names = tuple(model.names if is_file else map(str, _require_booster(model).feature_name()))
     return boosters.build_schema(names, tuple(f"Column_{i}" for i in range(len(names))))
@@ -98,13 +98,13 @@ def schema(model: Any) -> Schema:
 
 def import_classifier(model: Any, frame: Frame) -> Outputs:
     """Import LGBMClassifier, with the labels of `classes_`."""
-    document = _read_model(model)
+    parsed_model = _read_model(model)
     if callable(model.objective):
         raise UnsupportedModelError(
             "an LGBMClassifier with a custom objective has no labels or probabilities; import "
             "its booster_ instead"
         )
-    return _import_classes(document, frame, build_labels(model.classes_))
+    return _import_classes(parsed_model, frame, build_labels(model.classes_))
 
 
 def import_regressor(model: Any, frame: Frame) -> Outputs:
@@ -112,7 +112,7 @@ def import_regressor(model: Any, frame: Frame) -> Outputs:
 
 
 def import_saved_model(model: LightGBMModel, frame: Frame) -> Outputs:
-    """Import a model with all its iterations; if it is a classifier, its labels are 0 ... k-1."""
+    """Import a model with all iterations; the labels of a classifier are 0 to k - 1."""
     if _ScaledObjective.parse(model.objective).objective.task == "regression":
         return _import_regression(model, frame)
     return _import_classes(model, frame, Labels("int64", tuple(range(max(model.outputs, 2)))))
@@ -139,62 +139,65 @@ def _read_model(model: Any) -> LightGBMModel:
 
 
 def _import_regression(model: LightGBMModel, frame: Frame) -> Outputs:
-    """Import a regressor; custom objectives may have several outputs per row."""
     objective = _ScaledObjective.parse(model.objective)
-    score = _compute_score(model, frame)
+    score = _build_score(model, frame)
     label = objective.predict(frame.builder, _average_trees(model, frame, score))
     return Outputs({"label": label, "score": score})
 
 
 def _import_classes(model: LightGBMModel, frame: Frame, labels: Labels) -> Outputs:
-    b, objective = frame.builder, _ScaledObjective.parse(model.objective)
-    score = _compute_score(model, frame)
+    builder = frame.builder
+    objective = _ScaledObjective.parse(model.objective)
+    score = _build_score(model, frame)
     mean_score = _average_trees(model, frame, score)
-    prediction = objective.predict(b, mean_score)
+    prediction = objective.predict(builder, mean_score)
     if model.outputs > 1:
         if len(labels) != model.outputs:
             raise UnsupportedModelError(
                 f"the model has {model.outputs} outputs, but its labels had {len(labels)} "
                 "distinct values; fit it without num_class, or on labels of as many classes"
             )
-        return boosters.import_multiclass(b, prediction, prediction, score, labels)
+        return boosters.import_multiclass(builder, prediction, prediction, score, labels)
     if objective.name == "binary":
-        label = boosters.label_above(b, objective.scale_score(b, mean_score), MAX_FIRST_CLASS_SCORE)
+        scaled_score = objective.scale_score(builder, mean_score)
+        label = boosters.label_above(builder, scaled_score, MAX_FIRST_CLASS_SCORE)
     else:
-        label = boosters.label_above(b, prediction, b.op("sub", b.constant(np.ones(1)), prediction))
-    return boosters.import_binary(b, label, prediction, score, labels)
+        first_class = builder.op("sub", builder.constant(np.ones(1)), prediction)
+        label = boosters.label_above(builder, prediction, first_class)
+    return boosters.import_binary(builder, label, prediction, score, labels)
 
 
 def _average_trees(model: LightGBMModel, frame: Frame, score: Value) -> Value:
-    """Convert `score`, the sum of the trees, to their mean if the model is a random forest."""
+    """Divide the sum of the trees by the number of iterations if the model is a random forest."""
     num_iterations = model.nodes.leaf_counts.size // model.outputs
     if not model.is_average or num_iterations < 2:
         return score
-    b = frame.builder
-    return b.op("div", score, b.constant(np.array([float(num_iterations)])))
+    builder = frame.builder
+    return builder.op("div", score, builder.constant(np.array([float(num_iterations)])))
 
 
-def _compute_score(model: LightGBMModel, frame: Frame) -> Value:
-    """Build the raw scores, float64 (n, K): the sums of the trees."""
+def _build_score(model: LightGBMModel, frame: Frame) -> Value:
     boosters.check_width(frame, model.features, "LightGBM")
     categories = _assign_categories(model)
     forest = build_forest(model.nodes, model.features, model.outputs, frozenset(categories))
-    b, blocks, features = frame.builder, list[Value](), list[int]()
+    builder = frame.builder
+    blocks, features = list[Value](), list[int]()
     for treatment in (PLAIN, ZERO_MISSING, TRUNCATED):
-        treated_features = [f for f, t in forest.columns if t == treatment]
+        treated_features = [f for f, kind in forest.columns if kind == treatment]
         if not treated_features:
             continue
         values = _read_columns(frame, treated_features, categories)
         if treatment == ZERO_MISSING:
-            is_zero = b.op("le", b.op("abs", values), b.constant(np.array([ZERO])))
-            values = b.op("where", is_zero, b.constant(np.array([np.nan])), values)
+            magnitude = builder.op("abs", values)
+            is_zero = builder.op("le", magnitude, builder.constant(np.array([ZERO])))
+            values = builder.op("where", is_zero, builder.constant(np.array([np.nan])), values)
         elif treatment == TRUNCATED:
-            values = b.op("trunc", values)
+            values = builder.op("trunc", values)
         blocks.append(values)
         features += treated_features
     minima, maxima = parse_ranges([model.feature_infos[f] for f in features])
     ensemble = replace(forest.ensemble, input_least=minima, input_most=maxima)
-    score = b.op("tree_ensemble", b.concat(blocks), **ensemble.attrs())
+    score = builder.op("tree_ensemble", builder.concat(blocks), **ensemble.attrs())
     if model.nodes.linear is None:
         return score
     return _add_linear_leaves(model, model.nodes.linear, frame, categories, score)
@@ -207,26 +210,27 @@ def _add_linear_leaves(
     categories: dict[int, Array],
     exit_leaves: Value,
 ) -> Value:
-    """Build the sum of the linear models in the leaves that a row reaches, tree by tree.
+    """Build the sum of the linear models in the reached leaves, tree by tree.
 
-    `exit_leaves` has the index of the leaf in each tree. The linear models read |x| <= ZERO as 0.
+    `exit_leaves` has the index of the reached leaf in each tree. Linear models read |x| <= ZERO
+    as 0.
     """
-    b, used_features = frame.builder, np.unique(linear.feature)
+    builder = frame.builder
+    used_features = np.unique(linear.feature)
     x = _read_columns(frame, used_features.tolist() or [0], categories)
-    zero = b.constant(np.zeros(1))
-    is_zero = b.op("le", b.op("abs", x), b.constant(np.array([ZERO])))
-    tree_index = np.arange(model.nodes.leaf_counts.size)
-    return b.op(
+    zero = builder.constant(np.zeros(1))
+    is_zero = builder.op("le", builder.op("abs", x), builder.constant(np.array([ZERO])))
+    return builder.op(
         "linear_leaves",
-        b.op("cast", exit_leaves, dtype="int64"),
-        b.op("where", is_zero, zero, x),
+        builder.op("cast", exit_leaves, dtype="int64"),
+        builder.op("where", is_zero, zero, x),
         value=model.nodes.value,
         const=linear.const,
         begin=linear.begin.astype(np.int32),
         feature=np.searchsorted(used_features, linear.feature).astype(np.int32),
         weights=linear.weights,
         base=np.zeros(model.outputs),
-        target=(tree_index % model.outputs).astype(np.int32),
+        target=(np.arange(model.nodes.leaf_counts.size) % model.outputs).astype(np.int32),
     )
 
 
@@ -236,18 +240,18 @@ def _read_columns(frame: Frame, features: list[int], categories: dict[int, Array
 
 
 def _assign_categories(model: LightGBMModel) -> dict[int, Array]:
-    """Map the index of each feature that was a pandas category column to its categories.
+    """Map the indices of features that were pandas category columns to the categories.
 
-    LightGBM stores the lists of categories in the order of these columns, but not which columns
-    they are. The columns are the categorical features, and features with ordered categories, which
-    LightGBM treats as numbers.
+    LightGBM stores the lists of categories in the order of the category columns, but does not name
+    the columns. Category columns are the categorical features, and features with ordered
+    categories, which LightGBM treats as numbers.
     """
     category_lists, features = model.categories, list(model.categorical)
     if len(category_lists) > len(features):
         # Some categories are ordered. Any feature whose values could be codes is a candidate.
-        max_count = max((len(c) for c in category_lists), default=0)
-        could_be_codes = [_could_be_codes(info, max_count) for info in model.feature_infos]
-        features = [i for i, is_ok in enumerate(could_be_codes) if is_ok or i in model.categorical]
+        max_count = max(map(len, category_lists))
+        are_codes = [_could_be_codes(info, max_count) for info in model.feature_infos]
+        features = [i for i, is_code in enumerate(are_codes) if is_code or i in model.categorical]
     counts = map(len, category_lists)
     infos = [model.feature_infos[i] for i in features]
     lists_match = len(infos) == len(category_lists) and all(map(_could_be_codes, infos, counts))
@@ -261,7 +265,6 @@ def _assign_categories(model: LightGBMModel) -> dict[int, Array]:
 
 
 def _could_be_codes(info: str, num_codes: int) -> bool:
-    """Return whether a feature with the entry `info` may hold codes that are below `num_codes`."""
     if info == "none":
         return True
     try:
@@ -278,8 +281,8 @@ IMPORTERS: Mapping[str, Leaf] = {
     "lightgbm.sklearn.LGBMClassifier": import_classifier,
     "lightgbm.sklearn.LGBMRegressor": import_regressor,
     "lightgbm.sklearn.LGBMRanker": import_regressor,
-    # save_model, which `_read_model` calls, stops after the best iteration.
+    # `_read_model` calls save_model, which stops after the best iteration.
     "lightgbm.basic.Booster": lambda model, frame: import_saved_model(_read_model(model), frame),
     FILE: import_saved_model,
 }
-SCHEMAS: Mapping[str, Callable[[Any], Schema]] = dict.fromkeys(IMPORTERS, schema)
+SCHEMAS: Mapping[str, Callable[[Any], Schema]] = dict.fromkeys(IMPORTERS, read_schema)

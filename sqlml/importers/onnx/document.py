@@ -27,7 +27,7 @@ DTYPES: Mapping[int, DType] = {
     10: "float16",
     11: "float64",
 }
-"""Number of an ONNX element type -> dtype, for the types that sqlml can compute with."""
+"""Maps the number of a supported ONNX element type to a dtype."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Port:
     """An input or output of the graph.
 
     `dtype` is None for a sequence, or for a type that is not in `DTYPES`. `shape` is None if the
-    file does not state it, and has None for each open axis.
+    file does not state a shape, and has None for each open axis.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class GraphNode:
-    """An operator of the graph. Its attributes are numbers, strings, lists of these, or arrays."""
+    """An operator of the graph. Attributes are numbers, strings, lists of these, or arrays."""
 
     op: str
     domain: str
@@ -62,7 +62,7 @@ class GraphNode:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OnnxModel:
-    """An ONNX model: inputs, outputs, nodes in order and constants; `content` is the file."""
+    """An ONNX model: inputs, outputs, nodes in order, constants, and the bytes of the file."""
 
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
@@ -74,7 +74,7 @@ class OnnxModel:
     fixed_rows: int | None = None
     """The number of rows that the file fixes, or None. The ports always have an open row axis."""
     program: Program | None = None
-    """The Program from which sqlml exported the graph, if the file contains it."""
+    """The Program from which sqlml exported the graph, or None if the file has no Program."""
 
 
 def import_onnx() -> Any:
@@ -87,7 +87,7 @@ def import_onnx() -> Any:
 
 
 def read_onnx(content: bytes) -> OnnxModel:
-    """Parse and check an ONNX file, which may be malicious."""
+    """Parse and check an ONNX file that may be malicious."""
     onnx = import_onnx()
     check_content(content)
     try:
@@ -98,7 +98,7 @@ def read_onnx(content: bytes) -> OnnxModel:
 
 
 def read_proto(proto: Any, content: bytes | None = None) -> OnnxModel:
-    """Check an onnx.ModelProto, and convert it; `content` is its bytes if they were checked."""
+    """Check and convert an onnx.ModelProto; `content` is the serialized model if checked."""
     try:
         if content is None:
             content = proto.SerializeToString()
@@ -136,9 +136,9 @@ def _convert_model(proto: Any, content: bytes) -> OnnxModel:
 
 
 def _find_fixed_rows(graph: Any) -> int | None:
-    """Return the number of rows that the inputs fix, or None if it is open or the inputs disagree.
+    """Return the fixed number of rows of the inputs, or None if open or different between inputs.
 
-    An input with a single axis may be one row, so its length is the row count only if it is 1.
+    An input with a single axis may be one row, so an axis of another size than 1 does not count.
     """
     constants = {t.name for t in graph.initializer}
     shapes = [i.type.tensor_type.shape.dim for i in graph.input if i.name not in constants]
@@ -151,10 +151,10 @@ def _find_fixed_rows(graph: Any) -> int | None:
 
 
 def _open_row_axis(proto: Any, fixed_rows: int) -> Any:
-    """Return a copy of `proto`, a model for `fixed_rows` rows, that accepts any number of rows."""
+    """Copy `proto`, a model for `fixed_rows` rows, to a model for any number of rows."""
     copy = type(proto)()
     copy.CopyFrom(proto)
-    del copy.graph.value_info[:]  # onnxruntime infers them again
+    del copy.graph.value_info[:]  # onnxruntime infers the shapes again
     for port in (*copy.graph.input, *copy.graph.output):
         dims = port.type.tensor_type.shape.dim
         if len(dims) and dims[0].dim_value == fixed_rows:
@@ -185,7 +185,6 @@ def read_tensor(proto: Any) -> Array:
 
 
 def _check_order(model: OnnxModel) -> None:
-    """Check that each value is computed only once, and before any node reads it."""
     available_names = {p.name for p in model.inputs} | set(model.constants)
     for node in model.nodes:
         for name in node.inputs:
@@ -205,7 +204,7 @@ def _check_order(model: OnnxModel) -> None:
 
 
 def _read_length(dim: Any) -> int | None:
-    """Return the length of an axis, or None if it is open, which some converters write as -1."""
+    """Return the length of an axis, or None if open; some converters write open axes as -1."""
     return int(dim.dim_value) if dim.HasField("dim_value") and dim.dim_value != -1 else None
 
 
@@ -232,13 +231,14 @@ def _read_node(node: Any) -> GraphNode:
 
 
 _ATTRIBUTE_READERS: Mapping[int, Callable[[Any], Any]] = {
-    1: lambda a: float(a.f),
-    2: lambda a: int(a.i),
-    3: lambda a: a.s.decode("utf-8"),
-    4: lambda a: read_tensor(a.t),
-    6: lambda a: np.array(a.floats, np.float32),
-    7: lambda a: np.array(a.ints, np.int64),
-    8: lambda a: [s.decode("utf-8") for s in a.strings],
+    1: lambda proto: float(proto.f),
+    2: lambda proto: int(proto.i),
+    3: lambda proto: proto.s.decode("utf-8"),
+    4: lambda proto: read_tensor(proto.t),
+    6: lambda proto: np.array(proto.floats, np.float32),
+    7: lambda proto: np.array(proto.ints, np.int64),
+    8: lambda proto: [content.decode("utf-8") for content in proto.strings],
 }
-"""Type of an AttributeProto -> function that reads its value. Graphs and type protos are missing,
-because they occur only in operators that sqlml does not import."""
+"""Maps the type of an AttributeProto to a function that reads the value.
+
+Graphs and type protos are missing, because only unsupported operators have such attributes."""

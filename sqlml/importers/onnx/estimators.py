@@ -17,7 +17,7 @@ from sqlml.ir.builder import Value
 from sqlml.types import FLOATS, Array
 
 TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
-"""The values of post_transform; TreeEnsemble refers to a value by its index."""
+"""The values of post_transform, in the order of TreeEnsemble's codes."""
 
 
 def read_post_transform(call: Call) -> str:
@@ -31,17 +31,18 @@ def apply_transform(call: Call, score: Value, transform: str) -> Value:
     """Apply the post_transform `transform` to scores (n, k), in their dtype."""
     if transform == "SOFTMAX":
         return call.op("softmax", score, sum_dtype=score.type.dtype)
-    functions = {"LOGISTIC": _build_logistic, "PROBIT": _build_probit}
-    functions["SOFTMAX_ZERO"] = _build_softmax_zero
-    return score if transform == "NONE" else functions[transform](call, score)
+    if transform == "NONE":
+        return score
+    builders = {"LOGISTIC": _build_logistic, "PROBIT": _build_probit}
+    return builders.get(transform, _build_softmax_zero)(call, score)
 
 
 def _build_logistic(call: Call, x: Value) -> Value:
-    """Build the sigmoid as v = 1 / (1 + exp(-|x|)), or 1 - v for negative x."""
+    """Build the sigmoid of `x` from the sigmoid of |x|, which is 1 / (1 + exp(-|x|))."""
     dtype = x.type.dtype
     one = call.scalar(1, dtype)
-    exponential = call.op("exp", call.op("neg", call.op("abs", x)))
-    sigmoid = call.op("div", one, call.op("add", one, exponential))
+    exp_x = call.op("exp", call.op("neg", call.op("abs", x)))
+    sigmoid = call.op("div", one, call.op("add", one, exp_x))
     is_negative = call.op("lt", x, call.scalar(0, dtype))
     return call.op("where", is_negative, call.op("sub", one, sigmoid), sigmoid)
 
@@ -52,30 +53,30 @@ def _build_probit(call: Call, x: Value) -> Value:
     one, two = call.scalar(1, dtype), call.scalar(2, dtype)
     y = call.op("sub", call.op("mul", two, x), one)
     sign = call.op("where", call.op("lt", y, call.scalar(0, dtype)), call.scalar(-1, dtype), one)
-    log = call.op("log", call.op("mul", call.op("sub", one, y), call.op("add", one, y)))
-    half_log = call.op("mul", call.scalar(0.5, dtype), log)
+    log_product = call.op("log", call.op("mul", call.op("sub", one, y), call.op("add", one, y)))
+    half_log = call.op("mul", call.scalar(0.5, dtype), log_product)
     offset = call.op("add", call.scalar(2 / (math.pi * 0.147), dtype), half_log)
-    scaled_log = call.op("mul", call.scalar(1 / 0.147, dtype), log)
+    scaled_log = call.op("mul", call.scalar(1 / 0.147, dtype), log_product)
     root = call.op("sqrt", call.op("sub", call.op("mul", offset, offset), scaled_log))
-    inner = call.op("sqrt", call.op("add", call.op("neg", offset), root))
-    return call.op("mul", call.scalar(math.sqrt(2), dtype), call.op("mul", sign, inner))
+    erfinv = call.op("sqrt", call.op("add", call.op("neg", offset), root))
+    return call.op("mul", call.scalar(math.sqrt(2), dtype), call.op("mul", sign, erfinv))
 
 
 def _build_softmax_zero(call: Call, x: Value) -> Value:
-    """Build SOFTMAX_ZERO, a softmax in which scores up to 1e-7 count as 0 and stay close to 0."""
+    """Build a softmax in which scores close to 0 (up to 1e-7) remain close to 0."""
     max_score = call.op("max", x, axis=1)
     is_nonzero = call.op("gt", call.op("abs", x), call.scalar(1e-7, x.type.dtype))
-    exponential = call.op("exp", call.op("sub", x, max_score))
+    exp_score = call.op("exp", call.op("sub", x, max_score))
     scaled_zero = call.op("mul", x, call.op("exp", call.op("neg", max_score)))
-    shares = call.op("where", is_nonzero, exponential, scaled_zero)
+    shares = call.op("where", is_nonzero, exp_score, scaled_zero)
     return call.op("div", shares, call.op("sum", shares, axis=1))
 
 
 def expand_score(call: Call, score: Value, transform: str, may_be_negative: bool) -> Value:
-    """Expand the score of the second class, (n, 1), to the scores of both classes, (n, 2).
+    """Expand the score of the second class (n, 1) to the scores of both classes (n, 2).
 
-    As in onnxruntime, LOGISTIC gives (sigmoid(-score), sigmoid(score)). Otherwise, the first score
-    is -score if scores may be negative, and 1 - score if not; `transform` is not applied.
+    As in onnxruntime, LOGISTIC gives the sigmoids of -score and score. Otherwise, `transform` is
+    ignored, and the first score is -score if scores may be negative, or else 1 - score.
     """
     if transform == "PROBIT":
         raise Unsupported("post_transform PROBIT of a single score")
@@ -88,9 +89,9 @@ def expand_score(call: Call, score: Value, transform: str, may_be_negative: bool
 
 
 def build_argmax(call: Call, scores: Value, axis: int = 1) -> Value:
-    """Build the index of the largest number along a column axis; the first of equal numbers wins.
+    """Build the index of the largest number along a column axis, or of the first in a tie.
 
-    As in onnxruntime, a NaN wins if it is in the first column, and otherwise never.
+    As in onnxruntime, NaN is the largest number in the first column, and ignored elsewhere.
     """
     dtype = scores.type.dtype
     if dtype not in FLOATS:
@@ -104,12 +105,10 @@ def build_argmax(call: Call, scores: Value, axis: int = 1) -> Value:
 
 
 def _read_float_table(call: Call, i: int = 0) -> Value:
-    """Return input `i`, which must be a table of numbers, as float32 (n, k)."""
     return call.cast(call.table(i).value, "float32")
 
 
 def _read_coefficients(call: Call, num_features: int, num_scores: int) -> tuple[Array, Array]:
-    """Read weights (num_features, num_scores) and intercepts (num_scores,) of a linear model."""
     weights = call.vector("coefficients")
     if not num_features or not num_scores or weights.size != num_features * num_scores:
         raise call.error(f"it has {weights.size} coefficients, not {num_scores} x {num_features}")
@@ -136,15 +135,14 @@ def convert_linear_classifier(call: Call) -> tuple[Item, ...]:
     """Convert LinearClassifier to labels (n,) and scores, float32 (n, classes)."""
     x = _read_float_table(call)
     class_values = read_class_values(call, "classlabels_ints", "classlabels_strings")
-    score_count = call.vector("coefficients").size // max(1, x.type.width)
-    if score_count != class_values.size or score_count < 2:
-        raise Unsupported(f"{score_count} scores for {class_values.size} classes")
-    weights, bias = _read_coefficients(call, x.type.width, score_count)
+    num_scores = call.vector("coefficients").size // max(1, x.type.width)
+    if num_scores != class_values.size or num_scores < 2:
+        raise Unsupported(f"{num_scores} scores for {class_values.size} classes")
+    weights, bias = _read_coefficients(call, x.type.width, num_scores)
     scores = call.op("linear", x, weights=weights, bias=bias)
     label = Choice(build_argmax(call, scores), class_values, ())
-    return label, RowTensor(
-        apply_transform(call, scores, read_post_transform(call)), (score_count,)
-    )
+    scores = apply_transform(call, scores, read_post_transform(call))
+    return label, RowTensor(scores, (num_scores,))
 
 
 def convert_scaler(call: Call) -> Item:
@@ -174,15 +172,14 @@ def convert_imputer(call: Call) -> Item:
     marker = call.attr("replaced_value_float")
     is_nan = x.dtype == "float32" and isinstance(marker, float) and math.isnan(marker)
     is_missing = call.op("isnan", x.value) if is_nan else call.op("eq", x.value, missing)
-    return RowTensor(
-        call.op("where", is_missing, call.builder.constant(fill_values), x.value), x.inner
-    )
+    result = call.op("where", is_missing, call.builder.constant(fill_values), x.value)
+    return RowTensor(result, x.inner)
 
 
 def convert_normalizer(call: Call) -> Item:
-    """Convert Normalizer, which divides each row by its maximum, L1 norm or L2 norm.
+    """Convert Normalizer, which divides each row by the maximum, L1 norm or L2 norm of the row.
 
-    Rows whose norm is 0 stay as they are.
+    Rows with a norm of 0 are unchanged.
     """
     x = _read_float_table(call)
     norm, zero = call.text("norm", "MAX"), call.scalar(0, "float32")
@@ -195,9 +192,8 @@ def convert_normalizer(call: Call) -> Item:
         normalized = call.op("where", call.op("lt", x, zero), call.op("neg", root), root)
     else:
         normalized = call.op("div", x, row_norm)
-    return RowTensor(
-        call.op("where", call.op("ne", row_norm, zero), normalized, x), (x.type.width,)
-    )
+    result = call.op("where", call.op("ne", row_norm, zero), normalized, x)
+    return RowTensor(result, (x.type.width,))
 
 
 def convert_binarizer(call: Call) -> Item:
@@ -208,7 +204,7 @@ def convert_binarizer(call: Call) -> Item:
 
 
 def convert_feature_vectorizer(call: Call) -> Item:
-    """Convert FeatureVectorizer, which concatenates its inputs, to float32 (n, k)."""
+    """Convert FeatureVectorizer, which concatenates tables, to float32 (n, k)."""
     blocks = [_read_float_table(call, i) for i in range(len(call.inputs))]
     if call.vector("inputdimensions", "int64").tolist() != [x.type.width for x in blocks]:
         raise Unsupported("its inputs do not have the widths that it states")

@@ -1,4 +1,4 @@
-"""The values of an ONNX graph during import; numbers per row are `row_tensors.Rows`."""
+"""The values of an ONNX graph during import; numbers per row are a `row_tensors.RowTensor`."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from sqlml.types import ROWS, Array, DType
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Const:
-    """A value that is the same for all rows, in the shape and dtype that ONNX gives it."""
+    """The same value in every row, with ONNX's shape and dtype."""
 
     value: Array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Texts:
-    """Strings of shape (n, *inner). `columns` has a value (n, 1) for each element of a row."""
+    """Strings of shape (n, *inner); `columns` has a value (n, 1) for each string of a row."""
 
     columns: tuple[Value, ...]
     inner: tuple[int, ...]
@@ -33,13 +33,13 @@ class Texts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Choice:
-    """A label or table entry per row: one of k constants, `values[index]`, with `index` (n, 1)."""
+    """A label or table entry per row: the constant `values[index]`, where `index` is (n, 1)."""
 
     index: Value
     values: Array
     inner: tuple[int, ...]
     cached_numbers: list[Value] = field(default_factory=list)
-    """The chosen numbers, if `Call.numbers` has already computed them."""
+    """A list with the chosen numbers, or empty before `Call.numbers` has computed the numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def to_strings(values: list[str]) -> Array:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Call:
-    """A node and its inputs, as passed to the converter of its operator.
+    """A node of the graph and the node's inputs, which converters of operators receive.
 
     Methods raise Unsupported for unsupported inputs, and ArtifactError if ONNX forbids the node.
     """
@@ -73,7 +73,7 @@ class Call:
     column_names: Sequence[str]
     """The names of the model's columns, for messages."""
     fixed_rows: int | None = None
-    """The number of rows that the graph fixes, or None; constants of the graph may contain it."""
+    """The number of rows that the graph fixes, or None. Constants may contain this number."""
 
     def item(self, i: int) -> Item:
         if i >= len(self.inputs) or (tensor := self.inputs[i]) is None:
@@ -90,7 +90,7 @@ class Call:
         return tensor.value
 
     def ints(self, i: int) -> list[int]:
-        """Return input `i` as a flat list; it must be a constant tensor of integers."""
+        """Return the integers in input `i`, a constant, as a flat list."""
         value = self.const(i)
         if value.dtype.kind not in "iu" or value.size > 1 << 16:
             raise self.error(f"input {i} is {value.dtype}, not integers")
@@ -100,14 +100,14 @@ class Call:
         return self.numbers(self.item(i))
 
     def table(self, i: int) -> RowTensor:
-        """Return input `i`, which must be numbers of shape (n, k)."""
+        """Return input `i`; raise Unsupported unless the shape is (n, k)."""
         x = self.rows(i)
         if len(x.inner) != 1:
             raise Unsupported("its input is not a table")
         return x
 
     def numbers(self, tensor: Item) -> RowTensor:
-        """Convert `tensor` to numbers per row; if it is a Choice, look up the chosen numbers."""
+        """Convert `tensor` to numbers per row; look up the chosen numbers of a Choice."""
         if isinstance(tensor, Choice):
             if tensor.values.dtype == object:
                 raise Unsupported("it computes with strings")
@@ -138,7 +138,7 @@ class Call:
         return str(value)
 
     def vector(self, name: str, dtype: str = "float32") -> Array:
-        """Return attribute `name`, a list of numbers, as an array (k,); empty if it is missing."""
+        """Return the list of numbers in attribute `name` as an array, empty if missing."""
         value = self.attr(name)
         if value is None:
             return np.zeros(0, dtype)
@@ -147,7 +147,7 @@ class Call:
         return np.asarray(value).astype(dtype)
 
     def vector_or_tensor(self, name: str) -> Array:
-        """Return attribute `name`_as_tensor, or if it is missing, `name`, as an array (k,)."""
+        """Return attribute `name`_as_tensor as a flat array, or if missing, attribute `name`."""
         tensor = self.attr(f"{name}_as_tensor")
         return self.vector(name) if tensor is None else np.asarray(tensor).ravel()
 
@@ -161,16 +161,16 @@ class Call:
             raise self.error(f"attribute {name} is not {expected_type}")
 
     def error(self, reason: str) -> ArtifactError:
-        """Make the error for a node that violates ONNX's rules; the caller raises it."""
+        """Build the error for a node that violates ONNX's rules, for the caller to raise."""
         return ArtifactError(f"operator {self.node.op}: {reason}")
 
     def axis(self, default: int, rank: int) -> int:
-        """Return attribute `axis` as an index from the front, for a tensor with `rank` axes."""
+        """Return attribute `axis` for a tensor with `rank` axes, counted from the front."""
         axis = self.integer("axis", default)
         return axis + rank if axis < 0 else axis
 
     def axes(self, rank: int) -> list[int] | None:
-        """Return `axes`, an attribute or input 1, as indices from the front; None if missing."""
+        """Return `axes` (an attribute or input 1), counted from the front, or None if missing."""
         axes: Any = self.attr("axes")
         if axes is None and self.optional_item(1) is not None:
             axes = self.ints(1)
@@ -189,7 +189,7 @@ class Call:
 def apply_to_grid(call: Call, tensor: Item, rearrange: Callable[[Array], Array]) -> Item:
     """Rearrange the elements of each row of `tensor` with the numpy function `rearrange`.
 
-    `rearrange` maps an array (1, *inner) to an array (1, ...), but gets a constant as a whole.
+    `rearrange` maps an array of one row to an array of one row, but receives a constant as a whole.
     """
     if isinstance(tensor, Const):
         return Const(np.asarray(rearrange(tensor.value)))
@@ -206,13 +206,13 @@ def apply_to_grid(call: Call, tensor: Item, rearrange: Callable[[Array], Array])
 
 
 def apply_elementwise(call: Call, op: str, tensors: Sequence[Item] | None = None) -> RowTensor:
-    """Broadcast `tensors`, by default all inputs of the node, and apply `op` to them."""
-    values, inner = align(call, tensors)
-    return RowTensor(call.op(op, *values), inner)
+    """Apply `op` to `tensors`, by default all inputs of the node, after broadcasting."""
+    operands, inner = align(call, tensors)
+    return RowTensor(call.op(op, *operands), inner)
 
 
 def align(call: Call, tensors: Sequence[Item] | None = None) -> tuple[list[Value], tuple[int, ...]]:
-    """Broadcast `tensors`, by default all inputs; also return their shape without the row axis."""
+    """Broadcast `tensors`, by default all inputs; return the operands and the shape of a row."""
     tensors = [call.item(i) for i in range(len(call.inputs))] if tensors is None else tensors
     operands = [t.value if isinstance(t, Const) else call.numbers(t) for t in tensors]
     return row_tensors.broadcast_operands(call.builder, operands)

@@ -50,21 +50,21 @@ FUNCTIONS: Mapping[str, Function] = {
     "TreeEnsembleRegressor": tree_ensembles.convert_regressor,
     "ZipMap": lambda call: call.item(0),
 }
-"""Operator name -> converter. No name occurs in both domains, ai.onnx and ai.onnx.ml."""
+"""Maps an operator's name to the converter. The domains ai.onnx and ai.onnx.ml share no names."""
 
 
 def _fold_constants(call: Call) -> Item | None:
-    """Compute an operator on numeric constants, or return None if that is not possible."""
+    """Compute an operator on numeric constants, or return None if an input is not constant."""
     compute = NUMPY_FUNCTIONS.get(call.node.op)
     if compute is None or not call.inputs:
         return None
-    values = [item.value for item in call.inputs if isinstance(item, Const)]
-    if len(values) < len(call.inputs) or any(x.dtype.kind not in "iufb" for x in values):
+    constants = [item.value for item in call.inputs if isinstance(item, Const)]
+    if len(constants) < len(call.inputs) or any(x.dtype.kind not in "iufb" for x in constants):
         return None
-    shape = np.broadcast_shapes(*[x.shape for x in values])
+    shape = np.broadcast_shapes(*[x.shape for x in constants])
     if math.prod(shape) > MAX_ROW_VALUES:
         raise call.error(f"its result is a constant of shape {shape}, which is too large")
-    return Const(np.asarray(compute(*values)))
+    return Const(np.asarray(compute(*constants)))
 
 
 NUMPY_FUNCTIONS: Mapping[str, Callable[..., np.ndarray[Any, Any]]] = {
@@ -74,21 +74,20 @@ NUMPY_FUNCTIONS: Mapping[str, Callable[..., np.ndarray[Any, Any]]] = {
     "Log": np.log,
     "Mul": np.multiply,
     "Neg": np.negative,
-    "Pow": lambda a, b: np.power(a, b.astype(a.dtype)),
+    "Pow": lambda x, exponent: np.power(x, exponent.astype(x.dtype)),
     "Sqrt": np.sqrt,
     "Sub": np.subtract,
     "Sum": lambda *values: functools.reduce(np.add, values),
 }
-"""Operator name -> numpy function that computes it on constants, in the dtype of the operands."""
 
 
 def convert_graph(
     model: OnnxModel, builder: Builder, inputs: Mapping[str, Item], column_names: Sequence[str]
 ) -> dict[str, Item]:
-    """Convert the nodes of a graph in order; return the items of all its values by name.
+    """Convert the nodes of a graph in order; return the items of all values by name.
 
-    `inputs` maps the graph's inputs to their items. Messages use the names in `column_names`.
-    Raises Unsupported if the IR cannot express an operator or its attributes.
+    `inputs` maps the names of the graph's inputs to items. Messages use `column_names`.
+    Raises Unsupported if the IR cannot express an operator or an attribute.
     """
     constants = {name: Const(value) for name, value in model.constants.items()}
     items_by_name: dict[str, Item] = {**inputs, **constants}
@@ -115,11 +114,11 @@ def convert_graph(
 MAX_FEATURES = 1 << 16
 
 
-def file_schema(model: OnnxModel) -> Schema:
-    """Return the schema of an ONNX file, with a column for each number that it reads per row.
+def read_file_schema(model: OnnxModel) -> Schema:
+    """Return the schema of an ONNX file, with a column for each number that a row contains.
 
-    If the width of an input is open, the user may name any number of columns. By default, there are
-    names for the columns that the operators are known to need.
+    If the width of an input is open, the user may name any number of columns. The default names
+    are those of the columns that the operators are known to need.
     """
     widened = probe.widen_inputs(model)
     open_ports = [p for p in model.inputs if probe.has_open_width(p)]
@@ -146,7 +145,7 @@ def file_schema(model: OnnxModel) -> Schema:
 
 
 def import_saved_model(model: OnnxModel, frame: Frame) -> Outputs:
-    """Import an ONNX file; if sqlml exported the file, copy the Program stored in it."""
+    """Import an ONNX file, or copy the stored Program if sqlml exported the file."""
     if model.program is not None:
         return _copy_program(model.program, frame)
     model = probe.widen_inputs(model, frame.width)
@@ -170,15 +169,15 @@ def import_saved_model(model: OnnxModel, frame: Frame) -> Outputs:
 
 
 def _copy_program(program: Program, frame: Frame) -> Outputs:
-    """Copy the nodes of `program` to the builder of `frame`, with the column names of `frame`."""
     check_model(program)
-    name_by_input = dict(zip(program.inputs, frame.names, strict=True))
-    b, values = frame.builder, list[Value]()
+    column_names = dict(zip(program.inputs, frame.names, strict=True))
+    values: list[Value] = []
     for node in program.nodes:
         if node.op == "input":
-            values.append(b.input(name_by_input[node.attrs["name"]], node.type.dtype))
+            value = frame.builder.input(column_names[node.attrs["name"]], node.type.dtype)
         else:
-            values.append(b.copy_node(node, [values[i] for i in node.inputs]))
+            value = frame.builder.copy_node(node, [values[i] for i in node.inputs])
+        values.append(value)
     return Outputs({name: values[i] for name, i in program.outputs.items()}, program.labels)
 
 
@@ -187,7 +186,7 @@ def _build_outputs(
 ) -> Outputs:
     """Build the outputs of a classifier, a regressor or a transformer from the items of a graph.
 
-    An output is a label if it chooses among constants, or is an integer alongside scores.
+    A graph output is a label if it is a Choice, or if it is an integer and there are scores.
     """
     items = {port.name: items_by_name[port.name] for port in model.outputs}
     numeric_items = {name: item for name, item in items.items() if isinstance(item, RowTensor)}
@@ -200,11 +199,8 @@ def _build_outputs(
         class_keys = next((zipmap_keys[name] for name in scores if name in zipmap_keys), None)
         choice = _convert_to_choice(label, class_keys, builder)
         if choice is None:  # without a list of labels, integers are numbers
-            score = next(iter(scores.values())).value
-            numbers = {"label": label.value, "score": score}
-            return Outputs(
-                {name: builder.cast(value, "float64") for name, value in numbers.items()}
-            )
+            numbers = {"label": label.value, "score": next(iter(scores.values())).value}
+            return Outputs({name: builder.cast(x, "float64") for name, x in numbers.items()})
     if choice is not None:
         return _build_classifier_outputs(choice, scores, zipmap_keys, builder)
     if not numeric_items:
@@ -221,8 +217,8 @@ _LABEL_DTYPES = frozenset((*INTEGERS, "bool"))
 def _convert_to_choice(label: RowTensor, classes: Array | None, builder: Builder) -> Choice | None:
     """Convert integers or booleans (n, 1) to a Choice among `classes`.
 
-    If `classes` is None or holds strings, use the possible values of the operator that computes
-    `label`; return None if they are unknown.
+    If `classes` is None or holds strings, choose among the possible results of the operator that
+    computes `label`. Return None if the possible results are unknown.
     """
     if classes is None or classes.dtype == object:
         return to_choice(builder, label)
@@ -238,20 +234,16 @@ def _build_classifier_outputs(
 ) -> Outputs:
     """Build the outputs of a classifier: "label", and "proba" or "score" if there are scores.
 
-    `scores` and `zipmap_keys` map graph outputs to their numbers and to the keys of their ZipMap.
+    `scores` maps graph outputs to numbers, and `zipmap_keys` maps graph outputs to class labels.
     Probabilities are outputs named after the classes, or one output with a number per class.
     """
-    class_keys = next((zipmap_keys[name].tolist() for name in scores if name in zipmap_keys), None)
-    index, class_labels = labels.index_labels(
-        choice.index, choice.values.tolist(), class_keys, builder
-    )
+    keys = next((zipmap_keys[name].tolist() for name in scores if name in zipmap_keys), None)
+    index, class_labels = labels.index_labels(choice.index, choice.values.tolist(), keys, builder)
     outputs = {"label": index}
     column_names = labels.find_label_columns(scores, class_labels.values)
     if column_names:
-        value = builder.op(
-            "concat", *[builder.cast(scores[name].value, "float64") for name in column_names]
-        )
-        return Outputs({**outputs, "proba": value}, class_labels)
+        columns = [builder.cast(scores[name].value, "float64") for name in column_names]
+        return Outputs({**outputs, "proba": builder.op("concat", *columns)}, class_labels)
     for name, item in scores.items():
         value = builder.cast(item.value, "float64")
         is_proba = value.type.width == len(class_labels.values) and not labels.is_score_name(name)
@@ -267,6 +259,6 @@ IMPORTERS: Mapping[str, Leaf] = {
     PROTO: lambda proto, frame: import_saved_model(read_proto(proto), frame),
 }
 SCHEMAS: Mapping[str, Callable[[Any], Schema]] = {
-    FILE: file_schema,
-    PROTO: lambda proto: file_schema(read_proto(proto)),
+    FILE: read_file_schema,
+    PROTO: lambda proto: read_file_schema(read_proto(proto)),
 }

@@ -1,6 +1,6 @@
 """Convert labels and categories of ai.onnx.ml: LabelEncoder, OneHotEncoder and CategoryMapper.
 
-The child process that runs onnxruntime imports this module, so it must stay light.
+The child process that runs onnxruntime imports this module, so the imports must be fast.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from sqlml.types import FLOATS, INTEGERS, Array, DType, Labels, dtype_of
 
 
 def read_class_values(call: Call, integer_name: str, string_name: str) -> Array:
-    """Return the distinct class labels from attribute `string_name`, or else `integer_name`."""
-    names = call.texts(string_name)
-    values = to_strings(names) if names else call.vector(integer_name, "int64")
-    if len(set(values.tolist())) != values.size or not values.size:
+    """Return the distinct class labels in attribute `string_name`, or if empty, `integer_name`."""
+    strings = call.texts(string_name)
+    labels = to_strings(strings) if strings else call.vector(integer_name, "int64")
+    if len(set(labels.tolist())) != labels.size or not labels.size:
         raise call.error("its class labels are not distinct")
-    return values
+    return labels
 
 
 def cast_labels(values: Array, dtype: DType) -> Array:
-    """Convert labels to `dtype` like ONNX's Cast; raise Unsupported if `dtype` cannot hold them."""
+    """Cast labels like ONNX's Cast; raise Unsupported if `dtype` cannot represent a label."""
     if dtype == "string":
         if values.dtype != object and values.dtype.kind not in "iu":
             raise Unsupported(f"it converts {values.dtype} labels to strings")
@@ -60,7 +60,7 @@ _INTEGER = re.compile(r"-?[0-9]{1,18}")
 
 
 def find_class_list(node: GraphNode) -> Array | None:
-    """Return the class labels in `node`'s attributes (int64 or strings), or None if missing."""
+    """Return the class labels in the attributes of `node`, or None if there are no labels."""
     for name in ("classlabels_strings", "classlabels_int64s", "classlabels_ints"):
         value = node.attrs.get(name)
         if isinstance(value, list) and value:
@@ -71,7 +71,7 @@ def find_class_list(node: GraphNode) -> Array | None:
 
 
 def find_probability_keys(model: OnnxModel) -> dict[str, Array]:
-    """Map each output of a ZipMap node to the class labels that are its keys."""
+    """Map each output of a ZipMap node to the class labels that name the probabilities."""
     zip_maps = (node for node in model.nodes if node.op == "ZipMap" and node.outputs)
     keys_by_name = {node.outputs[0]: find_class_list(node) for node in zip_maps}
     return {name: keys for name, keys in keys_by_name.items() if keys is not None}
@@ -82,25 +82,25 @@ def index_labels(
 ) -> tuple[Value, Labels]:
     """Return the class index of each row, int64 (n, 1), and the distinct labels in class order.
 
-    `index` (n, 1) is an index into `values`, which may repeat labels. The class order is that of
-    `keys`, the labels in the order of the scores, or the order of `values` if `keys` is None.
+    `index` (n, 1) is an index into `values`, which may repeat labels. `keys` are the labels in the
+    order of the scores. If `keys` is None, the classes have the order of `values`.
     """
-    order = list(dict.fromkeys(values))
+    labels = list(dict.fromkeys(values))
     if keys is not None:
-        if not set(order) <= set(keys):
-            raise Unsupported(f"its labels {order[:3]} are not the keys of its probabilities")
-        # True == 1 in Python, so a key may differ from its label in type. Keep the label's type.
-        label_of = {label: label for label in order}
-        order = [label_of.get(key, key) for key in keys]
-    position_by_label = {label: i for i, label in enumerate(order)}
-    class_indices = np.array([position_by_label[v] for v in values], np.int64)
+        if not set(labels) <= set(keys):
+            raise Unsupported(f"its labels {labels[:3]} are not the keys of its probabilities")
+        # True == 1 in Python, so equal keys and labels may differ in type. Keep the label's type.
+        label_by_key = {label: label for label in labels}
+        labels = [label_by_key.get(key, key) for key in keys]
+    class_by_label = {label: i for i, label in enumerate(labels)}
+    class_indices = np.array([class_by_label[v] for v in values], np.int64)
     if not np.array_equal(class_indices, np.arange(class_indices.size)):
         index = builder.op("take", builder.constant(class_indices), index)
-    return builder.cast(index, "int64"), build_labels(order)
+    return builder.cast(index, "int64"), build_labels(labels)
 
 
 def _read_attribute(call: Call, prefix: str) -> Array | None:
-    """Return the attribute `prefix`_int64s, _floats, _strings or _tensor (k,); None if missing."""
+    """Return the numbers or strings in the attribute that begins with `prefix`, or None."""
     for suffix, dtype in (("int64s", "int64"), ("floats", "float32")):
         if call.attr(f"{prefix}_{suffix}") is not None:
             return call.vector(f"{prefix}_{suffix}", dtype)
@@ -111,7 +111,6 @@ def _read_attribute(call: Call, prefix: str) -> Array | None:
 
 
 def _read_default(call: Call, values: Array) -> Array:
-    """Return the LabelEncoder's value for unknown keys, (1,) in the dtype of `values`."""
     tensor = call.attr("default_tensor")
     if tensor is not None:
         return np.asarray(tensor).ravel()[:1].astype(values.dtype)
@@ -124,8 +123,7 @@ def _read_default(call: Call, values: Array) -> Array:
 
 def convert_label_encoder(call: Call) -> Item:
     """Convert LabelEncoder, which maps keys to values and any other input to a default."""
-    classes = call.attr("classes_strings")
-    if classes is not None:
+    if call.attr("classes_strings") is not None:
         strings = to_strings(call.texts("classes_strings"))
         return _map_numbers_or_strings(call, np.arange(strings.size), strings)
     keys, values = _read_attribute(call, "keys"), _read_attribute(call, "values")
@@ -143,7 +141,7 @@ def convert_category_mapper(call: Call) -> Item:
 
 
 def _map_numbers_or_strings(call: Call, numbers: Array, strings: Array) -> Item:
-    """Map strings to `numbers` if input 0 has strings, otherwise numbers to `strings`."""
+    """Map `strings` to `numbers` if input 0 has strings; otherwise, map `numbers` to `strings`."""
     tensor = call.item(0)
     if isinstance(tensor, Texts) or (isinstance(tensor, Choice) and tensor.values.dtype == object):
         default = np.array([call.integer("default_int64", -1)], np.int64)
@@ -153,36 +151,35 @@ def _map_numbers_or_strings(call: Call, numbers: Array, strings: Array) -> Item:
 
 
 def _map_keys(call: Call, keys: Array, values: Array) -> Item:
-    """Map `keys` in input 0 to `values`, and other inputs to the extra last entry of `values`."""
+    """Map inputs that equal `keys[i]` to `values[i]`, and unknown inputs to the last value."""
     tensor = call.item(0)
     tensor = to_choice(call.builder, tensor) or tensor
-    position_by_key: dict[object, int] = {}
-    nan_position = keys.size
+    key_indices: dict[object, int] = {}
+    nan_index = keys.size
     for i, key in enumerate(keys.tolist()):
         if key != key:
-            nan_position = min(nan_position, i)
+            nan_index = min(nan_index, i)
         else:
-            position_by_key.setdefault(key, i)
+            key_indices.setdefault(key, i)
     if isinstance(tensor, Choice) and (tensor.values.dtype == object) == (keys.dtype == object):
-        positions = [position_by_key.get(v, keys.size) for v in tensor.values.tolist()]
-        return Choice(tensor.index, values[positions], tensor.inner)
-    key_positions = np.array(list(position_by_key.values()), np.int64)
-    # `_encode` returns an index into `table`, whose last entries are for NaN and unknown inputs.
-    table = np.concatenate([key_positions, [nan_position, keys.size]])
-    categories = keys[key_positions]
+        value_indices = [key_indices.get(v, keys.size) for v in tensor.values.tolist()]
+        return Choice(tensor.index, values[value_indices], tensor.inner)
+    distinct_indices = np.array(list(key_indices.values()), np.int64)
+    distinct_keys = keys[distinct_indices]
+    # `_encode_keys` returns an index into `mapped_values`, which end with NaN and unknown inputs.
+    mapped_values = values[np.concatenate([distinct_indices, [nan_index, keys.size]])]
     columns = _split_columns(call, tensor, keys)
-    codes = [_encode(call, x, categories, key_positions.size) for x in columns]
+    codes = [_encode_keys(call, column, distinct_keys) for column in columns]
     inner = tensor.inner if isinstance(tensor, RowTensor | Texts) else ()
     if len(codes) == 1:
-        return Choice(codes[0], values[table], inner)
+        return Choice(codes[0], mapped_values, inner)
     if values.dtype == object:
         raise Unsupported("it makes several columns of strings")
-    mapped = [call.op("take", call.builder.constant(values[table]), c) for c in codes]
-    return RowTensor(call.op("concat", *mapped), inner)
+    blocks = [call.op("take", call.builder.constant(mapped_values), code) for code in codes]
+    return RowTensor(call.op("concat", *blocks), inner)
 
 
 def _split_columns(call: Call, tensor: Item, keys: Array) -> list[Value]:
-    """Split `tensor`, which is input 0, into columns (n, 1) in the dtype of `keys`."""
     if isinstance(tensor, Texts):
         if keys.dtype != object:
             raise Unsupported("it looks strings up among numbers")
@@ -197,24 +194,24 @@ def _split_columns(call: Call, tensor: Item, keys: Array) -> list[Value]:
     return [call.op("select", value, indices=np.array([i], np.int64)) for i in range(width)]
 
 
-def _encode(call: Call, x: Value, categories: Array, count: int) -> Value:
-    """Build the index (n, 1) of `x` in `categories`: `count` for NaN, `count + 1` if unknown."""
-    missing = call.builder.constant(np.array([count], np.int64))
-    if not categories.size:
-        if x.type.dtype not in FLOATS:
+def _encode_keys(call: Call, column: Value, keys: Array) -> Value:
+    """Build the index of each input in `keys`, followed by an index for NaN and one for unknown."""
+    nan_code = call.scalar(keys.size, "int64")
+    if not keys.size:
+        if column.type.dtype not in FLOATS:
             raise Unsupported("it has no keys")
-        return call.op("where", call.op("isnan", x), missing, call.scalar(count + 1, "int64"))
-    codes = call.op("encode", x, categories=categories, missing=-1)
-    if x.type.dtype in FLOATS:
-        codes = call.op("where", call.op("isnan", x), missing, codes)
+        return call.op("where", call.op("isnan", column), nan_code, call.scalar(1, "int64"))
+    codes = call.op("encode", column, categories=keys, missing=-1)
+    if column.type.dtype in FLOATS:
+        codes = call.op("where", call.op("isnan", column), nan_code, codes)
     is_unknown = call.op("lt", codes, call.scalar(0, "int64"))
-    return call.op("where", is_unknown, call.scalar(count + 1, "int64"), codes)
+    return call.op("where", is_unknown, call.scalar(keys.size + 1, "int64"), codes)
 
 
 def convert_one_hot_encoder(call: Call) -> Item:
     """Convert OneHotEncoder to float32 (n, columns, categories).
 
-    An unknown category becomes zeros if attribute `zeros` is 1. Otherwise, it is an error.
+    If attribute `zeros` is 1, an unknown category becomes zeros. Otherwise, scoring rejects it.
     """
     tensor = call.item(0)
     strings = call.texts("cats_strings")
@@ -233,19 +230,19 @@ def convert_one_hot_encoder(call: Call) -> Item:
 
 
 def is_score_name(name: str) -> bool:
-    """Return whether `name` is a name for an output of scores rather than probabilities."""
+    """Return whether the output `name` holds scores rather than probabilities."""
     return name.lower().startswith("score")
 
 
 def find_label_columns(names: Collection[str], labels: Sequence[Any]) -> list[str]:
-    """Return, for each label, the output in `names` that skl2onnx named "s" or "i" + label.
+    """Return the output in `names` for each label: skl2onnx writes "i" or "s" before the label.
 
-    Return [] unless every label has an output.
+    Return an empty list if a label has no output.
     """
     if not 1 < len(labels) <= len(names):
         return []
     columns: list[str] = []
     for label in labels:
-        spellings = (f"i{label}", f"s{label}", f"s{label}.0")  # the last for an integral float
-        columns += [spelling for spelling in spellings if spelling in names][:1]
+        candidates = (f"i{label}", f"s{label}", f"s{label}.0")  # the last for an integral float
+        columns += [name for name in candidates if name in names][:1]
     return columns if len(columns) == len(labels) else []

@@ -1,8 +1,8 @@
 """Run an ONNX model in a child process for a trial, and map the inputs of a graph to features.
 
 The trial runs in a child process because a malicious graph may crash or hang onnxruntime, or fill
-the memory. It finds the types of the outputs, and whether the result for a row depends on other
-rows. The child imports numpy, onnxruntime, and onnx if it is installed.
+the memory. The trial finds the types of the outputs, and whether the result for a row depends on
+other rows. The child process imports numpy, onnxruntime, and onnx if installed.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def has_open_width(port: Port) -> bool:
 
 
 def widen_inputs(model: OnnxModel, count: int | None = None) -> OnnxModel:
-    """Return the model with the open widths of its inputs replaced by the widths that nodes need.
+    """Return the model with open input widths replaced by the widths that nodes need.
 
-    `count` is the number of columns of all inputs together, if the user names them. If the width
-    of a single input remains unknown, this input gets the remaining columns.
+    If the user names the columns, `count` is the total number of columns. If the width of a single
+    input remains unknown, this input gets the remaining columns.
     """
     widths = {p.name: find_width_in_graph(model, p.name) for p in model.inputs if has_open_width(p)}
     if not widths:
@@ -61,7 +61,7 @@ def widen_inputs(model: OnnxModel, count: int | None = None) -> OnnxModel:
 class TableWidth:
     """The number of columns of a table: exactly `columns`, or at least `columns` if not `is_exact`.
 
-    Width(0, False) means that nothing is known.
+    TableWidth(0, False) means that the width is unknown.
     """
 
     columns: int
@@ -69,15 +69,15 @@ class TableWidth:
 
 
 def find_width_in_graph(model: OnnxModel, name: str) -> TableWidth:
-    """Find the width of the input `name` from the weights of the operators that read it."""
+    """Find the width of the input `name` from the weights of the operators that read the input."""
     exact_widths, min_width, aliases = set[int](), 0, {name}
     for node in model.nodes:
         if aliases.isdisjoint(node.inputs):
             continue
         if node.op in _KEEP_WIDTH:
             aliases.update(node.outputs[:1])
-        position = next(i for i, n in enumerate(node.inputs) if n in aliases)
-        width = _find_width(node, position, model.constants)
+        input_index = next(i for i, n in enumerate(node.inputs) if n in aliases)
+        width = _find_width(node, input_index, model.constants)
         if width.is_exact:
             exact_widths.add(width.columns)
         else:
@@ -91,7 +91,7 @@ _KEEP_WIDTH = frozenset(
     "Abs Add BatchNormalization Binarizer Cast Clip Div Dropout Exp Identity Imputer IsNaN "
     "LabelEncoder Log Mul Neg Normalizer Relu Scaler Sigmoid Sqrt Sub Tanh Where".split()
 )
-"""Operators whose output has as many columns as their first input."""
+"""Operators with as many output columns as columns of the first input."""
 
 _PER_COLUMN_ATTRIBUTES = ("offset", "scale", "imputed_value_floats", "imputed_value_int64s")
 """Attributes with one number per column, or a single number for all columns."""
@@ -100,8 +100,7 @@ _CLASS_LISTS = ("intercepts", "classlabels_ints", "classlabels_strings")
 """Attributes of LinearClassifier with one entry per row of `coefficients`."""
 
 
-def _find_width(node: GraphNode, position: int, constants: Mapping[str, Array]) -> TableWidth:
-    """Find the width of the input at `position` of `node` from its attributes and constants."""
+def _find_width(node: GraphNode, input_index: int, constants: Mapping[str, Array]) -> TableWidth:
     attrs = node.attrs
     feature_ids = attrs.get("nodes_featureids")
     if feature_ids is not None:
@@ -112,10 +111,10 @@ def _find_width(node: GraphNode, position: int, constants: Mapping[str, Array]) 
         num_scores = next((len(attrs[name]) for name in _CLASS_LISTS if name in attrs), 0)
         return _find_matrix_width(attrs.get("coefficients"), num_scores)
     if node.op in ("SVMClassifier", "SVMRegressor"):
-        counts = attrs.get("vectors_per_class", attrs.get("n_supports", 0))
-        return _find_matrix_width(attrs.get("support_vectors"), int(np.sum(counts)))
-    if node.op == "FeatureVectorizer" and position < len(attrs.get("inputdimensions", ())):
-        return TableWidth(int(attrs["inputdimensions"][position]), True)
+        vector_counts = attrs.get("vectors_per_class", attrs.get("n_supports", 0))
+        return _find_matrix_width(attrs.get("support_vectors"), int(np.sum(vector_counts)))
+    if node.op == "FeatureVectorizer" and input_index < len(attrs.get("inputdimensions", ())):
+        return TableWidth(int(attrs["inputdimensions"][input_index]), True)
     lengths = [len(attrs[name]) for name in _PER_COLUMN_ATTRIBUTES if name in attrs]
     if max(lengths, default=0) > 1:
         return TableWidth(max(lengths), True)
@@ -123,7 +122,7 @@ def _find_width(node: GraphNode, position: int, constants: Mapping[str, Array]) 
     if not constant_inputs or not constant_inputs[0].size:
         return TableWidth(0, False)
     weight = constant_inputs[0]
-    if node.op in ("MatMul", "Gemm") and position == 0:
+    if node.op in ("MatMul", "Gemm") and input_index == 0:
         return TableWidth(weight.shape[1 if attrs.get("transB") else 0], weight.ndim <= 2)
     if node.op in ("ArrayFeatureExtractor", "Gather") and weight.dtype.kind == "i":
         return TableWidth(int(weight.max()) + 1, False)
@@ -135,14 +134,14 @@ def _find_width(node: GraphNode, position: int, constants: Mapping[str, Array]) 
 
 
 def _find_matrix_width(entries: Array | None, num_rows: int) -> TableWidth:
-    """Return the TableWidth of a matrix with `num_rows` rows and a flat list of `entries`."""
+    """Return the width of a matrix with `num_rows` rows, given as a flat list of `entries`."""
     if entries is None or num_rows < 1 or not len(entries) or len(entries) % num_rows:
         return TableWidth(0, False)
     return TableWidth(len(entries) // num_rows, True)
 
 
 def count_features(port: Port) -> int:
-    """Return the number of features of an input; reject inputs of an open or unknown shape."""
+    """Return the number of features of an input; reject inputs with an open or unknown shape."""
     shape = port.shape
     if port.dtype is None or shape is None:
         problem = "is not a tensor of a known shape"
@@ -157,7 +156,7 @@ def count_features(port: Port) -> int:
 
 
 def split_frame(ports: Iterable[Port], frame: Frame) -> Iterator[tuple[Port, Frame]]:
-    """Yield each input of `ports` with its columns: each takes the next columns of `frame`."""
+    """Yield each input of `ports` and the next columns of `frame`, which the input reads."""
     start = 0
     for port in ports:
         count = count_features(port)
@@ -166,7 +165,7 @@ def split_frame(ports: Iterable[Port], frame: Frame) -> Iterator[tuple[Port, Fra
 
 
 def read_numbers(columns: Frame, port: Port) -> Value:
-    """Return a numeric input in its dtype; NULL and fractions are errors in an integer input."""
+    """Return a numeric input in the dtype of `port`; NULL and fractions in integers are errors."""
     assert port.dtype is not None
     value = columns.matrix("float64")
     if port.dtype in INTEGERS or port.dtype == "bool":
@@ -177,37 +176,33 @@ def read_numbers(columns: Frame, port: Port) -> Value:
 
 
 def _require_exact(columns: Frame, port: Port, value: Value) -> Value:
-    """Return `value` with a check that `port.dtype` can represent all its numbers."""
-    b = columns.builder
+    builder = columns.builder
     low, high = (0, 1) if port.dtype == "bool" else _INTEGER_RANGES[str(port.dtype)]
-    clipped = b.op("minimum", value, b.constant(np.array([float(high)])))
-    exact = b.op("trunc", b.op("maximum", clipped, b.constant(np.array([float(low)]))))
-    # The largest rounding error of a row; 0 if the dtype represents all its numbers.
-    distance = b.op("max", b.op("abs", b.op("sub", value, exact)), axis=1)
+    clipped = builder.op("minimum", value, builder.constant(np.array([float(high)])))
+    clipped = builder.op("maximum", clipped, builder.constant(np.array([float(low)])))
+    error = builder.op("abs", builder.op("sub", value, builder.op("trunc", clipped)))
+    max_error = builder.op("max", error, axis=1)
     message = (
         f"the ONNX model reads {', '.join(columns.names[:12])} as {port.dtype}, and a row has a "
         "number that does not fit; round it in SQL, for example with CAST(... AS BIGINT)"
     )
-    is_exact = b.op("eq", distance, b.constant(np.zeros(1)))
-    return b.op("require", value, is_exact, message=message)
+    is_exact = builder.op("eq", max_error, builder.constant(np.zeros(1)))
+    return builder.op("require", value, is_exact, message=message)
 
 
 _INTEGER_RANGES = {dtype: (np.iinfo(dtype).min, np.iinfo(dtype).max) for dtype in INTEGERS}
 # The largest float64 within int64 is less than the largest int64.
 _INTEGER_RANGES["int64"] = (-(2**63), 2**63 - 1024)
 
-ROWS = 5
-"""The number of rows of a trial."""
-
-WORDS = ("", "a", "one", "Two words", "3")
-"""The strings from which a trial draws string inputs."""
+NUM_TRIAL_ROWS = 5
+TRIAL_STRINGS = ("", "a", "one", "Two words", "3")
 
 
 def probe(model: bytes, inputs: dict[str, tuple[str, tuple[int, ...]]], outputs: list[str]) -> Any:
     """Run a model on a few random rows in a child process, and check that rows are independent.
 
-    `inputs` maps each input to its numpy dtype (or "string") and its shape after the row axis.
-    Return {"outputs": {name: [dtype, width]}}, {"error": reason}, or {"missing": True} if
+    `inputs` maps an input's name to a numpy dtype (or "string") and to the shape after the row
+    axis. Return {"outputs": {name: [dtype, width]}}, {"error": reason}, or {"missing": True} if
     onnxruntime is not installed.
     """
     request = json.dumps({"inputs": inputs, "outputs": outputs}).encode()
@@ -221,7 +216,7 @@ def probe(model: bytes, inputs: dict[str, tuple[str, tuple[int, ...]]], outputs:
 
 
 def run_trial(request: bytes, model: bytes) -> Generator[bytes, bytes, None]:
-    """Yield the result of `_try_model` as JSON; this runs in the child process."""
+    """Yield the result of `_try_model` as JSON; this function runs in the child process."""
     yield json.dumps(_try_model(json.loads(request), model)).encode()
 
 
@@ -240,9 +235,7 @@ def _accept_unknown_categories(model: bytes) -> bytes:
 
 
 def _try_model(request: Any, model: bytes) -> dict[str, Any]:
-    """Run the model on a batch and on each row alone; return what `probe` documents."""
-    import numpy as np
-
+    """Run the model on a batch and on each row alone; return the result of `probe`."""
     try:
         import onnxruntime
     except ModuleNotFoundError:
@@ -250,36 +243,36 @@ def _try_model(request: Any, model: bytes) -> dict[str, Any]:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 4
-    names = request["outputs"]
+    output_names = request["outputs"]
     errors = []
-    # Random values may fail where a graph looks them up: then try zeros, and any category.
+    # A graph may reject random values, so also try zeros, and accept unknown categories.
     for scale, modify_model in ((1.0, None), (0.0, None), (1.0, _accept_unknown_categories)):
         content = model if modify_model is None else modify_model(model)
         session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         rng = np.random.default_rng(0)
         feed = {
             name: (
-                rng.choice(np.array(WORDS, object), (ROWS, *shape))
+                rng.choice(np.array(TRIAL_STRINGS, object), (NUM_TRIAL_ROWS, *shape))
                 if dtype == "string"
-                else (rng.normal(0, 2, (ROWS, *shape)) * scale).astype(dtype)
+                else (rng.normal(0, 2, (NUM_TRIAL_ROWS, *shape)) * scale).astype(dtype)
             )
             for name, (dtype, shape) in request["inputs"].items()
         }
         try:
-            batch_results = session.run(names, feed)
+            batch_results = session.run(output_names, feed)
             break
         except Exception as error:  # onnxruntime's exceptions have no common base class
             errors.append(str(error))
     else:
         return {"error": errors[0]}
     outputs = {}
-    for name, batch in zip(names, batch_results, strict=True):
-        if not isinstance(batch, np.ndarray) or batch.shape[:1] != (ROWS,):
+    for name, batch in zip(output_names, batch_results, strict=True):
+        if not isinstance(batch, np.ndarray) or batch.shape[:1] != (NUM_TRIAL_ROWS,):
             return {"error": f"output {name!r} does not have one entry per row"}
-        outputs[name] = [batch.dtype.name, int(batch.size // ROWS)]
-    for i in range(ROWS):
-        row_results = session.run(names, {n: x[i : i + 1] for n, x in feed.items()})
-        for name, row, batch in zip(names, row_results, batch_results, strict=True):
+        outputs[name] = [batch.dtype.name, int(batch.size // NUM_TRIAL_ROWS)]
+    for i in range(NUM_TRIAL_ROWS):
+        row_results = session.run(output_names, {n: x[i : i + 1] for n, x in feed.items()})
+        for name, row, batch in zip(output_names, row_results, batch_results, strict=True):
             expected, actual = batch[i : i + 1], np.asarray(row)
             if expected.dtype.kind == "f" and actual.shape == expected.shape:
                 is_same = np.allclose(actual, expected, rtol=1e-3, atol=1e-4, equal_nan=True)

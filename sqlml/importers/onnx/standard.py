@@ -22,10 +22,7 @@ MAX_FACTORS = 64
 
 
 def _make_unary(op: str, read_input: Callable[[Call, int], RowTensor] = Call.rows) -> Function:
-    """Make a converter for a unary elementwise operator, which becomes `op` of the IR.
-
-    `read_input` reads input 0 of the node and rejects unsupported dtypes.
-    """
+    """Make a converter to the unary operator `op`; `read_input` rejects unsupported dtypes."""
 
     def convert(call: Call) -> Item:
         x = read_input(call, 0)
@@ -35,7 +32,6 @@ def _make_unary(op: str, read_input: Callable[[Call, int], RowTensor] = Call.row
 
 
 def _read_floats(call: Call, i: int) -> RowTensor:
-    """Return input `i`; raise Unsupported unless it has floating-point numbers for each row."""
     x = call.rows(i)
     if x.dtype not in FLOATS:
         raise Unsupported(f"it computes with {x.dtype}")
@@ -43,7 +39,7 @@ def _read_floats(call: Call, i: int) -> RowTensor:
 
 
 def _make_variadic(op: str) -> Function:
-    """Make a converter for Add, Sum, Max or Min, which applies `op` to the operands in order."""
+    """Make a converter that applies the binary operator `op` to the inputs from left to right."""
 
     def convert(call: Call) -> Item:
         operands, inner = align(call, [tensor for tensor in call.inputs if tensor is not None])
@@ -63,10 +59,10 @@ def _convert_mean(call: Call) -> Item:
 
 
 def _convert_div(call: Call) -> Item:
-    values, inner = align(call)
-    if values[0].type.dtype not in FLOATS:
+    operands, inner = align(call)
+    if operands[0].type.dtype not in FLOATS:
         raise Unsupported("it divides integers")
-    return RowTensor(call.op("div", *values), inner)
+    return RowTensor(call.op("div", *operands), inner)
 
 
 def _convert_pow(call: Call) -> Item:
@@ -82,15 +78,14 @@ def _convert_pow(call: Call) -> Item:
 
 
 def _convert_power_of_constant(call: Call, base: Const) -> Item:
-    """Convert Pow with the constant `base` and an exponent per row, in the dtype of `base`."""
-    operands, inner_shape = align(call)
-    dtype = operands[0].type.dtype
+    (base_value, exponent), inner = align(call)
+    dtype = base_value.type.dtype
     if dtype not in FLOATS:
         raise Unsupported(f"Pow of {dtype} is not supported")
-    exponent = call.cast(operands[1], dtype)
+    exponent = call.cast(exponent, dtype)
     if base.value.size == 1 and base.value.item() == 2:
-        return RowTensor(call.op("exp2", exponent), inner_shape)
-    return RowTensor(call.op("pow", operands[0], exponent), inner_shape)
+        return RowTensor(call.op("exp2", exponent), inner)
+    return RowTensor(call.op("pow", base_value, exponent), inner)
 
 
 def _convert_reciprocal(call: Call) -> Item:
@@ -107,18 +102,16 @@ def _convert_leaky_relu(call: Call) -> Item:
     x = _read_floats(call, 0)
     slope = call.scalar(call.number("alpha", 0.01), x.dtype)
     is_negative = call.op("lt", x.value, call.scalar(0, x.dtype))
-    return RowTensor(
-        call.op("where", is_negative, call.op("mul", x.value, slope), x.value), x.inner
-    )
+    result = call.op("where", is_negative, call.op("mul", x.value, slope), x.value)
+    return RowTensor(result, x.inner)
 
 
 def _convert_elu(call: Call) -> Item:
     x = _read_floats(call, 0)
     slope, zero = call.scalar(call.number("alpha", 1.0), x.dtype), call.scalar(0, x.dtype)
     negative_part = call.op("mul", slope, call.op("expm1", x.value))
-    return RowTensor(
-        call.op("where", call.op("lt", x.value, zero), negative_part, x.value), x.inner
-    )
+    result = call.op("where", call.op("lt", x.value, zero), negative_part, x.value)
+    return RowTensor(result, x.inner)
 
 
 def _convert_softplus(call: Call) -> Item:
@@ -137,10 +130,10 @@ def _convert_clip(call: Call) -> Item:
         bounds = [None if call.optional_item(i) is None else call.const(i) for i in (1, 2)]
     for op, bound in zip(("maximum", "minimum"), bounds, strict=True):
         if bound is not None:
-            array = np.asarray(bound)
-            if array.size != 1 or array.dtype.kind not in "iuf":
+            bound_array = np.asarray(bound)
+            if bound_array.size != 1 or bound_array.dtype.kind not in "iuf":
                 raise Unsupported("a bound is not a number")
-            value = call.op(op, value, call.scalar(array.item(), x.dtype))
+            value = call.op(op, value, call.scalar(bound_array.item(), x.dtype))
     return RowTensor(value, x.inner)
 
 
@@ -153,7 +146,8 @@ def _convert_cast(call: Call) -> Item:
         if dtype == "string" or tensor.value.dtype == object:
             raise Unsupported("it converts strings")
         return Const(tensor.value.astype(dtype))
-    if isinstance(tensor, Choice):  # Casting the values keeps the label recognizable.
+    if isinstance(tensor, Choice):
+        # Cast the possible values, not the numbers per row: a Choice can become the label.
         return Choice(tensor.index, cast_labels(tensor.values, dtype), tensor.inner)
     x = call.rows(0)
     if dtype == "string":
@@ -170,7 +164,7 @@ def _convert_softmax(call: Call) -> Item:
 
 
 def _read_axes(call: Call, x: RowTensor) -> list[int]:
-    """Return the sorted axes of a reduction of `x`, or an empty list if it is a no-op.
+    """Return the sorted axes of a reduction of `x`, or an empty list for a no-op.
 
     Raises Unsupported if the reduction includes the row axis.
     """
@@ -183,8 +177,6 @@ def _read_axes(call: Call, x: RowTensor) -> list[int]:
 
 
 def _make_reduction(reduce_axis: Callable[[Call, Value, int], Value]) -> Function:
-    """Make a converter for a reduction; `reduce_axis(call, value, axis)` reduces one axis."""
-
     def convert(call: Call) -> Item:
         x = call.rows(0)
         axes = _read_axes(call, x)
@@ -197,7 +189,7 @@ def _make_reduction(reduce_axis: Callable[[Call, Value, int], Value]) -> Functio
 
 
 def _chain_operators(*ops: str) -> Callable[[Call, Value, int], Value]:
-    """Make a function that applies `ops` in order; it passes the axis to those in `_REDUCTIONS`."""
+    """Make a function that applies `ops` in order, with the axis for operators in `_REDUCTIONS`."""
 
     def apply(call: Call, x: Value, axis: int) -> Value:
         for op in ops:
@@ -236,7 +228,7 @@ def _build_product(call: Call, x: Value, axis: int) -> Value:
 
 
 def _make_arg_extreme(sign: int) -> Function:
-    """Make the converter for ArgMax (`sign` 1) or ArgMin (`sign` -1)."""
+    """Make the converter for ArgMax if `sign` is 1, or for ArgMin if `sign` is -1."""
 
     def convert(call: Call) -> Item:
         x = call.rows(0)
@@ -291,11 +283,12 @@ def _convert_batch_normalization(call: Call) -> Item:
     if len(x.inner) != 1 or call.integer("training_mode", 0):
         raise Unsupported("it normalizes more than columns")
     scale, bias, mean, variance = (call.const(i).astype(x.dtype) for i in range(1, 5))
-    epsilon = np.asarray(call.number("epsilon", 1e-5), x.dtype)
-    factor = scale / np.sqrt(variance + epsilon)
+    factor = scale / np.sqrt(variance + np.asarray(call.number("epsilon", 1e-5), x.dtype))
     constants = [call.builder.constant(np.ravel(v)) for v in (mean, factor, bias)]
-    value = call.op("mul", call.op("sub", x.value, constants[0]), constants[1])
-    return RowTensor(call.op("add", value, constants[2]), x.inner)
+    value = x.value
+    for op, constant in zip(("sub", "mul", "add"), constants, strict=True):
+        value = call.op(op, value, constant)
+    return RowTensor(value, x.inner)
 
 
 _ELEMENTWISE = ("And", "Mul", "Or", "Sub", "Where")
@@ -327,9 +320,9 @@ FUNCTIONS: Mapping[str, Function] = {
     "Greater": partial(apply_elementwise, op="gt"),
     "GreaterOrEqual": partial(apply_elementwise, op="ge"),
     "Equal": partial(apply_elementwise, op="eq"),
-    "ReduceSum": _make_reduction(_chain_operators("sum")),
-    "ReduceMax": _make_reduction(_chain_operators("max")),
-    "ReduceMin": _make_reduction(_chain_operators("min")),
+    **{
+        f"Reduce{op.title()}": _make_reduction(_chain_operators(op)) for op in ("max", "min", "sum")
+    },
     "ReduceMean": _make_reduction(_build_mean),
     "ReduceSumSquare": _make_reduction(_chain_operators("square", "sum")),
     "ReduceL1": _make_reduction(_chain_operators("abs", "sum")),

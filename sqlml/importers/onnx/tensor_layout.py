@@ -49,37 +49,35 @@ def _convert_constant_of_shape(call: Call) -> Item:
             raise Unsupported("its shape does not begin with the rows")
         return Const(np.full((1, *shape.shape[1:]), value[0], value.dtype))
     dims = call.ints(0)
-    if any(d < 0 for d in dims) or math.prod(dims) > MAX_ROW_VALUES:
+    if any(size < 0 for size in dims) or math.prod(dims) > MAX_ROW_VALUES:
         raise call.error(f"it makes a constant of shape {dims}")
     return Const(np.full(dims, value[0], value.dtype))
 
 
 def _convert_shape(call: Call) -> Item:
-    shape = find_shape(call.item(0))
-    dims = shape[slice(call.attr("start"), call.attr("end"))]
+    dims = find_shape(call.item(0))[slice(call.attr("start"), call.attr("end"))]
     return Dims(dims) if ROWS in dims else Const(np.array(dims, np.int64))
 
 
 def _convert_reshape(call: Call) -> Item:
     tensor = call.item(0)
     if call.opset < 5 and call.optional_item(1) is None:
-        lengths: list[int] = [int(d) for d in call.vector("shape", "int64")]
+        sizes: list[int] = call.vector("shape", "int64").tolist()
     else:
         shape = call.item(1)
-        lengths = list(shape.shape) if isinstance(shape, Dims) else call.ints(1)
-    old_shape = find_shape(tensor)
+        sizes = list(shape.shape) if isinstance(shape, Dims) else call.ints(1)
     if isinstance(tensor, Dims):
         raise Unsupported("it reshapes a shape")
-    if 0 in lengths and call.integer("allowzero", 0):
+    if 0 in sizes and call.integer("allowzero", 0):
         raise Unsupported("it makes an empty shape")
-    padded_shape = [*old_shape, *[0] * len(lengths)]
-    lengths = [old if new == 0 else new for old, new in zip(padded_shape, lengths, strict=False)]
+    padded_shape = [*find_shape(tensor), *[0] * len(sizes)]
+    sizes = [old if new == 0 else new for old, new in zip(padded_shape, sizes, strict=False)]
     if isinstance(tensor, Const):
-        return Const(tensor.value.reshape(lengths))
-    if not lengths or lengths[0] not in (ROWS, call.fixed_rows):
+        return Const(tensor.value.reshape(sizes))
+    if not sizes or sizes[0] not in (ROWS, call.fixed_rows):
         raise Unsupported("it does not keep the rows")
-    # A -1 after the row axis stands for the remaining length, so the row axis is given as 0.
-    inner = fill_shape(lengths[1:], math.prod(tensor.inner))
+    # A -1 after the row axis stands for the remaining size.
+    inner = fill_shape(sizes[1:], math.prod(tensor.inner))
     return apply_to_grid(call, tensor, lambda grid: grid.reshape(1, *inner))
 
 
@@ -145,7 +143,7 @@ def _convert_gather(call: Call) -> Item:
 
 
 def look_up(call: Call, table: Array, indices: Item) -> Item:
-    """Look up entries of a constant `table` (k, ...) by indices that are computed per row.
+    """Look up entries of the constant `table` (k, ...) by indices that differ between rows.
 
     If each row gets a single number or string, return a Choice, which can become the label.
     """
@@ -176,9 +174,9 @@ def look_up(call: Call, table: Array, indices: Item) -> Item:
 
 
 def to_choice(builder: Builder, tensor: Item) -> Choice | None:
-    """Convert `tensor` to a Choice, or return None if its possible values are unknown.
+    """Convert `tensor` to a Choice, or return None if the possible values are unknown.
 
-    The values are known for a Choice, and for a single argmax or comparison per row.
+    The possible values are known for a Choice, and for a single argmax or comparison per row.
     """
     if isinstance(tensor, Choice):
         return tensor
@@ -202,7 +200,7 @@ def _convert_gather_elements(call: Call) -> Item:
 
 
 def _normalize_index(call: Call, index: Value, size: int) -> Value:
-    """Make negative indices count from the start; scoring rejects indices outside `size`."""
+    """Convert negative indices, which count from the end; scoring rejects indices beyond `size`."""
     if find_max_value(call.builder, index) < size:
         return index
     zero, size_value = call.scalar(0, "int64"), call.scalar(size, "int64")
@@ -215,18 +213,17 @@ def _normalize_index(call: Call, index: Value, size: int) -> Value:
 
 
 def find_max_value(builder: Builder, index: Value) -> float:
-    """Return the largest possible `index` if it is an argmax or comparison, otherwise infinity."""
-    while (
-        builder.node(index).op in ("cast", "reshape", "select") and index.type.dtype in _EXACT_TYPES
-    ):
-        index = builder.value(builder.node(index).inputs[0])
+    """Return the largest value of an argmax or a comparison, or infinity for other operators."""
     node = builder.node(index)
+    while node.op in ("cast", "reshape", "select") and index.type.dtype in _EXACT_DTYPES:
+        index = builder.value(node.inputs[0])
+        node = builder.node(index)
     if node.op == "argmax":
         return builder.value(node.inputs[0]).type.shape[node.attrs["axis"]] - 1
     return 1 if index.type.dtype == "bool" else math.inf
 
 
-_EXACT_TYPES = frozenset({"int32", "int64", "float32", "float64"})
+_EXACT_DTYPES = frozenset({"int32", "int64", "float32", "float64"})
 """Dtypes to which an index can be cast without rounding."""
 
 
@@ -270,23 +267,23 @@ def _convert_slice(call: Call) -> Item:
 
 
 def _convert_concat(call: Call) -> Item:
-    inputs = [call.item(i) for i in range(len(call.inputs))]
-    if all(isinstance(tensor, Const) for tensor in inputs):
-        values = [call.const(i) for i in range(len(inputs))]
+    tensors = [call.item(i) for i in range(len(call.inputs))]
+    if all(isinstance(tensor, Const) for tensor in tensors):
+        values = [call.const(i) for i in range(len(tensors))]
         return Const(np.concatenate(values, call.integer("axis", 1)))
-    if any(isinstance(tensor, Dims) for tensor in inputs):
-        dims = [x.shape if isinstance(x, Dims) else call.ints(i) for i, x in enumerate(inputs)]
+    if any(isinstance(tensor, Dims) for tensor in tensors):
+        dims = [x.shape if isinstance(x, Dims) else call.ints(i) for i, x in enumerate(tensors)]
         return Dims(tuple(chain.from_iterable(dims)))
-    first_tensor = next(tensor for tensor in inputs if not isinstance(tensor, Const))
+    first_tensor = next(tensor for tensor in tensors if not isinstance(tensor, Const))
     rank = len(find_shape(first_tensor))
     axis = call.axis(1, rank)
-    if axis <= 0 or any(len(find_shape(tensor)) != rank for tensor in inputs):
+    if axis <= 0 or any(len(find_shape(tensor)) != rank for tensor in tensors):
         raise Unsupported("it stacks rows")
-    string_tensors = [tensor for tensor in inputs if isinstance(tensor, Texts)]
+    string_tensors = [tensor for tensor in tensors if isinstance(tensor, Texts)]
     if not string_tensors:
-        row_tensors = [_to_rows(call, tensor, first_tensor) for tensor in inputs]
+        row_tensors = [_to_rows(call, tensor, first_tensor) for tensor in tensors]
         return concatenate_tensors(call.builder, row_tensors, axis)
-    if len(string_tensors) < len(inputs):
+    if len(string_tensors) < len(tensors):
         raise Unsupported("it joins strings and numbers")
     grids = [np.array(tensor.columns, object).reshape(tensor.inner) for tensor in string_tensors]
     columns = np.concatenate(grids, axis - 1)
@@ -294,7 +291,7 @@ def _convert_concat(call: Call) -> Item:
 
 
 def _to_rows(call: Call, tensor: Item, like: Item) -> RowTensor:
-    """Convert `tensor` to numbers per row; repeat a constant (1, ...) for each row of `like`."""
+    """Convert `tensor` to numbers per row; repeat a constant row for each row of `like`."""
     if not isinstance(tensor, Const):
         return call.numbers(tensor)
     if tensor.value.shape[:1] != (1,) or tensor.value.dtype == object:
@@ -304,9 +301,8 @@ def _to_rows(call: Call, tensor: Item, like: Item) -> RowTensor:
     column = call.op("select", like.value, indices=np.zeros(1, np.int64))
     row = call.builder.constant(tensor.value.ravel().astype(like.dtype))
     # Both branches are the constant, because only the number of rows comes from `like`.
-    return RowTensor(
-        call.op("where", call.op("eq", column, column), row, row), tensor.value.shape[1:]
-    )
+    value = call.op("where", call.op("eq", column, column), row, row)
+    return RowTensor(value, tensor.value.shape[1:])
 
 
 def _convert_expand(call: Call) -> Item:
@@ -315,9 +311,9 @@ def _convert_expand(call: Call) -> Item:
         return _expand_constant(call, tensor.value, shape)
     if isinstance(tensor, Const) or isinstance(shape, Dims):
         raise Unsupported("it makes rows")
-    rows, *inner = call.ints(1) or [0]
-    keeps_rows = rows in (1, call.fixed_rows) and 1 + len(inner) == len(find_shape(tensor))
-    if not keeps_rows or math.prod((rows, *inner)) > MAX_ROW_VALUES:
+    num_rows, *inner = call.ints(1) or [0]
+    keeps_rows = num_rows in (1, call.fixed_rows) and 1 + len(inner) == len(find_shape(tensor))
+    if not keeps_rows or math.prod((num_rows, *inner)) > MAX_ROW_VALUES:
         raise Unsupported("it makes rows")
 
     def widen(grid: Array) -> Array:
@@ -327,7 +323,7 @@ def _convert_expand(call: Call) -> Item:
 
 
 def _expand_constant(call: Call, value: Array, shape: Dims) -> Item:
-    """Expand a constant to `shape`, whose first axis must be the rows; return one row (1, ...)."""
+    """Expand a constant to one row of `shape`; the first axis of `shape` must be the rows."""
     row_dim, *inner = shape.shape
     row = value.reshape((1,) * (len(shape.shape) - value.ndim) + value.shape)
     if row_dim != ROWS or ROWS in inner or row.shape[:1] != (1,):
@@ -339,8 +335,8 @@ def _expand_constant(call: Call, value: Array, shape: Dims) -> Item:
 
 def convert_split(call: Call) -> tuple[Item, ...]:
     """Convert Split along a column axis; return an item for each output of the node."""
-    tensor, output_count = call.item(0), len(call.node.outputs)
-    if not output_count:
+    tensor, num_outputs = call.item(0), len(call.node.outputs)
+    if not num_outputs:
         raise call.error("it has no outputs")
     rank = len(find_shape(tensor))
     axis = call.axis(0, rank)
@@ -351,13 +347,13 @@ def convert_split(call: Call) -> tuple[Item, ...]:
     if not sizes and call.optional_item(1) is not None:
         sizes = call.ints(1)
     if not sizes:
-        step = -(-size // output_count)
-        sizes = [min(step, size - step * i) for i in range(output_count)]
-    if len(sizes) != output_count or sum(sizes) != size or min(sizes) < 0:
+        step = -(-size // num_outputs)
+        sizes = [min(step, size - step * i) for i in range(num_outputs)]
+    if len(sizes) != num_outputs or sum(sizes) != size or min(sizes) < 0:
         raise call.error("the sizes of its outputs do not match its input")
-    blocks = np.split(np.arange(size), np.cumsum(sizes)[:-1])
-    pickers = [partial(np.take, indices=block, axis=axis) for block in blocks]
-    return tuple(apply_to_grid(call, tensor, pick) for pick in pickers)
+    index_blocks = np.split(np.arange(size), np.cumsum(sizes)[:-1])
+    selections = [partial(np.take, indices=indices, axis=axis) for indices in index_blocks]
+    return tuple(apply_to_grid(call, tensor, select) for select in selections)
 
 
 FUNCTIONS: Mapping[str, Function] = {

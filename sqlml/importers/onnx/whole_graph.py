@@ -1,4 +1,4 @@
-"""Import an ONNX model whose graph the IR cannot express, as one operator that onnxruntime runs."""
+"""Import an ONNX model that the IR cannot express, as one operator that onnxruntime runs."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from sqlml.ir.program import Program
 from sqlml.types import DTYPES, FLOATS, INTEGERS, Array
 
 _PASS_THROUGH = frozenset({"Identity", "Cast", "Reshape", "Squeeze", "Flatten"})
-"""Operators through which `_find_classes` traces a label back to the node that chooses it."""
+"""Operators between the node that chooses a label and the output of the label."""
 
 LABEL = "sqlml_label"
-"""The name of an added graph output: the labels (n,), or if they are strings, class indices."""
+"""The name of an added graph output: the labels (n,), or class indices if labels are strings."""
 SCORES = "sqlml_scores"
 """The name of an added graph output (n, classes), used if the graph has one output per class."""
 
@@ -35,7 +35,7 @@ SCORES = "sqlml_scores"
 class _Endpoints:
     """The graph outputs to read: the label, and either one output of scores or one per class.
 
-    `classes` are the possible labels, or None if they are unknown.
+    `classes` are the possible labels, or None if unknown.
     """
 
     label: str | None
@@ -54,7 +54,7 @@ class _Endpoints:
 
 
 def import_whole_graph(model: OnnxModel, frame: Frame, reason: str) -> Outputs:
-    """Import the model as one operator; errors quote `reason`, which says why that is necessary."""
+    """Import the model as one operator; `reason` explains in errors why the IR does not suffice."""
     endpoints = _find_endpoints(model)
     content, output_names = _rewrite_endpoints(model, endpoints), endpoints.outputs
     ports = [column for port in model.inputs for column in _split_port(port)]
@@ -72,33 +72,36 @@ def import_whole_graph(model: OnnxModel, frame: Frame, reason: str) -> Outputs:
     types = {name: (str(dtype), int(width)) for name, (dtype, width) in trial["outputs"].items()}
     if any(dtype not in DTYPES for dtype, _ in types.values()):
         raise UnsupportedModelError(f"the ONNX model outputs {types}, which are not numbers")
-    b, operands = frame.builder, _read_operands(model, frame)
-    graph, inputs = np.frombuffer(content, np.uint8), tuple(port.name for port in ports)
+    builder = frame.builder
+    operands = _read_operands(model, frame)
+    attrs: dict[str, Any] = {"model": np.frombuffer(content, np.uint8)}
+    attrs["inputs"] = tuple(port.name for port in ports)
     values: list[Value] = []
     for name in output_names:
-        attrs = {"output": name, "dtype": types[name][0], "width": types[name][1]}
-        values.append(b.op("onnx_graph", *operands, model=graph, inputs=inputs, **attrs))
-    return _build_outputs(b, endpoints, values)
+        dtype, width = types[name]
+        value = builder.op("onnx_graph", *operands, **attrs, output=name, dtype=dtype, width=width)
+        values.append(value)
+    return _build_outputs(builder, endpoints, values)
 
 
 def try_graphs(program: Program) -> None:
-    """Try each ONNX graph of a Program that was read from a file, in a child process.
+    """Try each ONNX graph of a stored Program in a child process.
 
-    A graph is rejected if it crashes, if its result for a row depends on other rows, or if its
-    output does not have the dtype and width that the Program states.
+    Raises UnsupportedModelError if a graph crashes, if the result for a row depends on other rows,
+    or if an output does not have the dtype and width that the Program states.
     """
     for node in program.nodes:
         if node.op != "onnx_graph":
             continue
         attrs = node.attrs
-        types = [program.nodes[j].type for j in node.inputs]
-        shapes = [(str(t.dtype), t.shape[1:]) for t in types]
-        inputs = dict(zip(attrs["inputs"], shapes, strict=True))
+        input_types = [program.nodes[j].type for j in node.inputs]
+        dtypes_and_shapes = [(str(t.dtype), t.shape[1:]) for t in input_types]
+        inputs = dict(zip(attrs["inputs"], dtypes_and_shapes, strict=True))
         trial = probe(attrs["model"].tobytes(), inputs, [attrs["output"]])
-        output = trial.get("outputs", {}).get(attrs["output"])
-        if "missing" not in trial and output != [attrs["dtype"], attrs["width"]]:
-            stated = [attrs["dtype"], attrs["width"]]
-            reason = trial.get("error", f"it returns {output}, but the model states {stated}")
+        actual = trial.get("outputs", {}).get(attrs["output"])
+        stated = [attrs["dtype"], attrs["width"]]
+        if "missing" not in trial and actual != stated:
+            reason = trial.get("error", f"it returns {actual}, but the model states {stated}")
             raise UnsupportedModelError(
                 f"onnxruntime cannot run the ONNX graph of this stored model: {reason}; create it "
                 "again from the ONNX file"
@@ -106,7 +109,7 @@ def try_graphs(program: Program) -> None:
 
 
 def _split_port(port: Port) -> list[Port]:
-    """Return the graph inputs that replace `port`: one per column of strings, otherwise `port`."""
+    """Return one graph input per column if `port` holds strings, otherwise only `port`."""
     if port.dtype != "string" or port.inner == (1,):
         return [port]
     names = [f"sqlml_{port.name}_{i}" for i in range(count_features(port))]
@@ -114,7 +117,6 @@ def _split_port(port: Port) -> list[Port]:
 
 
 def _read_operands(model: OnnxModel, frame: Frame) -> list[Value]:
-    """Return a value for each input of the rewritten graph, in order."""
     operands: list[Value] = []
     for port, columns in split_frame(model.inputs, frame):
         if port.dtype == "string":
@@ -128,7 +130,7 @@ def _read_operands(model: OnnxModel, frame: Frame) -> list[Value]:
 
 
 def _build_outputs(builder: Builder, endpoints: _Endpoints, values: list[Value]) -> Outputs:
-    """Build the outputs of the model from `values`, the values of `endpoints.outputs` in order."""
+    """Build the outputs of the model; `values` are the values of `endpoints.outputs`, in order."""
     scores = builder.cast(values[-1], "float64") if endpoints.scores else None
     if endpoints.label is None:
         assert scores is not None
@@ -151,10 +153,9 @@ def _build_outputs(builder: Builder, endpoints: _Endpoints, values: list[Value])
 
 
 def _find_endpoints(model: OnnxModel) -> _Endpoints:
-    """Find the graph outputs with the label and the scores; also find the classes, if listed."""
     producers = {name: node for node in model.nodes for name in node.outputs}
     zipmap_keys = find_probability_keys(model)
-    label = next((p for p in model.outputs if p.dtype in _LABEL_DTYPES), None)
+    label = next((port for port in model.outputs if port.dtype in _LABEL_DTYPES), None)
     score_names = [p.name for p in model.outputs if p.name in zipmap_keys or p.dtype in FLOATS]
     if label is None and not score_names:
         raise UnsupportedModelError("the ONNX model has no output of numbers or labels")
@@ -186,10 +187,10 @@ _LABEL_DTYPES = frozenset({"int64", "int32", "string", "bool"})
 def _find_classes(
     model: OnnxModel, producers: dict[str, GraphNode], label: Port, keys: Array | None
 ) -> Array | None:
-    """Return the distinct values of the output `label`, or None if the graph does not list them.
+    """Return the distinct values of the output `label`, or None if the graph has no list of values.
 
-    `producers` maps the name of each value to the node that computes it. `keys` are the classes of
-    the probabilities, if known; an ArgMax returns an index into them.
+    `producers` maps a value's name to the node that computes the value. `keys` are the classes of
+    the probabilities, or None if unknown; an ArgMax returns an index into `keys`.
     """
     if label.dtype == "bool":
         return np.array([False, True])
@@ -206,15 +207,15 @@ def _find_classes(
     if class_values is None:
         return None
     if class_values.dtype != object and label.dtype in INTEGERS:
-        class_values = class_values.astype(np.int64)  # the graph casts them to integers
-    values = [*dict.fromkeys(class_values.tolist())]
-    return to_strings(values) if class_values.dtype == object else np.array(values)
+        class_values = class_values.astype(np.int64)  # as the graph does
+    distinct_values = [*dict.fromkeys(class_values.tolist())]
+    is_string = class_values.dtype == object
+    return to_strings(distinct_values) if is_string else np.array(distinct_values)
 
 
 def _check_labels(labels: Array | None, keys: Array) -> None:
-    """Check that the probabilities have a key for each label; `labels` is None if unknown."""
-    key_set = set(keys.tolist())
-    unlisted = [] if labels is None else [v for v in labels.tolist() if v not in key_set]
+    known_keys = set(keys.tolist())
+    unlisted = [] if labels is None else [v for v in labels.tolist() if v not in known_keys]
     if unlisted:
         raise UnsupportedModelError(
             f"the ONNX model predicts the label {unlisted[0]!r}, which is not among the keys of "
@@ -224,7 +225,7 @@ def _check_labels(labels: Array | None, keys: Array) -> None:
 
 
 def _rewrite_endpoints(model: OnnxModel, endpoints: _Endpoints) -> bytes:
-    """Return the model, serialized, with the inputs of `_split_port` and `endpoints.outputs`.
+    """Return the serialized model with the inputs of `_split_port` and with `endpoints.outputs`.
 
     Every output is a tensor of numbers, and every input is a tensor of numbers or a string column.
     """
@@ -232,8 +233,8 @@ def _rewrite_endpoints(model: OnnxModel, endpoints: _Endpoints) -> bytes:
     proto = onnx.ModelProto.FromString(model.content)
     graph = proto.graph
     _split_string_inputs(onnx, graph, model)
-    outputs = {o.name: o for o in graph.output}
-    for node in [n for n in graph.node if n.op_type == "ZipMap"]:
+    old_outputs = {output.name: output for output in graph.output}
+    for node in [node for node in graph.node if node.op_type == "ZipMap"]:
         graph.node.remove(node)
     del graph.output[:]
     if endpoints.label is not None:
@@ -254,7 +255,7 @@ def _rewrite_endpoints(model: OnnxModel, endpoints: _Endpoints) -> bytes:
             _append_reshape(onnx, graph, name, (-1, 1), column)
         graph.node.append(onnx.helper.make_node("Concat", columns, [SCORES], axis=1))
     for name in endpoints.outputs[-1:] if endpoints.scores else []:
-        graph.output.append(outputs.get(name) or onnx.helper.make_empty_tensor_value_info(name))
+        graph.output.append(old_outputs.get(name) or onnx.helper.make_empty_tensor_value_info(name))
     del proto.metadata_props[:]
     try:
         return bytes(proto.SerializeToString(deterministic=True))
@@ -263,7 +264,7 @@ def _rewrite_endpoints(model: OnnxModel, endpoints: _Endpoints) -> bytes:
 
 
 def _split_string_inputs(onnx: Any, graph: Any, model: OnnxModel) -> None:
-    """Replace each input that has several string columns with one input per column.
+    """Replace each input of several string columns with one input per column.
 
     New nodes at the start of the graph concatenate the columns to the former input.
     """
@@ -272,11 +273,11 @@ def _split_string_inputs(onnx: Any, graph: Any, model: OnnxModel) -> None:
         columns = _split_port(port)
         if columns == [port]:
             continue
-        position = next(i for i, info in enumerate(graph.input) if info.name == port.name)
-        del graph.input[position]
+        input_index = next(i for i, info in enumerate(graph.input) if info.name == port.name)
+        del graph.input[input_index]
         names = [column.name for column in columns]
-        string = onnx.TensorProto.STRING
-        graph.input.extend(helper.make_tensor_value_info(n, string, [None, 1]) for n in names)
+        string_type = onnx.TensorProto.STRING
+        graph.input.extend(helper.make_tensor_value_info(n, string_type, [None, 1]) for n in names)
         joined_name, shape_name = f"sqlml_{port.name}", f"sqlml_{port.name}_shape"
         new_nodes.append(helper.make_node("Concat", names, [joined_name], axis=1))
         dims = np.array([-1, *port.inner], np.int64)
@@ -288,14 +289,13 @@ def _split_string_inputs(onnx: Any, graph: Any, model: OnnxModel) -> None:
 
 
 def _append_reshape(onnx: Any, graph: Any, name: str, shape: tuple[int, ...], result: str) -> None:
-    """Append a node that reshapes the value `name` to `shape`; its output is named `result`."""
     shape_name = f"{result}_shape"
     graph.initializer.append(onnx.numpy_helper.from_array(np.array(shape, np.int64), shape_name))
     graph.node.append(onnx.helper.make_node("Reshape", [name, shape_name], [result]))
 
 
 def _require_ml_version_2(onnx: Any, proto: Any) -> None:
-    """Set the version of ai.onnx.ml in `proto` to at least 2, which LabelEncoder's keys need."""
+    """Set the version of ai.onnx.ml to at least 2, because LabelEncoder needs version 2."""
     for opset in proto.opset_import:
         if opset.domain == "ai.onnx.ml":
             opset.version = max(int(opset.version), 2)

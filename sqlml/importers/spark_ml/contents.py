@@ -1,8 +1,8 @@
 """Read the learned values of stages from objects, or from the tables of a saved pipeline.
 
-The attributes of a fitted object have the names of the columns that Spark saves, so `LEARNED` reads
-both. `Stage.data` maps these names to values. Trees have `nodes` (TreeNodes), `weights` (T,),
-numFeatures and numClasses; linear models have coefficients, (F,) or (K, F), and intercepts.
+`Stage.data` maps names to learned values. A fitted object's attributes and the saved columns have
+the same names, so `LEARNED` reads both. Trees have `nodes` (TreeNodes), `weights` (T,),
+numFeatures and numClasses. Linear models have coefficients, (F,) or (K, F), and intercepts.
 
 A row goes left at a numeric split if `feature <= threshold`, so NaN goes right. At a categorical
 split, Spark stores the smaller of the two sets of categories. A value in neither set (NaN, a larger
@@ -35,13 +35,13 @@ MAX_CATEGORIES = 1 << 27
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TreeNodes:
-    """The N nodes of T trees, concatenated, in Spark's order.
+    """The nodes of all trees, concatenated, in Spark's order.
 
-    `tree`, `left`, `right`, `feature` and `categories` are int64 (N,), and `prediction` is float64
-    (N,). `stats`, float64 (N, K), has the number of training rows of each class at the node. `left`
-    and `right` are indices within the tree, -1 at a leaf. `categories` is the number of categories
-    of the feature, -1 at a numeric split. The threshold of node i, or the categories that go left,
-    are `split_values[split_begin[i]:split_begin[i + 1]]`.
+    `tree` has the index of each node's tree. `stats` (N, K) has the number of training rows of each
+    class at each node. `left` and `right` are indices within the tree, or -1 at a leaf.
+    `categories` is the number of categories of the feature, or -1 at a numeric split. The slice
+    `split_values[split_begin[i]:split_begin[i + 1]]` has the threshold of node i, or the categories
+    that go left.
     """
 
     tree: Array
@@ -56,7 +56,7 @@ class TreeNodes:
     num_trees: int
 
     def build_ensemble(self, values: Array, num_features: int) -> Ensemble:
-        """Build an Ensemble with base 0; leaf i has the values in row i of `values` (N, V)."""
+        """Build an Ensemble with base 0; row i of `values` has the values of node i."""
         raw_trees = replace(self._build_raw_trees(num_features), value=values)
         target, base = np.zeros(self.num_trees, np.int32), np.zeros(values.shape[1])
         try:
@@ -72,7 +72,6 @@ class TreeNodes:
         return np.unique(self.feature[(self.left >= 0) & (self.categories >= 0)])
 
     def _build_raw_trees(self, num_features: int) -> RawTrees:
-        """Check the nodes, and convert them to RawTrees whose leaves have the value 0."""
         is_leaf = self.left < 0
         if (is_leaf != (self.right < 0)).any():
             raise _make_damage_error("a node has one child")
@@ -91,8 +90,7 @@ class TreeNodes:
         left = np.where(is_leaf, 0, self.left + tree_root)
         right = np.where(is_leaf, 0, self.right + tree_root)
         is_numeric = ~is_leaf & (self.categories < 0)
-        value_counts = np.diff(self.split_begin)
-        if (value_counts[is_numeric] != 1).any():
+        if (np.diff(self.split_begin)[is_numeric] != 1).any():
             raise _make_damage_error("a numeric split does not have exactly one threshold")
         threshold = np.zeros(is_leaf.size)
         threshold[is_numeric] = self.split_values[self.split_begin[:-1][is_numeric]]
@@ -112,7 +110,7 @@ class TreeNodes:
         )
 
     def _find_sets(self, is_categorical: Array) -> tuple[dict[int, Array], Array]:
-        """Map categorical nodes to their smaller set; also return a mask of sets that go right."""
+        """Return the smaller set of each categorical node, and a mask of sets that go right."""
         sets: dict[int, Array] = {}
         is_swapped = np.zeros(is_categorical.size, bool)
         numeric_columns = self.feature[(self.left >= 0) & ~is_categorical]
@@ -122,15 +120,15 @@ class TreeNodes:
         if int(self.categories[is_categorical].sum()) > MAX_CATEGORIES:
             raise _make_damage_error("its splits have more categories than sqlml reads")
         for i in np.flatnonzero(is_categorical).tolist():
-            count = int(self.categories[i])
+            num_categories = int(self.categories[i])
             members = self.split_values[self.split_begin[i] : self.split_begin[i + 1]]
-            is_category = (members >= 0) & (members < count) & (members == np.floor(members))
-            codes = np.unique(members.astype(np.int64)) if is_category.all() else members[:0]
+            is_code = (members >= 0) & (members < num_categories) & (members == np.floor(members))
+            codes = np.unique(members.astype(np.int64)) if is_code.all() else members[:0]
             if codes.size != members.size:
                 raise _make_damage_error("a split reads categories that do not exist")
-            is_swapped[i] = codes.size > count // 2
+            is_swapped[i] = codes.size > num_categories // 2
             if is_swapped[i]:
-                codes = np.setdiff1d(np.arange(count, dtype=np.int64), codes)
+                codes = np.setdiff1d(np.arange(num_categories, dtype=np.int64), codes)
             sets[i] = codes
         return sets, is_swapped
 
@@ -142,7 +140,7 @@ def _make_damage_error(reason: str) -> ArtifactError:
 ReadTable = Callable[[str], "pa.Table"]
 Metadata = Mapping[str, Any]
 Get = Callable[[str], Any]
-"""A function that returns a learned value by name: an attribute of a stage, or a saved column."""
+"""A function that maps the name of an attribute or a saved column to a learned value."""
 
 MAX_TREES = 1_000_000
 
@@ -167,7 +165,6 @@ def _read_vector(vector: Any) -> Array:
 
 
 def _expand_sparse(values: Array, indices: Array, size: int) -> Array:
-    """Convert a sparse vector to a dense one (size,)."""
     if indices.shape != values.shape or np.unique(indices).size != indices.size:
         raise ValueError("a sparse vector has different numbers of indices and values")
     if indices.size and not 0 <= indices.min() <= indices.max() < size:
@@ -178,10 +175,10 @@ def _expand_sparse(values: Array, indices: Array, size: int) -> Array:
 
 
 def _read_matrix(saved_matrix: Any) -> tuple[Array, bool]:
-    """Convert a pyspark matrix, or its saved struct, to an array; also return if it is sparse."""
+    """Return a pyspark matrix, or a saved struct, as an array, and whether it was sparse."""
     if hasattr(saved_matrix, "toArray"):
-        is_dense = type(saved_matrix).__name__ == "DenseMatrix"
-        return np.ascontiguousarray(saved_matrix.toArray(), np.float64), not is_dense
+        is_sparse = type(saved_matrix).__name__ != "DenseMatrix"
+        return np.ascontiguousarray(saved_matrix.toArray(), np.float64), is_sparse
     num_rows = check_count(saved_matrix["numRows"], MAX_OUTPUTS, "Spark", "rows of a matrix")
     num_columns = check_count(saved_matrix["numCols"], MAX_FEATURES, "Spark", "columns of a matrix")
     values, is_by_row = _to_floats(saved_matrix["values"]), saved_matrix["isTransposed"]
@@ -237,11 +234,11 @@ LEARNED: Mapping[str, Callable[[Get], dict[str, Any]]] = {
     "StandardScalerModel": _read_vectors("std", "mean"),
     "StringIndexerModel": lambda get: {"labels": tuple(map(tuple, get("labelsArray")))},
 }
-"""Class of a stage whose learned values are attributes or columns -> reader of `Stage.data`."""
+"""Maps the class of a stage to the reader of learned values from attributes or columns."""
 
 
 def read_saved_data(class_name: str, read_table: ReadTable, metadata: Metadata) -> dict[str, Any]:
-    """Read `Stage.data` of a saved stage of class `class_name` from its tables and metadata."""
+    """Read `Stage.data` of a saved stage from the tables and the metadata."""
     if class_name in SINGLE_TREES:
         nodes = read_tree_nodes(read_table("data"), 1)
         return {**_read_sizes(metadata), "nodes": nodes, "weights": np.ones(1)}
@@ -255,9 +252,9 @@ def read_saved_data(class_name: str, read_table: ReadTable, metadata: Metadata) 
         return {}
     row = _read_row(read_table)
     learned = LEARNED[class_name](row.__getitem__)
-    is_logistic = class_name == "LogisticRegressionModel"
-    if is_logistic and row["isMultinomial"] != (len(learned["coefficients"]) > 1):
-        raise ValueError("isMultinomial does not match the coefficients")
+    if class_name == "LogisticRegressionModel":
+        if row["isMultinomial"] != (len(learned["coefficients"]) > 1):
+            raise ValueError("isMultinomial does not match the coefficients")
     return learned
 
 
@@ -310,14 +307,14 @@ def read_tree_nodes(table: pa.Table, num_trees: int) -> TreeNodes:
     if any(table.column(name).null_count for name in table.column_names):
         raise ValueError("a value of a tree is NULL")
     has_ids = "treeID" in table.column_names
-    tree = _read_column(table, "treeID") if has_ids else np.zeros(table.num_rows, np.int64)
+    tree_ids = _read_column(table, "treeID") if has_ids else np.zeros(table.num_rows, np.int64)
     node_ids = _read_column(table, "id")
-    order = np.lexsort((node_ids, tree))
-    tree, node_ids = tree[order], node_ids[order]
-    if tree.size and not 0 <= tree.min() <= tree.max() < num_trees:
+    order = np.lexsort((node_ids, tree_ids))
+    tree_ids, node_ids = tree_ids[order], node_ids[order]
+    if tree_ids.size and not 0 <= tree_ids.min() <= tree_ids.max() < num_trees:
         raise ValueError("a node belongs to no tree")
-    starts = np.searchsorted(tree, np.arange(num_trees))
-    if not np.array_equal(node_ids, np.arange(node_ids.size) - starts[tree]):
+    starts = np.searchsorted(tree_ids, np.arange(num_trees))
+    if not np.array_equal(node_ids, np.arange(node_ids.size) - starts[tree_ids]):
         raise ValueError("the nodes of a tree are not numbered from 0")
     table = table.take(pa.array(order))
     split = table.column("split").combine_chunks()
@@ -329,7 +326,7 @@ def read_tree_nodes(table: pa.Table, num_trees: int) -> TreeNodes:
     if min(left.min(initial=-1), right.min(initial=-1)) < -1:
         raise ValueError("a node has a child with a negative number")
     return TreeNodes(
-        tree=tree,
+        tree=tree_ids,
         prediction=_read_column(table, "prediction", np.float64),
         stats=stats.reshape(node_ids.size, -1) if stats.size else np.zeros((node_ids.size, 0)),
         left=left,
@@ -354,7 +351,7 @@ def _to_array(column: pa.Array, dtype: type = np.int64) -> Array:
 
 
 def _join_lists(column: pa.ListArray) -> tuple[Array, Array]:
-    """Return the offset of each list of a column, and the concatenated numbers of all lists."""
+    """Return the offsets of the lists in a column, and the concatenated numbers."""
     if column.null_count or column.flatten().null_count:
         raise ValueError("a list of a tree contains NULL")
     sizes = column.value_lengths().to_numpy(zero_copy_only=False).astype(np.int64)

@@ -35,11 +35,11 @@ MAX_ROWS = MAX_CONSTANT_VALUES >> 4
 """The maximum number of rows of a table, for example of nodes."""
 
 Contents = Mapping[str, Sequence[bytes]]
-"""Folder -> the contents of its files, whose rows together are one table."""
+"""Maps a folder to the contents of the files, which together hold one table."""
 
 
 def read_tables_in_child(folders: Contents) -> dict[str, pa.Table]:
-    """Read one table per folder, in a child process; return the tables by folder."""
+    """Read one table per folder in a child process; return the tables by folder."""
     if not folders:
         return {}
     import pyarrow as pa
@@ -69,14 +69,14 @@ def read_tables_in_child(folders: Contents) -> dict[str, pa.Table]:
 
 
 def read_tables(folders: Contents) -> dict[str, pa.Table]:
-    """Read one table per folder in this process; use it only for files that this process wrote."""
+    """Read one table per folder in this process, which is only safe for trusted files."""
     return {folder: _join_table(files, folder) for folder, files in folders.items()}
 
 
 def run_reader(counts: bytes, *files: bytes) -> Generator[bytes, bytes, None]:
     """Yield all tables, concatenated in Arrow's stream format; this runs in the child process.
 
-    `counts` is a JSON list of pairs: a folder, and how many of the `files` belong to it.
+    `counts` is a JSON list of pairs of a folder and the number of files in the folder.
     """
     import pyarrow as pa
 
@@ -109,7 +109,7 @@ def _join_table(contents: Sequence[bytes], folder: str) -> pa.Table:
 
 
 def _count_values(metadata: Any) -> int:
-    """Return the number of values, including those in lists, that Parquet metadata states."""
+    """Return the number of values in Parquet metadata, including values in lists."""
     row_groups = map(metadata.row_group, range(metadata.num_row_groups))
     columns = range(metadata.num_columns)
     return sum(group.column(i).num_values for group in row_groups for i in columns)
@@ -128,7 +128,7 @@ _TABLES = ("data", "treesMetadata")
 def read_folder(
     files: Mapping[str, bytes], read: Callable[[Contents], dict[str, Any]] = read_tables_in_child
 ) -> SparkModel:
-    """Read the model of a folder; `files` maps paths relative to the folder to their content.
+    """Read the model in a folder; `files` maps relative paths to file contents.
 
     Files that Spark does not read, such as hidden files and checksums, are ignored.
     """
@@ -144,7 +144,7 @@ def read_folder(
 
 
 def _group_by_folder(files: Mapping[str, bytes]) -> dict[str, list[bytes]]:
-    """Return the files that Spark reads, sorted by name, for each folder."""
+    """Map each folder to the contents of the files that Spark reads, sorted by name."""
     folders: dict[str, list[bytes]] = {}
     for path in sorted(files):
         folder, _, name = path.rpartition("/")
@@ -161,9 +161,9 @@ def _group_by_folder(files: Mapping[str, bytes]) -> dict[str, list[bytes]]:
 def _read_stages(
     folders: Contents, tables: Mapping[str, pa.Table], root: str, versions: list[str], depth: int
 ) -> Iterator[Stage]:
-    """Yield the stages in the folder `root`, including the stages of nested pipelines.
+    """Yield the stages in the folder `root`, including stages of nested pipelines.
 
-    Append the Spark version of each stage to `versions`. `depth` is the level of nesting.
+    Append the Spark version of each stage to `versions`. `depth` is the nesting level.
     """
     metadata = _read_metadata(folders, root)
     class_path, uid = str(metadata["class"])[:MAX_NAME], str(metadata["uid"])[:MAX_NAME]
@@ -220,7 +220,7 @@ def _read_metadata(folders: Contents, folder: str) -> dict[str, Any]:
 
 
 def _list_stage_folders(folders: Contents, folder: str, uids: Sequence[Any]) -> Iterator[str]:
-    """Yield the folder of each stage of a pipeline, `stages/<number>_<uid>`."""
+    """Yield the folder `stages/<number>_<uid>` of each stage of a pipeline."""
     if not isinstance(uids, list) or len(uids) > pipeline_stages.MAX_STAGES:
         raise ValueError("stageUids does not list the stages")
     prefix = _join_path(folder, "stages") + "/"

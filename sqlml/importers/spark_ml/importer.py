@@ -1,8 +1,8 @@
 """Import fitted pipelines and stages of pyspark.ml, from objects or folders.
 
-The Program computes the outputs of the last predictor. If an IndexToString reads the prediction,
-the Program has its labels. Without a predictor, it computes the last stage (`transform`). Stages on
-which these outputs do not depend, such as the StringIndexer of the label column, are omitted.
+The Program computes the outputs of the last predictor, with the labels of an IndexToString that
+reads the prediction. Without a predictor, the Program computes the last stage (`transform`). Stages
+that do not affect these outputs are omitted, such as the StringIndexer of the label column.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sqlml.ir.builder import Value
 from sqlml.types import Labels
 
 Transform = Callable[[Stage, Columns, Collection[str]], None]
-"""A function that computes the needed output columns of a stage, and adds them to the Columns."""
+"""A function that computes the needed output columns of a stage, and stores them in `Columns`."""
 Predict = Callable[[Stage, Columns], Outputs]
 
 COLUMN_WISE: Mapping[str, Transform] = {
@@ -31,7 +31,7 @@ COLUMN_WISE: Mapping[str, Transform] = {
     "OneHotEncoderModel": feature_stages.import_one_hot_encoder,
     "StringIndexerModel": feature_stages.import_string_indexer,
 }
-"""Class of a stage that computes an output column for each input column -> its importer."""
+"""Maps the class of a stage with an output column per input column to the importer."""
 
 VECTOR_WISE: Mapping[str, Callable[[Stage, Frame], Value]] = {
     "MaxAbsScalerModel": feature_stages.import_max_abs_scaler,
@@ -40,7 +40,7 @@ VECTOR_WISE: Mapping[str, Callable[[Stage, Frame], Value]] = {
     "RobustScalerModel": feature_stages.import_robust_scaler,
     "StandardScalerModel": feature_stages.import_standard_scaler,
 }
-"""Class of a stage that computes a vector from a vector -> its importer."""
+"""Maps the class of a stage that computes a vector from a vector to the importer."""
 
 PREDICTORS: Mapping[str, Predict] = {
     "DecisionTreeClassificationModel": predictors.import_tree_classifier,
@@ -63,17 +63,17 @@ _WIDTHS: Mapping[str, str] = {
     "RobustScalerModel": "range",
     "StandardScalerModel": "std",
 }
-"""Class of a stage -> the name of a learned value that has one number per feature."""
+"""Maps the class of a stage to the name of a learned value with one number per feature."""
 
 
 @dataclass(frozen=True, slots=True)
 class StagePlan:
-    """The stages on which the outputs of a model depend, and the columns that they read.
+    """The stages on which the outputs of a model depend, and the columns that the stages read.
 
-    `steps` pairs each stage, in order, with its needed output columns. `inputs` are the columns
-    that no stage computes, in the order of their use. If the only input is a vector, `vector` is
-    its name and `width` its width. `label_stage` is the IndexToString that converts the predictions
-    to labels, if any.
+    `steps` are pairs of a stage and the needed output columns, in order. `inputs` are the columns
+    that no stage computes, in order of first use. If the only input is a vector, `vector` is the
+    name and `width` is the width. `label_stage` is the IndexToString that converts predictions to
+    labels, or None.
     """
 
     steps: tuple[tuple[Stage, frozenset[str]], ...]
@@ -92,10 +92,11 @@ def make_plan(model: SparkModel) -> StagePlan:
         raise UnsupportedModelError("this PipelineModel has no stages")
     predictor_indices = [i for i, stage in enumerate(stages) if stage.kind in PREDICTORS]
     predictor = stages[predictor_indices[-1]] if predictor_indices else None
-    end = predictor_indices[-1] if predictor_indices else len(stages) - 1
-    needed = set(_list_outputs(stages[end]))
+    last = predictor_indices[-1] if predictor_indices else len(stages) - 1
+    outputs = _list_outputs(stages[last])
+    needed = set(outputs)
     steps: list[tuple[Stage, frozenset[str]]] = []
-    for stage in reversed(stages[: end + 1]):
+    for stage in reversed(stages[: last + 1]):
         stage_outputs = frozenset(needed & set(_list_outputs(stage)))
         if stage_outputs:
             steps.append((stage, stage_outputs))
@@ -114,13 +115,11 @@ def make_plan(model: SparkModel) -> StagePlan:
             f"the pipeline reads the vector {vector!r} alongside other columns of the table; put "
             "the VectorAssembler that makes it into the pipeline"
         )
-    label_stage = None if predictor is None else _find_label_stage(predictor, stages[end + 1 :])
-    outputs = _list_outputs(stages[end])
+    label_stage = None if predictor is None else _find_label_stage(predictor, stages[last + 1 :])
     return StagePlan(tuple(steps), tuple(inputs), vector, width, predictor, label_stage, outputs)
 
 
 def _find_label_stage(predictor: Stage, later_stages: Sequence[Stage]) -> Stage | None:
-    """Return the last IndexToString that reads the prediction of `predictor`, or None."""
     prediction = predictor.text("predictionCol", "prediction")
     candidates = (stage for stage in reversed(later_stages) if stage.kind == "IndexToString")
     return next((stage for stage in candidates if stage.text("inputCol") == prediction), None)
@@ -138,7 +137,6 @@ _PREDICTION_PARAMS = ("predictionCol", "rawPredictionCol", "probabilityCol")
 
 
 def _list_inputs(stage: Stage, needed: Collection[str]) -> tuple[str, ...]:
-    """Return the columns that a stage reads to compute the `needed` output columns."""
     if stage.kind in PREDICTORS:
         return (stage.text("featuresCol", "features"),)
     if stage.kind in COLUMN_WISE:
@@ -160,7 +158,7 @@ def _find_width(stage: Stage) -> int:
 
 
 def build_schema(model: SparkModel) -> Schema:
-    """Return the schema of a model: column names, or only the width if it reads a vector."""
+    """Return the schema of a model, without column names if the model reads a vector."""
     plan = make_plan(model)
     if plan.vector is not None:
         return Schema(None, plan.width)
@@ -168,7 +166,7 @@ def build_schema(model: SparkModel) -> Schema:
 
 
 def import_stages(model: SparkModel, frame: Frame) -> Frame | Outputs:
-    """Import the stages of a model's StagePlan; return predictions, or the last stage's columns."""
+    """Import the stages of a model; return the predictions, or the columns of the last stage."""
     plan = make_plan(model)
     columns = Columns(frame, plan.vector)
     for stage, needed in plan.steps:
@@ -216,7 +214,6 @@ def _check_columns(stage: Stage, outputs: Outputs) -> None:
 
 
 def _replace_labels(outputs: Outputs, label_stage: Stage | None) -> Outputs:
-    """Return `outputs` with the labels of `label_stage`, an IndexToString; None changes nothing."""
     if label_stage is None:
         return outputs
     labels = outputs.labels
@@ -238,7 +235,7 @@ def _import_object(model: Any, frame: Frame) -> Frame | Outputs:
     return import_stages(read_object(model), frame)
 
 
-def _object_schema(model: Any) -> Schema:
+def _read_object_schema(model: Any) -> Schema:
     return build_schema(read_object(model, trees=False))
 
 
@@ -249,6 +246,6 @@ CLASSES = (PIPELINE, *(f"{PYTHON}{package}.{kind}" for kind, package in PACKAGES
 
 IMPORTERS: Mapping[str, Leaf] = {**dict.fromkeys(CLASSES, _import_object), FOLDER: import_stages}
 SCHEMAS: Mapping[str, Callable[[Any], Schema]] = {
-    **dict.fromkeys(CLASSES, _object_schema),
+    **dict.fromkeys(CLASSES, _read_object_schema),
     FOLDER: build_schema,
 }

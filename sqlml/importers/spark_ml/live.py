@@ -1,8 +1,8 @@
 """Read a fitted pyspark.ml object of this process as a SparkModel.
 
-Parameters and small arrays are attributes of the object. Tree nodes are not: Spark's internal
-`NodeData.build` converts them to the rows that Spark would save, and Java returns these rows as one
-JSON string per tree.
+Parameters and small arrays are attributes of the object. Tree nodes are not attributes: Spark's
+internal `NodeData.build` converts tree nodes to the rows that Spark would save, and the JVM returns
+the rows of each tree as a JSON string.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def read_object(model: Any, *, trees: bool = True) -> SparkModel:
-    """Read a PipelineModel or a fitted stage; for a schema, `trees=False` leaves out tree nodes."""
+    """Read a PipelineModel or a fitted stage; without `trees`, leave out tree nodes."""
     from pyspark import __version__
 
     return SparkModel(tuple(_read_stages(model, trees)), f"pyspark {__version__}")
@@ -75,12 +75,12 @@ def _read_trees(model: Any, with_trees: bool) -> dict[str, Any]:
 
 
 def _fetch_nodes(trees: list[Any]) -> pa.Table:
-    """Fetch the nodes of `trees`, which are Java objects, as the table that Spark would save."""
+    """Fetch the nodes of the Java objects `trees` as the table that Spark would save."""
     import pyarrow as pa
     from py4j.protocol import Py4JError
 
     try:
-        nodes_by_tree = [json.loads(text) for text in _fetch_json(trees)]
+        nodes_by_tree = list(map(json.loads, _serialize_trees(trees)))
     except (Py4JError, TypeError) as error:  # TypeError if a Java class is missing
         raise UnsupportedModelError(
             f"sqlml cannot read trees from this version of Spark ({type(error).__name__}); save "
@@ -99,14 +99,14 @@ def _fetch_nodes(trees: list[Any]) -> pa.Table:
     return pa.concat_tables(tables).combine_chunks()
 
 
-def _fetch_json(trees: list[Any]) -> Iterator[str]:
-    """Yield the nodes of each tree as JSON, which Jackson, a Java library, writes."""
+def _serialize_trees(trees: list[Any]) -> Iterator[str]:
+    """Yield the nodes of each tree as JSON, serialized by Jackson on the JVM."""
     from pyspark import SparkContext
 
     context: Any = SparkContext._active_spark_context
     jvm = context._jvm
-    node_data = getattr(jvm.org.apache.spark.ml.tree.DecisionTreeModelReadWrite, "NodeData$")
-    node_builder = getattr(node_data, "MODULE$")
+    companion_class = getattr(jvm.org.apache.spark.ml.tree.DecisionTreeModelReadWrite, "NodeData$")
+    companion = getattr(companion_class, "MODULE$")
     jackson = jvm.com.fasterxml.jackson
     writer = jackson.databind.ObjectMapper()
     writer.registerModule(jackson.module.scala.DefaultScalaModule())
@@ -114,4 +114,4 @@ def _fetch_json(trees: list[Any]) -> Iterator[str]:
     writer.setVisibility(jackson.annotation.PropertyAccessor.GETTER, visibility.NONE)
     writer.setVisibility(jackson.annotation.PropertyAccessor.FIELD, visibility.ANY)
     for tree in trees:
-        yield str(writer.writeValueAsString(node_builder.build(tree.rootNode(), 0)._1()))
+        yield str(writer.writeValueAsString(companion.build(tree.rootNode(), 0)._1()))

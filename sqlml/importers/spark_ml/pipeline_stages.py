@@ -1,4 +1,4 @@
-"""`SparkModel`, the stages of a fitted pipeline, as both readers return them.
+"""The data structures for a fitted pipeline and for the columns that the stages compute.
 
 `folder.py` reads the files of `model.write().save(path)`, and `live.py` reads live objects.
 """
@@ -34,7 +34,7 @@ _STAGES = {
 PACKAGES: Mapping[str, str] = dict(
     sorted((kind, package) for package, kinds in _STAGES.items() for kind in kinds.split())
 )
-"""Supported class of a stage -> its package in `org.apache.spark.ml` and `pyspark.ml`."""
+"""Maps a supported class of a stage to the package in `org.apache.spark.ml` and `pyspark.ml`."""
 
 SINGLE_TREES = frozenset(("DecisionTreeClassificationModel", "DecisionTreeRegressionModel"))
 FORESTS = frozenset(
@@ -45,12 +45,12 @@ FORESTS = frozenset(
 PIPELINES = frozenset((f"{SCALA}PipelineModel", f"{PYTHON}pipeline.PipelineModel"))
 
 MAX_STAGES = 10_000
-"""The maximum number of stages of a pipeline, including the stages of nested pipelines."""
+"""The maximum number of stages of a pipeline, including those of nested pipelines."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stage:
-    """A fitted stage of the class `kind` in `PACKAGES`; `contents.py` describes its `data`."""
+    """A fitted stage of the class `kind` in `PACKAGES`; `contents.py` describes `data`."""
 
     kind: str
     uid: str
@@ -61,7 +61,7 @@ class Stage:
         return ArtifactError(f"the {self.kind} {self.uid} is damaged: {reason}")
 
     def unsupported(self, reason: str) -> UnsupportedModelError:
-        """Make the error for an unsupported setting; `reason` also says what the user can do."""
+        """Build the error for an unsupported setting; `reason` includes advice for the user."""
         return UnsupportedModelError(f"{self.kind} {self.uid}: {reason}")
 
     def text(self, name: str, default: str | None = None) -> str:
@@ -83,11 +83,10 @@ class Stage:
         return value
 
     def number(self, name: str, default: float) -> float:
-        """Return the parameter `name`, which must be a number, or `default` if it is not set."""
         return self._number(name, self.params.get(name, default))
 
     def numbers(self, name: str) -> tuple[float, ...] | None:
-        """Return the parameter `name`, a list of numbers, or None if it is not set."""
+        """Return the numbers in the parameter `name`, or None if not set."""
         value = self.params.get(name)
         if value is None:
             return None
@@ -103,14 +102,14 @@ class Stage:
         return float(value)
 
     def count(self, name: str, limit: int) -> int:
-        """Return the size `name` in the learned data; reject sizes outside 1 to `limit`."""
+        """Return the size `name` in `data`; reject sizes outside 1 to `limit`."""
         value = self.data.get(name)
         if type(value) is not int or not 0 < value <= limit:
             raise self.damaged(f"its {name} is {value!r}, not from 1 to {limit}")
         return value
 
     def vector(self, name: str) -> Array:
-        """Return the vector `name` in the learned data, (k,); reject infinities and NaN."""
+        """Return the vector `name` in `data`; reject infinities and NaN."""
         value: Array = self.data[name]
         if value.ndim != 1 or not np.isfinite(value).all():
             raise self.damaged(f"its {name} contains a number that is not finite")
@@ -127,7 +126,7 @@ class Stage:
         return tuple(zip(inputs, outputs, strict=True))
 
     def get_handle_invalid(self, *allowed: str) -> str:
-        """Return parameter handleInvalid; raise UnsupportedModelError unless it is in `allowed`."""
+        """Return parameter handleInvalid; raise UnsupportedModelError for unsupported values."""
         value = self.text("handleInvalid", "error")
         if value == "skip":
             raise self.unsupported(
@@ -144,36 +143,36 @@ class Stage:
 
 
 _NOT_FINITE = frozenset(("NaN", "Infinity", "-Infinity", "Inf", "-Inf"))
-"""Infinities and NaN as Spark writes them in JSON."""
+"""Spark's names of infinities and NaN in JSON."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SparkModel:
-    """The stages of a fitted pipeline and its nested pipelines, or a single fitted stage."""
+    """The stages of a fitted pipeline and of nested pipelines, or a single fitted stage."""
 
     stages: tuple[Stage, ...]
     written_by: str
 
 
-def make_unsupported_error(name: str, uid: str) -> UnsupportedModelError:
-    """Make the error for a stage of the unsupported class `name`, with advice for the user."""
-    class_name = name.rsplit(".", 1)[-1]
+def make_unsupported_error(class_path: str, uid: str) -> UnsupportedModelError:
+    """Build the error for a stage of an unsupported class, with advice for the user."""
+    class_name = class_path.rsplit(".", 1)[-1]
     if class_name in ("CrossValidatorModel", "TrainValidationSplitModel"):
         advice = f"{class_name} contains the models that it tried; register its bestModel"
         return UnsupportedModelError(advice)
     return UnsupportedModelError(
-        f"sqlml does not import the stage {class_name} ({uid or name}) of pyspark.ml; it imports "
-        f"{', '.join(PACKAGES)}: use one of these, or leave the stage out, do its work in the "
-        "query, and fit the pipeline on the result"
+        f"sqlml does not import the stage {class_name} ({uid or class_path}) of pyspark.ml; it "
+        f"imports {', '.join(PACKAGES)}: use one of these, or leave the stage out, do its work in "
+        "the query, and fit the pipeline on the result"
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of Spark: a scalar, whose `frame` has one column, or a vector.
+    """A column of Spark: a scalar, for which `frame` has one column, or a vector.
 
-    A `raw` column comes directly from the table, so it may be NULL or infinite. If the column is
-    known to be category codes from 0 to `categories` - 1, `codes` has them as int64 (n, 1).
+    A `raw` column comes directly from the table, and may contain NULL or infinities. If the column
+    is known to hold category codes from 0 to `categories` - 1, `codes` are the codes, int64 (n, 1).
     """
 
     frame: Frame
@@ -184,10 +183,10 @@ class Column:
 
 
 class Columns:
-    """The columns of Spark's table by name: inputs of the model, and results of stages."""
+    """The columns of Spark's table by name: inputs of the model and results of stages."""
 
     def __init__(self, frame: Frame, vector: str | None) -> None:
-        """Start with `frame` as the vector named `vector`, or if `vector` is None, as scalars."""
+        """Store `frame` as the vector named `vector`, or if `vector` is None, as scalars."""
         self.builder: Builder = frame.builder
         self._by_name = {} if vector is None else {vector: Column(frame, True, True)}
         for i, name in enumerate(frame.names if vector is None else ()):
@@ -196,11 +195,10 @@ class Columns:
     def put(
         self, name: str, value: Value, names: tuple[str, ...], *, vector: bool, raw: bool = False
     ) -> None:
-        """Add the column `name` with the numbers `value` (n, k), which a stage has computed."""
         self._by_name[name] = Column(Frame.from_value(self.builder, value, names), vector, raw)
 
     def put_codes(self, name: str, codes: Value, categories: int, source: str) -> None:
-        """Add the column `name` with codes below `categories`, computed from column `source`."""
+        """Add the column `name` with codes below `categories`; messages use the name `source`."""
         value = self.builder.op("cast", codes, dtype="float64")
         frame = Frame.from_value(self.builder, value, (source,))
         self._by_name[name] = Column(frame, False, False, codes, categories)
@@ -215,7 +213,7 @@ class Columns:
         return column
 
     def vector(self, name: str, stage: str, width: int | None = None) -> Frame:
-        """Return the vector `name`, which scoring checks for infinities; check `width` if set."""
+        """Return the vector `name`; check the width, and let scoring reject infinities."""
         column = self._by_name[name]
         frame = column.frame
         if not column.vector:
@@ -230,9 +228,8 @@ class Columns:
                 "that computes it into the pipeline"
             )
         if column.raw:
-            checked = frame.builder.op(
-                "require_finite", frame.matrix(), features=frame.names, allow_nan=True, step=stage
-            )
-            frame = Frame.from_value(frame.builder, checked, frame.names)
+            attrs = {"features": frame.names, "allow_nan": True, "step": stage}
+            value = self.builder.op("require_finite", frame.matrix(), **attrs)
+            frame = Frame.from_value(self.builder, value, frame.names)
             self._by_name[name] = Column(frame, True)
         return frame

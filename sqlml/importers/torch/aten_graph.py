@@ -33,103 +33,101 @@ from sqlml.types import DType
 
 
 def _make_unary(op_name: str) -> Rule:
-    return lambda ops, args: ops.unary(op_name, read_rows(args, "self"))
+    return lambda ops, arguments: ops.unary(op_name, read_rows(arguments))
 
 
 def _make_binary(op_name: str) -> Rule:
-    def rule(ops: TensorBuilder, args: Arguments) -> RowTensor:
-        other: Operand = args["other"]
-        if args.get("alpha", 1) != 1:
-            other = ops.elementwise("mul", cast(RowTensor, other), args["alpha"])
-        return ops.elementwise(op_name, args["self"], other)
+    def rule(ops: TensorBuilder, arguments: Arguments) -> RowTensor:
+        other: Operand = arguments["other"]
+        if arguments.get("alpha", 1) != 1:
+            other = ops.elementwise("mul", cast(RowTensor, other), arguments["alpha"])
+        return ops.elementwise(op_name, arguments["self"], other)
 
     return rule
 
 
 def _make_logical(op_name: str) -> Rule:
-    return lambda ops, args: ops.elementwise(
-        op_name, _to_bool(ops, args["self"]), _to_bool(ops, args["other"])
+    return lambda ops, arguments: ops.elementwise(
+        op_name, *[_to_bool(ops, arguments[name]) for name in ("self", "other")]
     )
 
 
 def _make_bitwise(op_name: str) -> Rule:
-    def rule(ops: TensorBuilder, args: Arguments) -> RowTensor:
-        if not all(
-            isinstance(x, RowTensor) and x.dtype == "bool" for x in (args["self"], args["other"])
-        ):
+    def rule(ops: TensorBuilder, arguments: Arguments) -> RowTensor:
+        operands = (arguments["self"], arguments["other"])
+        if not all(isinstance(x, RowTensor) and x.dtype == "bool" for x in operands):
             raise Unsupported("a bitwise operator on numbers")
-        return ops.elementwise(op_name, args["self"], args["other"])
+        return ops.elementwise(op_name, *operands)
 
     return rule
 
 
 def _to_bool(ops: TensorBuilder, x: Operand) -> Any:
-    """Convert numbers to booleans: 0 becomes false, all others true."""
     if isinstance(x, RowTensor):
         return x if x.dtype == "bool" else ops.elementwise("ne", x, 0)
     return np.asarray(x).astype(bool)
 
 
-def _convert_division(ops: TensorBuilder, args: Arguments) -> RowTensor:
-    if args.get("rounding_mode") is not None:
+def _convert_division(ops: TensorBuilder, arguments: Arguments) -> RowTensor:
+    if arguments.get("rounding_mode") is not None:
         raise Unsupported("a division that rounds")
-    dtype = promote([args["self"], args["other"]])
+    dtype = promote([arguments["self"], arguments["other"]])
     dtype = dtype if is_floating(dtype) else "float32"
-    return ops.elementwise("div", args["self"], args["other"], dtype=dtype)
+    return ops.elementwise("div", arguments["self"], arguments["other"], dtype=dtype)
 
 
-def _convert_reverse_subtraction(ops: TensorBuilder, args: Arguments) -> RowTensor:
-    swapped = {"self": args["other"], "other": args["self"], "alpha": args.get("alpha", 1)}
+def _convert_reverse_subtraction(ops: TensorBuilder, arguments: Arguments) -> RowTensor:
+    swapped = {**arguments, "self": arguments["other"], "other": arguments["self"]}
     return cast(RowTensor, _make_binary("sub")(ops, swapped))
 
 
-def _convert_power(ops: TensorBuilder, args: Arguments) -> RowTensor:
-    x, exponent = read_rows(args, "self"), args["exponent"]
+def _convert_power(ops: TensorBuilder, arguments: Arguments) -> RowTensor:
+    x, exponent = read_rows(arguments), arguments["exponent"]
     if exponent in (2, 3):
         square = ops.elementwise("mul", x, x)
         return square if exponent == 2 else ops.elementwise("mul", square, x)
     if exponent == 0.5:
         return ops.unary("sqrt", x)
     if exponent == -1:
-        return _convert_reciprocal(ops, args)
+        return _convert_reciprocal(ops, arguments)
     raise Unsupported(f"power {exponent!r}")
 
 
-def _convert_reciprocal(ops: TensorBuilder, args: Arguments) -> RowTensor:
-    return ops.elementwise("div", 1.0, ops.to_floating(read_rows(args, "self")))
+def _convert_reciprocal(ops: TensorBuilder, arguments: Arguments) -> RowTensor:
+    return ops.elementwise("div", 1.0, ops.to_floating(read_rows(arguments)))
 
 
 def _make_reduction(op_name: str, mean: bool = False) -> Rule:
-    """Make a rule that reduces column axes with `op_name`; `mean` divides by their length."""
+    """Make a rule that reduces column axes with `op_name`, then divides by their size if `mean`."""
 
-    def rule(ops: TensorBuilder, args: Arguments) -> RowTensor:
-        x = read_rows(args, "self")
-        dims = args.get("dim")
-        if dims in (None, []) or args.get("dtype") is not None:
+    def rule(ops: TensorBuilder, arguments: Arguments) -> RowTensor:
+        x = read_rows(arguments)
+        dims = arguments.get("dim")
+        if dims in (None, []) or arguments.get("dtype") is not None:
             raise Unsupported("a reduction of the whole batch")
-        axes = [resolve_column_axis(d, x) for d in (dims if isinstance(dims, list) else [dims])]
+        axes = [resolve_column_axis(dim, x) for dim in (dims if isinstance(dims, list) else [dims])]
         if mean:
             x = ops.to_floating(x)
         elif op_name == "sum" and not is_floating(x.dtype):
             x = ops.cast(x, "int64")
         if x.dtype == "bool":
             raise Unsupported("a reduction of booleans")
-        result = ops.reduce(op_name, x, axes, keep=bool(args.get("keepdim")))
+        result = ops.reduce(op_name, x, axes, keep=bool(arguments.get("keepdim")))
         if mean:
-            result = ops.elementwise("div", result, float(math.prod(x.shape[i] for i in axes)))
+            result = ops.elementwise("div", result, float(math.prod(x.shape[a] for a in axes)))
         return result
 
     return rule
 
 
-def _convert_where(ops: TensorBuilder, args: Arguments) -> RowTensor:
-    if read_rows(args, "condition").dtype != "bool":
+def _convert_where(ops: TensorBuilder, arguments: Arguments) -> RowTensor:
+    if read_rows(arguments, "condition").dtype != "bool":
         raise Unsupported("a condition that is not bool")
-    return ops.where(args["condition"], args["self"], args["other"])
+    return ops.where(arguments["condition"], arguments["self"], arguments["other"])
 
 
-def _convert_sign(ops: TensorBuilder, args: Arguments) -> RowTensor:
-    x = read_rows(args, "self")
+def _convert_sign(ops: TensorBuilder, arguments: Arguments) -> RowTensor:
+    x = read_rows(arguments)
     if x.dtype == "bool":
         raise Unsupported("the sign of booleans")
     # torch returns 0 for NaN.
@@ -143,35 +141,33 @@ _FLOAT_FUNCTIONS = (
     "isnan"
 ).split()
 _WITH_SCALARS: Mapping[str, Rule] = {
-    **{name: _make_binary(name) for name in ("add", "sub", "mul")},
-    **{name: _make_binary(name) for name in ("lt", "le", "gt", "ge", "eq", "ne")},
-    "div": _convert_division,
-    "true_divide": _convert_division,
+    **{name: _make_binary(name) for name in "add sub mul lt le gt ge eq ne".split()},
+    **dict.fromkeys(("div", "true_divide"), _convert_division),
     "rsub": _convert_reverse_subtraction,
 }
-"""Operator -> rule for both overloads, whose second operand is a tensor or a number."""
+"""Maps an operator to the rule for both overloads: the second operand is a tensor or a number."""
 
 RULES: Mapping[str, Rule] = {
     **{f"aten.{name}.default": _make_unary(name) for name in _FLOAT_FUNCTIONS},
-    "aten.asin.default": _make_unary("arcsin"),
-    "aten.acos.default": _make_unary("arccos"),
-    "aten.atan.default": _make_unary("arctan"),
-    "aten.neg.default": lambda m, a: m.op("neg", read_rows(a, "self")),
-    "aten.abs.default": lambda m, a: m.op("abs", read_rows(a, "self")),
+    **{f"aten.a{name}.default": _make_unary(f"arc{name}") for name in ("sin", "cos", "tan")},
+    "aten.neg.default": lambda ops, arguments: ops.op("neg", read_rows(arguments)),
+    "aten.abs.default": lambda ops, arguments: ops.op("abs", read_rows(arguments)),
     **{f"aten.{name}.Tensor": rule for name, rule in _WITH_SCALARS.items()},
     **{f"aten.{name}.Scalar": rule for name, rule in _WITH_SCALARS.items()},
-    "aten.maximum.default": _make_binary("maximum"),
-    "aten.minimum.default": _make_binary("minimum"),
-    "aten.logical_and.default": _make_logical("and"),
-    "aten.logical_or.default": _make_logical("or"),
+    **{f"aten.{name}.default": _make_binary(name) for name in ("maximum", "minimum")},
+    **{f"aten.logical_{name}.default": _make_logical(name) for name in ("and", "or")},
     **{f"aten.{name}.Tensor": _make_bitwise("and") for name in ("bitwise_and", "__and__")},
     **{f"aten.{name}.Tensor": _make_bitwise("or") for name in ("bitwise_or", "__or__")},
-    "aten.logical_not.default": lambda m, a: m.op("not", _to_bool(m, read_rows(a, "self"))),
+    "aten.logical_not.default": lambda ops, arguments: ops.op(
+        "not", _to_bool(ops, read_rows(arguments))
+    ),
     "aten.sign.default": _convert_sign,
-    "aten.square.default": lambda m, a: m.elementwise("mul", a["self"], read_rows(a, "self")),
+    "aten.square.default": lambda ops, arguments: _convert_power(ops, {**arguments, "exponent": 2}),
     "aten.pow.Tensor_Scalar": _convert_power,
     "aten.reciprocal.default": _convert_reciprocal,
-    "aten.rsqrt.default": lambda m, a: _convert_reciprocal(m, {"self": m.unary("sqrt", a["self"])}),
+    "aten.rsqrt.default": lambda ops, arguments: _convert_reciprocal(
+        ops, {"self": ops.unary("sqrt", arguments["self"])}
+    ),
     "aten.sum.dim_IntList": _make_reduction("sum"),
     "aten.mean.dim": _make_reduction("sum", mean=True),
     "aten.amax.default": _make_reduction("max"),
@@ -187,22 +183,21 @@ RULES: Mapping[str, Rule] = {
 def convert_graph(graph: ExportedModule, frame: Frame) -> Value:
     """Build the result (n, k) of an exported module that reads the columns of `frame`.
 
-    Raises Unsupported if the IR cannot express an operator or its arguments.
+    Raises Unsupported if the IR cannot express an operator or the arguments of an operator.
     """
     ops = TensorBuilder(frame.builder)
     values: dict[str, Any] = dict(graph.constants)
-    for tensor, value in read_inputs(graph, frame):
-        values[tensor.name] = RowTensor(value, tensor.shape[1:])
+    for graph_input, value in read_inputs(graph, frame):
+        values[graph_input.name] = RowTensor(value, graph_input.shape[1:])
     use_counts = Counter([graph.output])
     for call in graph.calls:
         use_counts.update(_walk_references(list(call.arguments.values())))
     producers = {result: call for call in graph.calls for result in call.results}
     for call in graph.calls:
-        name = _get_functional_name(call, use_counts, producers)
-        rule = RULES.get(name)
+        rule = RULES.get(_get_functional_name(call, use_counts, producers))
         if rule is None:
             raise Unsupported(f"operator {call.target}")
-        arguments = {key: _resolve(value, values) for key, value in call.arguments.items()}
+        arguments = {name: _resolve_references(v, values) for name, v in call.arguments.items()}
         try:
             returned = rule(ops, arguments)
         except (ProgramError, KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
@@ -218,28 +213,29 @@ def convert_graph(graph: ExportedModule, frame: Frame) -> Value:
 
 
 def read_inputs(graph: ExportedModule, frame: Frame) -> Iterator[tuple[Input, Value]]:
-    """Yield each input with its value: the next columns of `frame`, cast to the input's dtype."""
+    """Yield each input, and the next columns of `frame` as a value in the input's dtype."""
     start = 0
-    for tensor in graph.inputs:
-        columns = frame.select(range(start, start + tensor.width))
-        start += tensor.width
-        is_integer = tensor.dtype in ("int8", "int16", "int32", "int64", "bool")
-        value = columns.matrix("float64" if is_integer else cast(DType, tensor.dtype))
+    for graph_input in graph.inputs:
+        dtype = graph_input.dtype
+        columns = frame.select(range(start, start + graph_input.width))
+        start += graph_input.width
+        is_integer = dtype in ("int8", "int16", "int32", "int64", "bool")
+        value = columns.matrix("float64" if is_integer else cast(DType, dtype))
         if is_integer:
-            checks = {"allow_nan": False, "step": f"a module that reads {tensor.dtype}"}
-            value = frame.builder.op("require_finite", value, features=columns.names, **checks)
-            value = frame.builder.op("cast", value, dtype=tensor.dtype)
-        yield tensor, value
+            attrs = {"allow_nan": False, "step": f"a module that reads {dtype}"}
+            value = frame.builder.op("require_finite", value, features=columns.names, **attrs)
+            value = frame.builder.op("cast", value, dtype=dtype)
+        yield graph_input, value
 
 
 def _get_functional_name(
     call: OperatorCall, use_counts: Counter[str], producers: dict[str, OperatorCall]
 ) -> str:
-    """Return the operator of `call`, without the final underscore if it works in place.
+    """Return the name of the called operator, in functional form if the operator works in place.
 
-    An in-place operator has the same result as its functional form if no other operator reads the
-    overwritten memory. Raise Unsupported if another operator may read it: if the tensor, or a
-    tensor of which it may be a view, is used more than once or is an input or constant.
+    In-place and functional operators have equal results if no other operator reads the overwritten
+    memory. Raise Unsupported if another operator may read the memory, because the overwritten
+    tensor or its base tensor is used more than once, or is an input or a constant.
     """
     if not _is_in_place(call):
         return call.target
@@ -255,23 +251,21 @@ def _get_functional_name(
 def overwrites_dropout(graph: ExportedModule) -> bool:
     """Return whether an in-place operator may overwrite memory that a dropout shares.
 
-    Such a module must not be decomposed: the decompositions of torch 2.13 copy the input of a
+    Such a module must not be decomposed. The decompositions of torch 2.13 copy the input of a
     disabled dropout, so the in-place operator would no longer change that input.
     """
-    representative_by_tensor: dict[
-        str, str
-    ] = {}  # tensor -> the first tensor that shares its memory
-    shared_with_dropout: set[str] = set()  # representatives
+    base_tensors: dict[str, str] = {}  # maps a tensor to the first tensor in the same memory
+    bases_with_dropout: set[str] = set()
     for call in graph.calls:
         target = _get_first_tensor(call)
         if target is None or not (call.target in LAYOUT or _is_in_place(call)):
             continue
-        representative = representative_by_tensor.get(target, target)
-        if _is_in_place(call) and representative in shared_with_dropout:
+        base = base_tensors.get(target, target)
+        if _is_in_place(call) and base in bases_with_dropout:
             return True
         if call.target in DROPOUTS:
-            shared_with_dropout.add(representative)
-        representative_by_tensor.update(dict.fromkeys(call.results, representative))
+            bases_with_dropout.add(base)
+        base_tensors.update(dict.fromkeys(call.results, base))
     return False
 
 
@@ -282,9 +276,8 @@ def _is_in_place(call: OperatorCall) -> bool:
 
 
 def _get_first_tensor(call: OperatorCall) -> str | None:
-    """Return the name of the first argument of `call` if it is a tensor, otherwise None."""
-    target = call.arguments.get(call.positional[0]) if call.positional else None
-    return target.name if isinstance(target, Ref) else None
+    argument = call.arguments.get(call.positional[0]) if call.positional else None
+    return argument.name if isinstance(argument, Ref) else None
 
 
 def _walk_references(arguments: list[Any]) -> Iterator[str]:
@@ -295,9 +288,7 @@ def _walk_references(arguments: list[Any]) -> Iterator[str]:
             yield from _walk_references(argument)
 
 
-def _resolve(value: Any, values_by_name: dict[str, Any]) -> Any:
-    if isinstance(value, Ref):
-        return values_by_name.get(value.name)  # None if no rule computes it
-    if isinstance(value, list):
-        return [_resolve(v, values_by_name) for v in value]
-    return value
+def _resolve_references(argument: Any, values: dict[str, Any]) -> Any:
+    if isinstance(argument, list):
+        return [_resolve_references(item, values) for item in argument]
+    return values.get(argument.name) if isinstance(argument, Ref) else argument

@@ -1,7 +1,7 @@
 """Import torch.nn.Module, torch.export.ExportedProgram and .pt2 files.
 
-A module is imported as a regressor: its result, (n,) or (n, k), becomes the output `label`, after
-any softmax or sigmoid at its end. It reads one matrix, or several tensors that divide the columns.
+A module is imported as a regressor: the result of the module, (n,) or (n, k), becomes the output
+`label`. A module reads one matrix, or several tensors that divide the columns.
 
 If the IR can express the graph of a module, the graph is converted operator by operator. float64
 modules then agree with torch within 1e-12, float32 modules within about 1e-6 of the largest number
@@ -44,9 +44,9 @@ def check_rows(archive: bytes, attrs: Mapping[str, Any]) -> None:
 
     rng = np.random.default_rng(0)
     inputs = []
-    for tensor in read_exported(archive).inputs:
-        numbers = rng.integers(0, 2, (ROWS, tensor.width)) + rng.random((ROWS, tensor.width))
-        inputs.append(torch.from_numpy(numbers).to(getattr(torch, tensor.dtype)))
+    for spec in read_exported(archive).inputs:
+        numbers = rng.integers(0, 2, (ROWS, spec.width)) + rng.random((ROWS, spec.width))
+        inputs.append(torch.from_numpy(numbers).to(getattr(torch, spec.dtype)))
     with torch.inference_mode():
         batch_result = run(*inputs).numpy().astype(np.float64)
         results = [run(*[tensor[i : i + 1] for tensor in inputs]).numpy() for i in range(ROWS)]
@@ -73,7 +73,7 @@ def check_rows_in_child(archive: bytes, attrs: Mapping[str, Any]) -> None:
 
 
 def run_check(request: bytes, archive: bytes) -> Generator[bytes, bytes, None]:
-    """Run `check_rows` in the child process; yield empty bytes if it succeeds."""
+    """Run `check_rows` in the child process; yield empty bytes on success."""
     check_rows(archive, json.loads(request))
     yield b""
 
@@ -82,11 +82,11 @@ WIDTH_ATTRIBUTES = {
     "torch.nn.modules.linear.Linear": "in_features",
     "torch.nn.modules.batchnorm.BatchNorm1d": "num_features",
 }
-"""Class of a layer -> the attribute with its number of input columns."""
+"""Maps a layer's class to the attribute that holds the number of input columns."""
 
 
-def module_schema(model: Any) -> Schema:
-    """Return a module's schema; its width is that of the first layer with parameters, if known."""
+def read_module_schema(model: Any) -> Schema:
+    """Return a module's schema, with the width of the first layer, or ANY_COUNT if unknown."""
     for layer in model.modules():
         if next(iter(layer.children()), None) is None and any(True for _ in layer.parameters()):
             path = f"{type(layer).__module__}.{type(layer).__qualname__}"
@@ -96,7 +96,7 @@ def module_schema(model: Any) -> Schema:
 
 
 def import_module(model: Any, frame: Frame) -> Outputs:
-    """Export a torch.nn.Module for as many columns as `frame` has, and import the program."""
+    """Export a torch.nn.Module for the width of `frame`, and import the exported program."""
     import torch
 
     if isinstance(model, torch.jit.ScriptModule):
@@ -109,17 +109,17 @@ def import_module(model: Any, frame: Frame) -> Outputs:
         reason = f"a module of {dtype} is not supported; convert it with .float()"
         raise UnsupportedModelError(reason)
     training_layers = (layer for layer in model.modules() if layer.training)
-    random_layer = next(filter(_differs_in_training, training_layers), None)
-    if random_layer is not None:
+    differing_layer = next(filter(_differs_in_training, training_layers), None)
+    if differing_layer is not None:
         raise UnsupportedModelError(
-            f"the module is in training mode, where {type(random_layer).__name__} makes a row's "
+            f"the module is in training mode, where {type(differing_layer).__name__} makes a row's "
             "prediction depend on chance or on the other rows; call its eval() first"
         )
     try:
         module = copy.deepcopy(model).eval().cpu()
         example = torch.zeros(3, frame.width, dtype=dtype)
-        shapes = ({0: torch.export.Dim("rows", min=1)},)
-        exported = torch.export.export(module, (example,), dynamic_shapes=shapes, strict=False)
+        open_axes = ({0: torch.export.Dim("rows", min=1)},)
+        program = torch.export.export(module, (example,), dynamic_shapes=open_axes, strict=False)
     except Exception as error:  # tracing runs the code of the module
         raise UnsupportedModelError(
             f"torch.export cannot trace this {type(model).__name__} for {frame.width} columns "
@@ -127,11 +127,10 @@ def import_module(model: Any, frame: Frame) -> Outputs:
             "matrix (rows, columns). Name its columns with inputs=, or export it yourself with "
             "torch.export.export and give sqlml the exported program"
         ) from error
-    return import_program(exported, frame)
+    return import_program(program, frame)
 
 
 def _differs_in_training(layer: Any) -> bool:
-    """Return whether a layer of torch.nn computes a different result in training mode."""
     from torch.nn import modules
 
     if isinstance(layer, modules.batchnorm._NormBase):
@@ -142,8 +141,8 @@ def _differs_in_training(layer: Any) -> bool:
     return is_random and type(layer).__module__.startswith("torch.nn.")
 
 
-def import_program(model: Any, frame: Frame) -> Outputs:
-    archive = _save_archive(model)
+def import_program(program: Any, frame: Frame) -> Outputs:
+    archive = _save_archive(program)
     _check_width(archive, frame)
     try:
         return _build_label_output(frame, convert_graph(archive, frame))
@@ -151,11 +150,11 @@ def import_program(model: Any, frame: Frame) -> Outputs:
         if overwrites_dropout(archive):
             return _import_whole(archive, frame, check_rows)
         # torch's decompositions replace many operators with combinations of a few basic ones.
-        return _import_archive(_save_archive(model.run_decompositions()), frame, check_rows)
+        return _import_archive(_save_archive(program.run_decompositions()), frame, check_rows)
 
 
 def import_saved(model: ExportedModule, frame: Frame) -> Outputs:
-    """Import a .pt2 file as operators of the IR; if the IR cannot express it, as a whole module."""
+    """Import a .pt2 file as operators of the IR, or else as a whole module."""
     _check_width(model, frame)
     return _import_archive(model, frame, check_rows_in_child)
 
@@ -168,7 +167,7 @@ def _import_archive(model: ExportedModule, frame: Frame, check: Check) -> Output
 
 
 def _read_first_line(error: Exception) -> str:
-    """Return the first line of the message of `error`, which may go on for pages after tracing.
+    """Return the first line of an error message, because messages about tracing may fill pages.
 
     >>> _read_first_line(ValueError("no\\nway")), _read_first_line(ValueError())
     ('no', 'without a message')
@@ -176,12 +175,12 @@ def _read_first_line(error: Exception) -> str:
     return next(iter(str(error).strip().splitlines()), "without a message")
 
 
-def _save_archive(model: Any) -> ExportedModule:
+def _save_archive(program: Any) -> ExportedModule:
     import torch
 
     content = io.BytesIO()
     try:
-        torch.export.save(model, content)
+        torch.export.save(program, content)
     except Exception as error:  # the serializer may raise any exception
         raise UnsupportedModelError(
             f"torch.export cannot save this program: {type(error).__name__}: {error}"
@@ -196,7 +195,6 @@ def _check_width(model: ExportedModule, frame: Frame) -> None:
 
 
 def _build_label_output(frame: Frame, value: Value) -> Outputs:
-    """Return Outputs in which `label` is `value`, a module's result, in a floating-point dtype."""
     if not is_floating(value.type.dtype):
         value = frame.builder.cast(value, "float64")
     return Outputs({"label": value})
@@ -206,7 +204,7 @@ Check = Callable[[bytes, Mapping[str, Any]], None]
 
 
 def _import_whole(model: ExportedModule, frame: Frame, check: Check) -> Outputs:
-    """Import the module as one operator, `torch_module`, after `check` has run it on a few rows."""
+    """Import the module as the operator `torch_module`, after `check` has tried a few rows."""
     if not model.width:
         raise UnsupportedModelError("the torch module returns no number for a row")
     dtype = model.dtype
@@ -226,9 +224,9 @@ FILE = "torch.export file"
 
 IMPORTERS: Mapping[str, Leaf] = {MODULE: import_module, PROGRAM: import_program, FILE: import_saved}
 SCHEMAS: Mapping[str, Callable[[Any], Schema]] = {
-    MODULE: module_schema,
+    MODULE: read_module_schema,
     PROGRAM: lambda program: Schema(None, _save_archive(program).features),
     FILE: lambda archive: Schema(None, archive.features),
 }
 FAMILIES: frozenset[str] = frozenset((MODULE,))
-"""Classes whose importer also serves their subclasses, which users write."""
+"""Classes whose importers also serve the subclasses that users write."""

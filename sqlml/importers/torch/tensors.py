@@ -1,4 +1,4 @@
-"""Operators on the tensors of a torch graph, which are numbers per row (Rows) or constants.
+"""Operators on the tensors of a torch graph, which are numbers per row (RowTensor) or constants.
 
 torch promotes dtypes by category, bool < integer < floating. A Python number or a tensor without
 axes changes the dtype of a tensor only if its category is higher
@@ -21,7 +21,7 @@ Tensor = RowTensor | Array
 Operand = RowTensor | Array | int | float | bool
 
 Arguments = Mapping[str, Any]
-"""The arguments of a call by name: Rows, arrays, numbers, None, or lists of these."""
+"""The arguments of a call by name: RowTensors, arrays, numbers, None, or lists of these."""
 
 
 def _get_category(dtype: str) -> int:
@@ -37,13 +37,13 @@ def promote(operands: list[Operand]) -> DType:
     """Return the dtype in which torch computes an elementwise operator on `operands`."""
     tensor_dtypes, scalar_dtypes = list[str](), list[str]()
     number_category = 0
-    for x in operands:
-        if isinstance(x, RowTensor):
-            tensor_dtypes.append(x.dtype)
-        elif isinstance(x, np.ndarray):
-            (tensor_dtypes if x.ndim else scalar_dtypes).append(x.dtype.name)
+    for operand in operands:
+        if isinstance(operand, RowTensor):
+            tensor_dtypes.append(operand.dtype)
+        elif isinstance(operand, np.ndarray):
+            (tensor_dtypes if operand.ndim else scalar_dtypes).append(operand.dtype.name)
         else:
-            number_category = max(number_category, [bool, int, float].index(type(x)))
+            number_category = max(number_category, [bool, int, float].index(type(operand)))
     # Use the largest dtype of the highest category. Scalars matter only in a higher category.
     sorted_dtypes = sorted(tensor_dtypes, key=lambda dtype: np.dtype(dtype).itemsize, reverse=True)
     promoted = max(sorted_dtypes, key=_get_category, default="")
@@ -58,18 +58,18 @@ def promote(operands: list[Operand]) -> DType:
 
 
 class TensorBuilder:
-    """Adds operators to the Builder `b`, with torch's rules for dtypes and broadcasting."""
+    """Adds operators to `builder`, with torch's rules for dtypes and broadcasting."""
 
     def __init__(self, builder: Builder) -> None:
-        self.b = builder
+        self.builder = builder
 
     def op(self, op: str, x: RowTensor, **attrs: Any) -> RowTensor:
         """Add an operator of the IR whose result has the shape of `x`."""
-        return RowTensor(self.b.op(op, x.value, **attrs), x.inner)
+        return RowTensor(self.builder.op(op, x.value, **attrs), x.inner)
 
     def cast(self, x: RowTensor, dtype: DType) -> RowTensor:
         """Convert `x` to another dtype; numbers are truncated or wrap around as in torch."""
-        return RowTensor(self.b.cast(x.value, dtype), x.inner)
+        return RowTensor(self.builder.cast(x.value, dtype), x.inner)
 
     def elementwise(self, op: str, *operands: Operand, dtype: DType | None = None) -> RowTensor:
         """Cast `operands` to `dtype`, by default their promoted dtype, and apply `op`."""
@@ -77,7 +77,7 @@ class TensorBuilder:
         return self._apply(op, [self._convert(x, dtype) for x in operands])
 
     def where(self, condition: RowTensor, yes: Operand, no: Operand) -> RowTensor:
-        """Choose `yes` where `condition` holds, otherwise `no`; `yes` and `no` may be constants."""
+        """Choose `yes` where `condition` holds, otherwise `no`; both may be constants."""
         dtype = promote([yes, no])
         condition = self.cast(condition, "bool")
         choices = [self._convert(yes, dtype), self._convert(no, dtype)]
@@ -90,8 +90,8 @@ class TensorBuilder:
             return np.asarray(x).astype(numpy_dtype(dtype))
 
     def _apply(self, op: str, operands: list[RowTensor | Array]) -> RowTensor:
-        values, inner = row_tensors.broadcast_operands(self.b, operands)
-        return RowTensor(self.b.op(op, *values), inner)
+        values, inner = row_tensors.broadcast_operands(self.builder, operands)
+        return RowTensor(self.builder.op(op, *values), inner)
 
     def to_floating(self, x: RowTensor) -> RowTensor:
         """Cast integers and booleans to float32, as torch does before functions such as exp."""
@@ -102,23 +102,23 @@ class TensorBuilder:
         return self.op(op, self.to_floating(x))
 
     def reduce(self, op: str, x: RowTensor, axes: list[int], keep: bool = True) -> RowTensor:
-        """Reduce `axes` with `op`; if `keep` is true, keep them with length 1, else drop them."""
+        """Reduce `axes` with `op`; keep the reduced axes with size 1 if `keep` is true."""
 
         def reduce_axis(value: Value, axis: int) -> Value:
-            return self.b.op(op, value, axis=axis)
+            return self.builder.op(op, value, axis=axis)
 
-        return row_tensors.reduce_axes(self.b, x, axes, reduce_axis, keep=keep)
+        return row_tensors.reduce_axes(self.builder, x, axes, reduce_axis, keep=keep)
 
 
 def resolve_axis(dim: Any, rank: int) -> int:
-    """Convert `dim`, which counts from the end if it is negative, to an axis from the front."""
+    """Convert `dim`, which counts from the end if negative, to an axis that counts from 0."""
     if type(dim) is not int or not -rank <= dim < rank:
         raise Unsupported(f"dimension {dim!r} of a tensor with {rank} axes")
     return dim % rank
 
 
 def resolve_column_axis(dim: Any, x: RowTensor) -> int:
-    """Convert `dim` to an axis of `x` from the front; raise Unsupported if it is the row axis."""
+    """Convert `dim` to an axis of `x` that counts from 0; raise Unsupported for the row axis."""
     axis = resolve_axis(dim, x.rank)
     if axis == 0:
         raise Unsupported("an operator across the rows of the batch")
@@ -126,20 +126,20 @@ def resolve_column_axis(dim: Any, x: RowTensor) -> int:
 
 
 Rule = Callable[[TensorBuilder, Arguments], Any]
-"""A function that builds the result of an operator, or a tuple of results, from its arguments."""
+"""A function that builds the result of an operator, or a tuple of results, from the arguments."""
 
 
-def read_rows(args: Arguments, name: str) -> RowTensor:
-    """Return argument `name`; raise Unsupported unless it has a row axis."""
-    x = args[name]
+def read_rows(arguments: Arguments, name: str = "self") -> RowTensor:
+    """Return argument `name`; raise Unsupported if the argument is a constant."""
+    x = arguments[name]
     if not isinstance(x, RowTensor):
         raise Unsupported("an operator on constants only")
     return x
 
 
-def read_constant(args: Arguments, name: str) -> Array | None:
-    """Return argument `name`, an array or None; raise Unsupported if it depends on the rows."""
-    x = args.get(name)
+def read_constant(arguments: Arguments, name: str) -> Array | None:
+    """Return the array `name`, or None if missing; raise Unsupported for a RowTensor."""
+    x = arguments.get(name)
     if isinstance(x, RowTensor):
         raise Unsupported(f"argument {name} that depends on the rows")
     return None if x is None else np.asarray(x)

@@ -1,8 +1,9 @@
 """Import networks that wrap a torch module: skorch's, and sqlml's DNNClassifier and DNNRegressor.
 
-The module is imported like any torch module. For a classifier, its results are then converted to
-probabilities in the same dtype. skorch's rules are in its files `classifier.py`, `regressor.py` and
-`utils.py` (`_infer_predict_nonlinearity`), sqlml's in `sqlml/training/estimators/dnn.py`.
+The module is imported like any torch module. The results of a classifier's module are then
+converted to probabilities in the same dtype. The rules are in skorch's files `classifier.py`,
+`regressor.py` and `utils.py` (`_infer_predict_nonlinearity`), and for sqlml's networks in
+`sqlml/training/estimators/dnn.py`.
 """
 
 from __future__ import annotations
@@ -17,25 +18,24 @@ from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Leaf, Outputs, Schema, build_labels
 from sqlml.importers.model_checks import make_unfitted_error
 from sqlml.importers.sklearn.classify import label_by_argmax, require_multiple_classes
-from sqlml.importers.torch.importer import import_module, module_schema
+from sqlml.importers.torch.importer import import_module, read_module_schema
 from sqlml.ir.builder import Builder, Value
 
 
-def build_softmax(builder: Builder, x: Value) -> Value:
-    """Build the softmax of scores `x` (n, k): the probability of each class."""
-    return builder.op("softmax", x, sum_dtype=x.type.dtype)
+def build_softmax(builder: Builder, scores: Value) -> Value:
+    """Build the probability of each class from the scores (n, k)."""
+    return builder.op("softmax", scores, sum_dtype=scores.type.dtype)
 
 
-def build_sigmoid(builder: Builder, x: Value) -> Value:
-    """Build the probabilities (n, 2) of two classes from `x`, the score (n, 1) of the second."""
-    return add_complement(builder, builder.op("sigmoid", x))
+def build_sigmoid(builder: Builder, score: Value) -> Value:
+    """Build the probabilities (n, 2) of two classes from the second class's score (n, 1)."""
+    return add_complement(builder, builder.op("sigmoid", score))
 
 
 def add_complement(builder: Builder, proba: Value) -> Value:
-    """Build the probabilities (n, 2) of two classes from `proba` (n, 1), for the second class."""
-    return builder.op(
-        "concat", builder.op("sub", make_constant_like(builder, 1, proba), proba), proba
-    )
+    """Build the probabilities (n, 2) of two classes from the second class's probability (n, 1)."""
+    one = make_constant_like(builder, 1, proba)
+    return builder.op("concat", builder.op("sub", one, proba), proba)
 
 
 def make_constant_like(builder: Builder, number: float, like: Value) -> Value:
@@ -44,7 +44,7 @@ def make_constant_like(builder: Builder, number: float, like: Value) -> Value:
 
 
 def import_dnn_classifier(model: Any, frame: Frame) -> Outputs:
-    """Import DNNClassifier, which predicts the most probable class; in a tie, the first one."""
+    """Import DNNClassifier, which predicts the most probable class, or the first in a tie."""
     scores = import_module(_copy_module(model), frame).values["label"]
     proba = (build_sigmoid if scores.type.width == 1 else build_softmax)(frame.builder, scores)
     label = label_by_argmax(frame.builder, proba)
@@ -75,10 +75,10 @@ def import_binary_classifier(model: Any, frame: Frame) -> Outputs:
             f"the criterion of this {type(model).__name__} does not convert the module's output to "
             "two probabilities; supported criteria: BCEWithLogitsLoss, BCELoss"
         )
-    second_proba = frame.builder.op("select", proba, indices=np.array([1]))
+    positive_proba = frame.builder.op("select", proba, indices=np.array([1]))
     # NumPy compares float32 numbers with the threshold in float32.
-    threshold = make_constant_like(frame.builder, model.threshold, second_proba)
-    is_positive = frame.builder.op("gt", second_proba, threshold)
+    threshold = make_constant_like(frame.builder, model.threshold, positive_proba)
+    is_positive = frame.builder.op("gt", positive_proba, threshold)
     label = frame.builder.op("cast", is_positive, dtype="int64")
     return Outputs({"label": label, "proba": proba}, build_labels([0, 1]))
 
@@ -101,9 +101,9 @@ def _copy_module(model: Any) -> Any:
 
 
 def _find_nonlinearity(model: Any) -> Callable[[Builder, Value], Value] | None:
-    """Return the function that turns the module's output into probabilities; None for no change.
+    """Return the function that converts the module's output to probabilities, or None if unchanged.
 
-    Raises UnsupportedModelError if the user has set a function, which sqlml cannot read.
+    Raises UnsupportedModelError if the user has set a Python function, which sqlml cannot read.
     """
     nonlinearity = model.predict_nonlinearity
     if nonlinearity is None:
@@ -114,8 +114,8 @@ def _find_nonlinearity(model: Any) -> Callable[[Builder, Value], Value] | None:
             "sqlml cannot import; make it a layer of the module"
         )
     criterion = type(getattr(model.criterion_, "_orig_mod", model.criterion_))
-    names = [f"{cls.__module__}.{cls.__qualname__}" for cls in criterion.__mro__]
-    return next((NONLINEARITIES[name] for name in names if name in NONLINEARITIES), None)
+    class_names = (f"{cls.__module__}.{cls.__qualname__}" for cls in criterion.__mro__)
+    return next((NONLINEARITIES[name] for name in class_names if name in NONLINEARITIES), None)
 
 
 NONLINEARITIES: Mapping[str, Callable[[Builder, Value], Value]] = {
@@ -123,7 +123,7 @@ NONLINEARITIES: Mapping[str, Callable[[Builder, Value], Value]] = {
     "torch.nn.modules.loss.BCEWithLogitsLoss": build_sigmoid,
     "torch.nn.modules.loss.BCELoss": add_complement,
 }
-"""Class of the criterion -> function that converts the module's output to probabilities."""
+"""Maps the criterion's class to the function that converts the output to probabilities."""
 
 IMPORTERS: Mapping[str, Leaf] = {
     "skorch.classifier.NeuralNetClassifier": import_classifier,
@@ -133,5 +133,5 @@ IMPORTERS: Mapping[str, Leaf] = {
     "sqlml.training.estimators.dnn.DNNRegressor": import_dnn_regressor,
 }
 SCHEMAS: Mapping[str, Callable[[Any], Schema]] = dict.fromkeys(
-    IMPORTERS, lambda model: module_schema(_copy_module(model))
+    IMPORTERS, lambda model: read_module_schema(_copy_module(model))
 )

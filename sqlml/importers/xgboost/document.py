@@ -26,10 +26,10 @@ from sqlml.types import Array
 class StoredNames:
     """The offsets and bytes of non-ASCII category names, as a model stores them.
 
-    Up to 3.2, XGBoost's reader of pandas frames counts characters where it should count bytes, so
-    names are split in the wrong places and the last bytes are lost (npstr_to_arrow_strarr; fixed by
+    Up to 3.2, XGBoost counts characters instead of bytes in pandas frames, so names are split in
+    the wrong places and the last bytes are lost (npstr_to_arrow_strarr; fixed by
     https://github.com/dmlc/xgboost/pull/12371). Names from frames of other libraries are stored
-    correctly, and the model does not say which library it was.
+    correctly, but the model does not name the library.
     """
 
     offsets: tuple[int, ...]
@@ -39,23 +39,23 @@ class StoredNames:
         return len(self.offsets) - 1
 
     def sort_keys(self) -> list[bytes]:
-        """Return a key per name, with which names sort as in XGBoost: by their signed bytes."""
+        """Return a sort key per name, because XGBoost sorts names by signed bytes."""
         signed = self.content.translate(bytes(byte ^ 0x80 for byte in range(256)))
         return [signed[start:end] for start, end in pairwise(self.offsets)]
 
     def match_names(self, names: Sequence[str]) -> Array | None:
-        """Return `names` in the order of the model, or None if the model stores other names.
+        """Return `names` in the order of the model, or None if the model has different names.
 
-        The order of the model is that of `names`, or the sorted order of pandas categories.
+        The model has the order of `names`, or the sorted order of pandas categories.
         """
         for candidate in (list(names), sorted(names)):
             content = "".join(candidate).encode()
             byte_offsets = np.cumsum([0, *(len(name.encode()) for name in candidate)]).tolist()
             character_offsets = np.cumsum([0, *map(len, candidate)]).tolist()
             offsets = list(self.offsets)
-            is_intact = offsets == byte_offsets and self.content == content
+            is_correct = offsets == byte_offsets and self.content == content
             is_misread = offsets == character_offsets and self.content == content[: offsets[-1]]
-            if is_intact or is_misread:
+            if is_correct or is_misread:
                 return to_category_array(candidate, "")
         return None
 
@@ -65,12 +65,12 @@ class XGBoostModel:
     """The parts of an XGBoost model that affect predictions.
 
     Attributes:
-        categories: for each feature, its categories (objects or float64), `StoredNames` if XGBoost
+        categories: the categories of each feature (objects or float64), `StoredNames` if XGBoost
             may have split the names in the wrong places, or None if the feature is a number.
         base_score: float32 (K,) for K outputs (classes or `targets`), on the scale of predictions.
-        estimates_base_score: whether training was meant to estimate base_score in its first round.
+        estimates_base_score: whether the first round of training estimates base_score.
         attributes: strings that the user or an estimator attached to the Booster.
-        forest: the trees; None for gblinear.
+        forest: the trees, or None for gblinear.
         weights: for gblinear, float32 (features + 1, K) with the biases last; otherwise None.
     """
 
@@ -94,7 +94,7 @@ class XGBoostModel:
 
     @property
     def estimator_type(self) -> str | None:
-        """The estimator that saved the file, such as "classifier"; None if a Booster did."""
+        """The type of the estimator that saved the file, or None if a Booster saved the file."""
         try:
             estimator_type = json.loads(self.attributes["scikit_learn"])["_estimator_type"]
         except (KeyError, TypeError, ValueError, RecursionError):
@@ -103,7 +103,7 @@ class XGBoostModel:
 
     @property
     def best_iteration(self) -> int | None:
-        """The iteration with the best score; None if training had no early stopping."""
+        """The iteration with the best score, or None if training had no early stopping."""
         try:
             return int(self.attributes["best_iteration"])
         except (KeyError, TypeError, ValueError):
@@ -111,7 +111,7 @@ class XGBoostModel:
 
 
 def read_document(document: Any) -> XGBoostModel:
-    """Check a parsed JSON or UBJSON document, and convert it to an `XGBoostModel`."""
+    """Check and convert a parsed JSON or UBJSON document."""
     # Numbers beyond float32 become infinite, as in XGBoost.
     advice = "save it again with save_model"
     with report_damage("the XGBoost model", advice), np.errstate(all="ignore"):
@@ -181,8 +181,8 @@ def _check_counts(learner: Mapping[str, Any], num_features: int, num_classes: in
 
 def _read_version(document: Mapping[str, Any]) -> str:
     version = document.get("version", [])
-    is_listed = isinstance(version, list | np.ndarray) and len(version) in (0, 3)
-    if not is_listed or not all(float(v).is_integer() and v >= 0 for v in version):
+    is_list = isinstance(version, list | np.ndarray) and len(version) in (0, 3)
+    if not is_list or not all(float(v).is_integer() and v >= 0 for v in version):
         raise ArtifactError("the XGBoost model's version is not three numbers")
     return f"xgboost {'.'.join(str(int(v)) for v in version)}".strip()
 
@@ -196,27 +196,25 @@ def _read_names(names: Any, num_features: int) -> tuple[str, ...] | None:
 
 
 def _read_base_score(stored: Any, num_outputs: int) -> Array:
-    """Read the base scores, stored as "5E-1" up to XGBoost 3.0 and as "[5E-1,...]" since then."""
+    """Read the base scores: a number such as "5E-1", or since XGBoost 3.0, a list."""
     values = json.loads(stored) if isinstance(stored, str) else stored
-    if not isinstance(values, list):
-        values = [values]
-    base = np.array([float(v) for v in values], np.float32)
-    if not np.isfinite(base).all():
+    values = values if isinstance(values, list) else [values]
+    scores = np.array([float(v) for v in values], np.float32)
+    if not np.isfinite(scores).all():
         raise ArtifactError("a base score of the XGBoost model is not finite")
-    if base.size == 1:
-        base = np.repeat(base, num_outputs)
-    if base.size != num_outputs:
+    if scores.size == 1:
+        scores = np.repeat(scores, num_outputs)
+    if scores.size != num_outputs:
         raise UnsupportedModelError(
-            f"this XGBoost model has {base.size} base scores for {num_outputs} outputs: save it "
+            f"this XGBoost model has {scores.size} base scores for {num_outputs} outputs: save it "
             "again with save_model"
         )
-    return base
+    return scores
 
 
 def _read_categories(
     cats: Any, num_features: int, names: Sequence[str] | None
 ) -> tuple[Array | StoredNames | None, ...]:
-    """Read the categories of each feature, which XGBoost has stored since 3.1."""
     encodings = list(cats["enc"]) if cats else []
     if not encodings:
         return (None,) * num_features
@@ -246,15 +244,15 @@ def _read_column_categories(encoding: Mapping[str, Any], column: str) -> Array |
 
 
 def _check_order(cats: Any, categories: Sequence[Array | StoredNames | None]) -> None:
-    """Check the offsets and the order of the categories, which XGBoost itself does not check."""
+    """Check the offsets and the order of the categories, which XGBoost does not check."""
     sizes = [0 if values is None else len(values) for values in categories]
-    present_categories = [values for values in categories if values is not None]
-    keys = [v.sort_keys() if isinstance(v, StoredNames) else v.tolist() for v in present_categories]
-    order = [sorted(range(len(values)), key=values.__getitem__) for values in keys]
-    if any(len(set(values)) < len(values) for values in keys):
+    present = [values for values in categories if values is not None]
+    sort_keys = [v.sort_keys() if isinstance(v, StoredNames) else v.tolist() for v in present]
+    order = [sorted(range(len(keys)), key=keys.__getitem__) for keys in sort_keys]
+    if any(len(set(keys)) < len(keys) for keys in sort_keys):
         raise ArtifactError("a column of the XGBoost model has a category twice")
-    segments = np.asarray(cats["feature_segments"]).tolist()
+    stated_offsets = np.asarray(cats["feature_segments"]).tolist()
     stated_order = np.asarray(cats["sorted_idx"]).tolist()
     offsets = np.cumsum([0, *sizes]).tolist()
-    if segments != offsets or stated_order != list(chain.from_iterable(order)):
+    if stated_offsets != offsets or stated_order != list(chain.from_iterable(order)):
         raise ArtifactError("the categories of the XGBoost model are not in their stated order")

@@ -28,16 +28,15 @@ _NODE_DTYPES = {
     **dict.fromkeys(("split_type", "default_left"), "bool"),
     "split_conditions": "float32",
 }
-"""Key of an array with one entry per node -> its dtype."""
 
 _NO_NODE = np.iinfo(np.int32).max
-"""The feature index of a node that pruning has removed. A root has this parent, or -1."""
+"""The feature index of a node that pruning has removed, and the parent of some roots."""
 
 _STATISTICS = ("base_weights", "loss_changes", "sum_hessian")
-"""Keys of float arrays, one entry per node, that predictions ignore if leaves have one value."""
+"""Keys of float arrays with one entry per node, which scalar leaves do not use."""
 
 _CATEGORY_KEYS = ("categories_nodes", "categories", "categories_segments", "categories_sizes")
-"""Keys of the arrays with the categories that nodes test; they are empty in most trees."""
+"""Keys of the arrays with the categories that nodes test; most trees have empty arrays."""
 
 _CHECKED_ARRAY = "checked"
 """Stands for an array that `compact` has checked and dropped."""
@@ -48,11 +47,11 @@ MAX_SET_WORDS = 1 << 26
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Forest:
-    """T trees, whose child indices count the nodes of all trees.
+    """The T trees of a model; child indices count the nodes of all trees.
 
     Attributes:
         output_index: the index of the output to which each tree adds, int32 (T,).
-        iteration_starts: the index of the first tree of each iteration, then T; int64.
+        iteration_starts: the index of the first tree of each iteration, and T at the end; int64.
         tree_weights: the weights of dart, float32 (T,), or None for gbtree.
     """
 
@@ -63,17 +62,17 @@ class Forest:
     features: int
 
     def count_trees(self, best_iteration: int | None) -> int:
-        """Count the trees through `best_iteration`; if it is None or unknown, count all trees."""
+        """Count the trees up to `best_iteration`, or all trees if there is no such iteration."""
         if best_iteration is None or not 0 <= best_iteration < self.iteration_starts.size - 1:
             return int(self.output_index.size)
         return int(self.iteration_starts[best_iteration + 1])
 
-    def build_ensemble(self, tree_count: int, base: Array, is_inplace: bool) -> Ensemble:
-        """Build an Ensemble of the first `tree_count` trees on the margin `base`, float32 (K,).
+    def build_ensemble(self, num_trees: int, base: Array, is_inplace: bool) -> Ensemble:
+        """Build an Ensemble of the first `num_trees` trees and the base margin, float32 (K,).
 
-        Dart scales each tree. XGBoost's `inplace_predict`, which the estimators use, adds the base
-        margin to a tree and subtracts it again before scaling, which rounds twice. With
-        `is_inplace`, this function does the same, so that margins are equal bit for bit.
+        Dart scales each tree. XGBoost's estimators use `inplace_predict`, which adds the base
+        margin to a tree and subtracts it again before scaling, and thus rounds twice. If
+        `is_inplace` is true, this function does the same, so that margins are bitwise equal.
         """
         raw_trees, node_values = self.nodes, self.nodes.value
         if self.tree_weights is not None:
@@ -84,8 +83,8 @@ class Forest:
                     offset = np.repeat(base[self.output_index], sizes)[:, None]
                 node_values = (node_values + offset) - offset
             node_values = node_values * np.repeat(self.tree_weights, sizes)[:, None]
-        raw_trees = replace(raw_trees, roots=raw_trees.roots[:tree_count], value=node_values)
-        target = self.output_index[:tree_count]
+        raw_trees = replace(raw_trees, roots=raw_trees.roots[:num_trees], value=node_values)
+        target = self.output_index[:num_trees]
         try:
             ensemble = build_ensemble(raw_trees, target=target, base=base, compare="lt")
             ensemble.check(matrix("float32", self.features))
@@ -97,13 +96,13 @@ class Forest:
 def compact(tree: dict[str, Any]) -> dict[str, Any]:
     """Convert the lists of `tree` to arrays in place, to save memory.
 
-    The JSON parser calls this for each object. `read_forest` rejects lists that could not be
-    converted.
+    The JSON parser calls this function for each object. `read_forest` rejects the lists that could
+    not be converted.
     """
     if "left_children" not in tree:
         return tree
-    category_arrays = [tree.get(name) for name in _CATEGORY_KEYS]
-    if all(isinstance(array, list | np.ndarray) and not len(array) for array in category_arrays):
+    category_lists = [tree.get(name) for name in _CATEGORY_KEYS]
+    if all(isinstance(values, list | np.ndarray) and not len(values) for values in category_lists):
         for name in _CATEGORY_KEYS[1:]:
             del tree[name]
     dtypes = {**_NODE_DTYPES, "base_weights": "float32", "leaf_weights": "float32"}
@@ -123,11 +122,11 @@ def compact(tree: dict[str, Any]) -> dict[str, Any]:
 
 
 _DAMAGE_ERRORS = (ArtifactError, AttributeError, LookupError, TypeError, ValueError, OverflowError)
-"""Errors that an invalid tree may cause in `compact`; later, `read_forest` reports them."""
+"""Errors that an invalid tree may cause in `compact`; `read_forest` reports the errors later."""
 
 
 def _read_leaf_width(tree: Mapping[str, Any]) -> int:
-    """Return the number of values per leaf of a tree; reject a wrong number of nodes."""
+    """Return the number of values per leaf of a tree; reject a wrong node count."""
     params = tree["tree_param"]
     if int(params["num_nodes"]) != len(tree["left_children"]):
         raise ArtifactError("a tree of the XGBoost model has more or fewer nodes than stated")
@@ -135,12 +134,11 @@ def _read_leaf_width(tree: Mapping[str, Any]) -> int:
 
 
 def _check_statistic(tree: Mapping[str, Any], name: str, values_per_node: int) -> None:
-    """Check the type and length of the float array `name`; XGBoost does not check the length."""
     values = tree[name]
     if values is _CHECKED_ARRAY:
         return
-    is_listed = isinstance(values, list) or (isinstance(values, np.ndarray) and values.ndim == 1)
-    if not is_listed or len(values) != len(tree["left_children"]) * values_per_node:
+    is_list = isinstance(values, list) or (isinstance(values, np.ndarray) and values.ndim == 1)
+    if not is_list or len(values) != len(tree["left_children"]) * values_per_node:
         raise ArtifactError(f"{name} of a tree of the XGBoost model has the wrong length")
     types = set(map(type, values)) if isinstance(values, list) else {values.dtype.type}
     if not all(issubclass(cls, float | np.floating) for cls in types):
@@ -148,7 +146,7 @@ def _check_statistic(tree: Mapping[str, Any], name: str, values_per_node: int) -
 
 
 def _to_array(values: Any, dtype: str) -> Array:
-    """Convert a list or array to `dtype`; reject non-numeric values, and integers that overflow."""
+    """Convert a list or array to `dtype`; reject non-numeric values and integer overflow."""
     if isinstance(values, np.ndarray) and values.dtype == dtype:
         return values
     array = np.asarray(values)
@@ -169,18 +167,18 @@ def _to_array(values: Any, dtype: str) -> Array:
 def read_forest(
     model: Mapping[str, Any], tree_weights: Any, num_features: int, num_outputs: int
 ) -> Forest:
-    """Read `model`, an entry of a gbtree document, and remove its arrays to save memory."""
+    """Read the trees of the gbtree document `model`, and remove the arrays to save memory."""
     trees = _read_trees(model)
     num_trees = len(trees)
-    sizes = np.array([len(t["left_children"]) for t in trees], np.int64)
+    sizes = np.array([len(tree["left_children"]) for tree in trees], np.int64)
     if (sizes == 0).any():
         raise ArtifactError("a tree of the XGBoost model has no nodes")
     starts = np.cumsum(sizes) - sizes
     if sizes.sum() > MAX_NODES:
         raise ArtifactError(f"the XGBoost model has more than {MAX_NODES} nodes")
-    for tree, node_count in zip(trees, sizes.tolist(), strict=True):
-        # XGBoost before 1.3 had no categorical splits and no such entry.
-        tree.setdefault("split_type", np.zeros(node_count, bool))
+    for tree, num_nodes in zip(trees, sizes.tolist(), strict=True):
+        # XGBoost before 1.3 had no categorical splits, and did not store this entry.
+        tree.setdefault("split_type", np.zeros(num_nodes, bool))
     leaf_width = _read_common_width(trees)
     if leaf_width not in (1, num_outputs):
         reason = f"leaves of the XGBoost model have {leaf_width} values, not {num_outputs}"
@@ -189,7 +187,7 @@ def read_forest(
     left, right = join("left_children"), join("right_children")
     threshold, default_left = join("split_conditions"), join("default_left")
     is_leaf = left == -1
-    _check_children(join("parents"), left, right, is_leaf, sizes)
+    _check_parents(join("parents"), left, right, is_leaf, sizes)
     value = _read_leaf_values(trees, leaf_width, sizes, is_leaf, right, threshold)
     output_index, weights = _read_outputs_and_weights(
         model, tree_weights, num_trees, leaf_width, num_outputs
@@ -202,8 +200,7 @@ def read_forest(
         reason = "the categorical nodes of the XGBoost model are not the nodes with sets"
         raise ArtifactError(reason)
     is_swapped &= ~is_leaf
-    if is_swapped.any():
-        left[is_swapped], right[is_swapped] = right[is_swapped], left[is_swapped]
+    left[is_swapped], right[is_swapped] = right[is_swapped], left[is_swapped]
     roots = np.repeat(starts.astype(np.int32), sizes)
     left += roots
     right += roots
@@ -236,23 +233,20 @@ def _read_trees(model: Mapping[str, Any]) -> Sequence[dict[str, Any]]:
 
 
 def _pop_and_join(trees: Sequence[dict[str, Any]], sizes: Array, name: str) -> Array:
-    """Remove the array `name` from all trees, and return the concatenation."""
     dtype = _NODE_DTYPES.get(name, "float32")
-    joined = np.empty(int(sizes.sum()), dtype)
+    joined_values = np.empty(int(sizes.sum()), dtype)
     start = 0
     for tree, size in zip(trees, sizes.tolist(), strict=True):
         values = _to_array(tree.pop(name), dtype)
         if values.shape != (size,):
             raise ArtifactError(f"{name} of a tree of the XGBoost model has the wrong length")
-        joined[start : start + size] = values
+        joined_values[start : start + size] = values
         start += size
-    return joined
+    return joined_values
 
 
-def _check_children(
-    parents: Array, left: Array, right: Array, is_leaf: Array, sizes: Array
-) -> None:
-    """Check that children and parents match: XGBoost follows parents without checking them."""
+def _check_parents(parents: Array, left: Array, right: Array, is_leaf: Array, sizes: Array) -> None:
+    """Check that children and parents match, because XGBoost follows parents without a check."""
     tree_size = np.repeat(sizes.astype(np.int32), sizes)
     for child in (left, right):
         if (~is_leaf & ((child < 0) | (child >= tree_size))).any():
@@ -271,17 +265,15 @@ def _check_children(
 def _read_outputs_and_weights(
     model: Mapping[str, Any], weight_drop: Any, num_trees: int, leaf_width: int, num_outputs: int
 ) -> tuple[Array, Array | None]:
-    """Return the output to which each tree adds, and the tree weights, or None for gbtree."""
-    outputs = _to_array(model["tree_info"], "int32")
-    if (
-        outputs.shape != (num_trees,)
-        or ((outputs < 0) | (outputs > num_outputs - leaf_width)).any()
-    ):
+    """Return the output index of each tree, and the tree weights (or None for gbtree)."""
+    output_index = _to_array(model["tree_info"], "int32")
+    is_outside = (output_index < 0) | (output_index > num_outputs - leaf_width)
+    if output_index.shape != (num_trees,) or is_outside.any():
         raise ArtifactError("tree_info of the XGBoost model does not fit its trees")
     weights = None if weight_drop is None else _to_array(weight_drop, "float32")
     if weights is not None and weights.shape != (num_trees,):
         raise ArtifactError("weight_drop of the XGBoost model does not fit its trees")
-    return outputs, weights
+    return output_index, weights
 
 
 def _check_features(trees: Trees, nodes: RawTrees, num_features: int) -> None:
@@ -294,8 +286,8 @@ def _check_features(trees: Trees, nodes: RawTrees, num_features: int) -> None:
 
 
 def _read_common_width(trees: Trees) -> int:
-    """Return the number of values per leaf, which all trees share; check the node statistics."""
-    widths = {_read_leaf_width(t) for t in trees} or {1}
+    """Return the number of values per leaf in all trees; check the node statistics."""
+    widths = {_read_leaf_width(tree) for tree in trees} or {1}
     if len(widths) > 1:
         raise ArtifactError("trees of the XGBoost model have different numbers of values per leaf")
     (width,) = widths
@@ -307,36 +299,36 @@ def _read_common_width(trees: Trees) -> int:
 def _read_leaf_values(
     trees: Trees, width: int, sizes: Array, is_leaf: Array, right: Array, threshold: Array
 ) -> Array:
-    """Return the values of all nodes, (nodes, width); only the rows of leaves are used.
+    """Return the values of all nodes (nodes, width); the values of inner nodes are unused.
 
-    A scalar leaf stores its value in split_conditions. A vector leaf (multi_output_tree) stores its
-    values in a row of leaf_weights, and the index of that row in right_children.
+    A scalar leaf stores the value in split_conditions. A vector leaf (multi_output_tree) stores the
+    values in a row of leaf_weights, and the index of this row in right_children.
     """
     if width == 1:
         if (right[is_leaf] != -1).any():
             raise ArtifactError("a leaf of the XGBoost model has a child")
         return threshold[:, None]
     name = "leaf_weights" if trees and "leaf_weights" in trees[0] else "base_weights"
-    vectors = [_to_array(t[name], "float32").reshape(-1, width) for t in trees]
+    tree_vectors = [_to_array(tree[name], "float32").reshape(-1, width) for tree in trees]
+    vectors = np.concatenate(tree_vectors)
     if name == "base_weights":
         # Older versions without leaf_weights stored one vector per node.
-        node_vectors = np.concatenate(vectors)
-        if node_vectors.shape[0] != is_leaf.size or (right[is_leaf] != -1).any():
+        if vectors.shape[0] != is_leaf.size or (right[is_leaf] != -1).any():
             raise ArtifactError("base_weights of a tree of the XGBoost model has the wrong length")
-        return node_vectors
-    vector_counts = np.array([len(v) for v in vectors], np.int64)
+        return vectors
+    vector_counts = np.array(list(map(len, tree_vectors)), np.int64)
     row_in_tree = np.where(is_leaf, right, 0)
     if ((row_in_tree < 0) | (is_leaf & (row_in_tree >= np.repeat(vector_counts, sizes)))).any():
         raise ArtifactError("a leaf of the XGBoost model has no vector")
     starts = np.repeat(np.cumsum(vector_counts) - vector_counts, sizes)
-    values: Array = np.concatenate(vectors)[row_in_tree + starts]
+    values: Array = vectors[row_in_tree + starts]
     return values
 
 
 def _read_category_sets(trees: Trees, sizes: Array, starts: Array) -> dict[int, Array]:
-    """Map the absolute index of each categorical node to the categories that it tests."""
+    """Map the index of each categorical node, across all trees, to the tested categories."""
     sets: dict[int, Array] = {}
-    word_count = 0
+    num_words = 0
     for tree, size, start in zip(trees, sizes.tolist(), starts.tolist(), strict=True):
         nodes = _to_array(tree.get("categories_nodes", ()), "int32").tolist()
         members = _to_array(tree.get("categories", ()), "int32")
@@ -345,15 +337,15 @@ def _read_category_sets(trees: Trees, sizes: Array, starts: Array) -> dict[int, 
         if members.size and (members.min() < 0 or members.max() >= MAX_CATEGORY):
             raise ArtifactError("a category of the XGBoost model is out of range")
         offsets = np.cumsum([0, *set_sizes]).tolist()
-        valid = len(nodes) == len(set_sizes) and [*set_starts, members.size] == offsets
-        valid = valid and all(0 <= node < size for node in nodes) and sorted(set(nodes)) == nodes
-        if not valid or 0 in set_sizes:
+        is_valid = len(nodes) == len(set_sizes) and [*set_starts, members.size] == offsets
+        is_valid = is_valid and all(0 <= node < size for node in nodes)
+        if not is_valid or sorted(set(nodes)) != nodes or 0 in set_sizes:
             raise ArtifactError("the category sets of the XGBoost model are damaged")
         for node, set_start, set_size in zip(nodes, set_starts, set_sizes, strict=True):
             categories = members[set_start : set_start + set_size]
             sets[start + node] = categories
-            word_count += int(categories.max()) // 32 + 1
-            if word_count > MAX_SET_WORDS:
+            num_words += int(categories.max()) // 32 + 1
+            if num_words > MAX_SET_WORDS:
                 raise ArtifactError("the category sets of the XGBoost model exceed the size limit")
     return sets
 
@@ -363,17 +355,17 @@ def _read_iteration_starts(
 ) -> Array:
     """Return the index of the first tree of each iteration, followed by the number of trees.
 
-    XGBoost has stored them since 2.0. Older models have equally many trees in each iteration.
+    Models before XGBoost 2.0 lack these indices, but have equally many trees per iteration.
     """
     num_parallel = int(model["gbtree_model_param"].get("num_parallel_tree", 1))
     if num_parallel < 1:
         raise ArtifactError(f"the XGBoost model states {num_parallel} parallel trees")
     if "iteration_indptr" in model:
-        indptr = _to_array(model["iteration_indptr"], "int32")
-        is_ascending = indptr.ndim == 1 and indptr.size > 0 and bool((np.diff(indptr) >= 0).all())
-        if is_ascending and indptr[0] == 0 and indptr[-1] == num_trees:
-            return indptr
-        if not indptr.size and not num_trees:
+        starts = _to_array(model["iteration_indptr"], "int32")
+        is_ascending = starts.ndim == 1 and starts.size > 0 and bool((np.diff(starts) >= 0).all())
+        if is_ascending and starts[0] == 0 and starts[-1] == num_trees:
+            return starts
+        if not starts.size and not num_trees:
             return np.zeros(1, np.int64)
         raise ArtifactError("iteration_indptr of the XGBoost model does not fit its trees")
     trees_per_iteration = num_parallel * (num_outputs if leaf_width == 1 else 1)

@@ -1,8 +1,8 @@
 """Import XGBoost's estimators, Boosters and model files.
 
-All of them are first converted to the document of `document.py`. Estimators differ from a Booster
-in four ways (as measured with 3.2): they stop at `best_iteration`, map `missing` to NaN, accept
-infinities (a Booster reads a DMatrix, which rejects them), and turn predictions into labels.
+Models are first converted to the document of `document.py`. Estimators differ from a Booster in
+four ways (measured with 3.2): they stop at `best_iteration`, map `missing` to NaN, accept
+infinities (a Booster reads a DMatrix, which rejects infinities), and predict labels.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ OBJECTIVES: Mapping[str, Objective] = {
     "binary:hinge": Objective("binary", "step"),
     **dict.fromkeys(("multi:softmax", "multi:softprob"), Objective("multiclass", "softmax")),
 }
-"""Name of a supported objective -> its task and links. Source: XGBoost src/objective."""
+"""Maps a supported objective's name to the task and the links. Source: XGBoost src/objective."""
 
 MAX_FIRST_CLASS_MARGIN = 1.5 * 2.0**-24
 """The largest margin whose float32 sigmoid is not above 0.5, because exp(-x) + 1 rounds to 2.
@@ -48,8 +48,8 @@ MAX_FIRST_CLASS_MARGIN = 1.5 * 2.0**-24
 Margins are compared instead of probabilities, so labels do not depend on the last bit of exp."""
 
 
-def schema(model: Any) -> Schema:
-    """Return the schema of an estimator, Booster or file; without names, columns are f0, f1, ..."""
+def read_schema(model: Any) -> Schema:
+    """Return the schema of an estimator, Booster or file; unnamed columns are f0, f1, ..."""
     is_file = isinstance(model, XGBoostModel)
     source = model if is_file else _require_booster(model)
     names = source.names if is_file else source.feature_names
@@ -60,22 +60,22 @@ def schema(model: Any) -> Schema:
 
 
 def import_classifier(model: Any, frame: Frame) -> Outputs:
-    """Import XGBClassifier or XGBRFClassifier, which predicts one label 0 ... k-1, or several."""
+    """Import XGBClassifier or XGBRFClassifier, which predicts one or several labels 0 to k - 1."""
     return _import_classifier(_read_model(model), frame, float(model.missing))
 
 
 def import_regressor(model: Any, frame: Frame) -> Outputs:
-    """Import XGBRegressor, XGBRFRegressor or XGBRanker, also with several targets or quantiles."""
+    """Import XGBRegressor, XGBRFRegressor or XGBRanker, with any number of targets or quantiles."""
     return _import_regressor(_read_model(model), frame, float(model.missing))
 
 
 def import_booster(model: Any, frame: Frame) -> Outputs:
-    """Import a Booster with all its trees, as a classifier if its objective has classes."""
+    """Import a Booster with all trees, as a classifier if the objective has classes."""
     return _import_raw(_read_model(model), frame)
 
 
 def import_saved_model(model: XGBoostModel, frame: Frame) -> Outputs:
-    """Import a model file, which predicts like the estimator or Booster that wrote it."""
+    """Import a model file, which predicts like the estimator or Booster that wrote the file."""
     if model.estimator_type == "classifier":
         return _import_classifier(model, frame, missing=math.nan)
     if model.estimator_type in ("regressor", "ranker"):
@@ -102,7 +102,7 @@ def _find_objective(model: XGBoostModel) -> Objective:
 
 def _import_classifier(model: XGBoostModel, frame: Frame, missing: float) -> Outputs:
     objective = _find_objective(model)
-    margin = _compute_margin(model, objective, frame, missing, is_estimator=True)
+    margin = _build_margin(model, objective, frame, missing, is_estimator=True)
     return _import_classes(model, objective, frame.builder, margin)
 
 
@@ -113,13 +113,13 @@ def _import_regressor(model: XGBoostModel, frame: Frame, missing: float) -> Outp
             f"a regressor with objective {model.objective!r} and {model.outputs} outputs is not "
             "supported; use a classifier, or one model per output"
         )
-    margin = _compute_margin(model, objective, frame, missing, is_estimator=True)
+    margin = _build_margin(model, objective, frame, missing, is_estimator=True)
     return boosters.import_regression(frame.builder, objective.link, margin)
 
 
 def _import_raw(model: XGBoostModel, frame: Frame) -> Outputs:
     objective = _find_objective(model)
-    margin = _compute_margin(model, objective, frame, math.nan, is_estimator=False)
+    margin = _build_margin(model, objective, frame, math.nan, is_estimator=False)
     if objective.task != "regression":
         return _import_classes(model, objective, frame.builder, margin)
     if model.outputs > model.targets:
@@ -151,13 +151,13 @@ def _import_classes(
     return boosters.import_binary(builder, label, prediction, margin, Labels("int64", (0, 1)))
 
 
-def _compute_margin(
+def _build_margin(
     model: XGBoostModel, objective: Objective, frame: Frame, missing: float, is_estimator: bool
 ) -> Value:
     boosters.check_width(frame, model.features, "XGBoost")
     base_margin = compute_base_margin(objective, model.base_score)
     if model.estimates_base_score and not model.rounds:
-        # Without rounds, base_score was never estimated, and XGBoost uses it as a margin.
+        # Without rounds, base_score was never estimated, and XGBoost uses base_score as a margin.
         base_margin = model.base_score
     if model.weights is not None:
         x = _read_features(model, frame, missing, reject_infinite=True)
@@ -172,7 +172,7 @@ def _compute_margin(
 
 
 def compute_base_margin(objective: Objective, base_score: Array) -> Array:
-    """Convert `base_score`, float32 (K,), to margins, with the float32 arithmetic of XGBoost."""
+    """Convert base scores to margins with the float32 arithmetic of XGBoost."""
     base = base_score.astype(np.float32)
     with np.errstate(all="ignore"):
         if objective.base_link == "logit":
@@ -190,8 +190,8 @@ def _log_in_float64(x: Array) -> Array:
 def _read_features(
     model: XGBoostModel, frame: Frame, missing: float, reject_infinite: bool
 ) -> Value:
-    """Build all features, float32 (n, F); the value `missing` becomes NaN."""
-    b = frame.builder
+    """Build the features, float32 (n, F); the value `missing` becomes NaN."""
+    builder = frame.builder
     if frame.sparse == "with zeros":
         raise UnsupportedModelError(
             "DictVectorizer stores a 0, but nothing for a key that a dict lacks; XGBoost tells "
@@ -200,30 +200,30 @@ def _read_features(
     if frame.sparse:
         # XGBoost treats the zeros of a sparse matrix, which are not stored, as missing values.
         if frame.has_sparse_rows:
-            dense = b.op("densify", frame.matrix("float64", "sparse"), fill=math.nan)
+            dense = builder.op("densify", frame.matrix("float64", "sparse"), fill=math.nan)
         else:
             dense = frame.matrix("float64")
-            is_zero = b.op("eq", dense, b.constant(np.zeros(1)))
-            dense = b.op("where", is_zero, b.constant(np.array([np.nan])), dense)
-        frame = Frame.from_value(b, dense, frame.names)
-    all_categories = {
+            is_zero = builder.op("eq", dense, builder.constant(np.zeros(1)))
+            dense = builder.op("where", is_zero, builder.constant(np.array([np.nan])), dense)
+        frame = Frame.from_value(builder, dense, frame.names)
+    categories_by_column = {
         i: _match_declared_enum(frame, i, values) if isinstance(values, StoredNames) else values
         for i, values in enumerate(model.categories)
         if values is not None
     }
     encode = partial(encode_categories, dtype="float32", refuse="XGBoost")
-    x = encode_columns(frame, range(model.features), all_categories, encode, "float32")
+    x = encode_columns(frame, range(model.features), categories_by_column, encode, "float32")
     if not math.isnan(missing):
-        is_missing = b.op("eq", x, b.constant(np.array([missing], np.float32)))
-        x = b.op("where", is_missing, b.constant(np.array([np.nan], np.float32)), x)
+        is_missing = builder.op("eq", x, builder.constant(np.array([missing], np.float32)))
+        x = builder.op("where", is_missing, builder.constant(np.array([np.nan], np.float32)), x)
     if reject_infinite and not math.isinf(missing):
-        x = b.op("require_finite", x, features=frame.names, allow_nan=True, step="XGBoost")
+        x = builder.op("require_finite", x, features=frame.names, allow_nan=True, step="XGBoost")
     return x
 
 
-def _match_declared_enum(frame: Frame, i: int, stored_names: StoredNames) -> Array:
-    """Return the categories of column `i`, with the names that the user has declared as an ENUM."""
-    name = frame.names[i]
+def _match_declared_enum(frame: Frame, column_index: int, stored_names: StoredNames) -> Array:
+    """Return the categories of a column, with the names that the user has declared as an ENUM."""
+    name = frame.names[column_index]
     match = _ENUM.fullmatch(frame.declared.get(name, "").strip())
     if match is None:
         raise UnsupportedModelError(
@@ -246,14 +246,13 @@ _ENUM = re.compile(r"ENUM\s*\(\s*('(?:[^']|'')*'(?:\s*,\s*'(?:[^']|'')*')*)\s*\)
 
 
 def _add_linear_terms(weights: Array, x: Value, base_margin: Array, builder: Builder) -> Value:
-    """Build the margins of gblinear, summed feature by feature in float32, as in XGBoost."""
+    """Build the margins of gblinear; like XGBoost, add one feature at a time in float32."""
     x = builder.op("where", builder.op("isnan", x), builder.constant(np.zeros(1, np.float32)), x)
     margin = builder.constant((weights[-1] + base_margin)[None, :])
-    for feature, feature_weights in enumerate(weights[:-1]):
-        column = builder.op("select", x, indices=np.array([feature], np.int64))
-        margin = builder.op(
-            "add", margin, builder.op("mul", column, builder.constant(feature_weights[None, :]))
-        )
+    for i, feature_weights in enumerate(weights[:-1]):
+        column = builder.op("select", x, indices=np.array([i], np.int64))
+        term = builder.op("mul", column, builder.constant(feature_weights[None, :]))
+        margin = builder.op("add", margin, term)
     return margin
 
 
@@ -268,4 +267,4 @@ IMPORTERS: Mapping[str, Leaf] = {
     "xgboost.core.Booster": import_booster,
     FILE: import_saved_model,
 }
-SCHEMAS: Mapping[str, Callable[[Any], Schema]] = dict.fromkeys(IMPORTERS, schema)
+SCHEMAS: Mapping[str, Callable[[Any], Schema]] = dict.fromkeys(IMPORTERS, read_schema)
