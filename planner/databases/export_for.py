@@ -257,13 +257,13 @@ class ExportedModel:
 def build_queries(
     model: ExportedModel,
     predictions: Sequence[PredictionColumn],
-    table_sql: str | None,
+    source: str | None,
     columns: Sequence[str] | None,
     walk_trees: SumTrees | None = None,
 ) -> ExportQuery:
-    """Build the queries that compute `predictions` for each row of the table `table_sql`.
+    """Build the queries that compute `predictions` for each row of `source`, a table.
 
-    If `table_sql` is None, the queries compute the predictions for a function's parameters.
+    If `source` is None, the queries compute the predictions for a function's parameters.
     `columns` are the table columns to return, or None for the columns that the model reads.
     `walk_trees` builds the SQL of a sum of trees. If it is None, trees become nested CASEs.
     """
@@ -275,33 +275,29 @@ def build_queries(
     used_features = tuple(f for f in features if f.name in part_program.inputs)
     inputs = {feature.name: [f"sqlml_x{k}"] for k, feature in enumerate(used_features)}
     feature_sql = {
-        f"sqlml_x{k}": _build_feature_sql(model, feature, table_sql)
+        f"sqlml_x{k}": _build_feature_sql(model, feature, source)
         for k, feature in enumerate(used_features)
     }
     null_inputs = find_null_inputs(model.options, program) & inputs.keys()
-    null_conditions = [f"{inputs[name][0]} IS NULL" for name in sorted(null_inputs)]
+    null_tests = [f"{inputs[name][0]} IS NULL" for name in sorted(null_inputs)]
     if database.range_errors.overflow:
         limits = _find_limits(part_program)
         limited_inputs = [name for name in inputs if name in limits]
-        null_conditions += [f"abs({inputs[name][0]}) > {limits[name]}" for name in limited_inputs]
+        null_tests += [f"abs({inputs[name][0]}) > {limits[name]}" for name in limited_inputs]
     names = list(part_program.outputs)
-    printed = print_layers(
-        part_program, names, inputs, database.numbers, null_conditions, walk_trees
-    )
+    printed = print_layers(part_program, names, inputs, database.numbers, null_tests, walk_trees)
     table_columns = [f.name for f in used_features] if columns is None else columns
     _reject_reserved_names([*table_columns, *(f.name for f in used_features)])
     ((_, values),) = printed.values.items()
     last_sql = [*values, printed.rejected]
-    if table_sql is None and database.max_merged_length is not None:
+    if source is None and database.max_merged_length is not None:
         max_length = max(map(printed.inlined_size, last_sql))
         if max_length > database.max_merged_length:
             raise BackendError(
                 f"{database.name} would merge the queries of a function to an expression of "
                 f"{max_length:,} characters; write FORM select or view, and TABLE"
             )
-    queries = _build_layer_queries(
-        database, printed, feature_sql, table_columns, table_sql, last_sql
-    )
+    queries = _build_layer_queries(database, printed, feature_sql, table_columns, source, last_sql)
     expressions = _build_prediction_sql(database, printed.rejected, predictions, values)
     ctes = [f"sqlml_{n} AS (\n  {query}\n)" for n, query in enumerate(queries)]
     return ExportQuery(

@@ -1,8 +1,8 @@
 """Short probes for long statements: stand-ins replace the queries that call models.
 
-The probe of a call contains the queries in its FROM clause and the CTEs that they read. In a chain
-of CTEs, or in a hundred queries nested in each other's FROM, planning would take time in proportion
-to the square of the statement's length. A stand-in has the columns of its query, and is short.
+A probe contains the queries in its FROM clause and the CTEs that they read. In a chain of CTEs or
+in deeply nested queries, planning would take time in proportion to the square of the statement's
+length. A stand-in has the columns of its query, and is short.
 """
 
 from __future__ import annotations

@@ -155,12 +155,10 @@ _ATTEMPTS = 10
 _CONFLICTS = (duckdb.TransactionException, duckdb.CatalogException)
 
 
-def _run_in_own_transaction(
-    native: duckdb.DuckDBPyConnection, function: Callable[[], None]
-) -> None:
+def _run_in_own_transaction(native: duckdb.DuckDBPyConnection, action: Callable[[], None]) -> None:
     native.execute("BEGIN TRANSACTION")
     try:
-        function()
+        action()
     except BaseException:
         native.execute("ROLLBACK")
         raise

@@ -179,9 +179,7 @@ def _find_narrow_nodes(program: Program) -> set[int]:
     return narrow_nodes
 
 
-def _can_be_narrow(
-    program: Program, i: int, narrow_nodes: set[int], readers: Sequence[int]
-) -> bool:
+def _can_be_narrow(program: Program, i: int, narrowed: set[int], readers: Sequence[int]) -> bool:
     """Return whether node i can be int32 if exactly `narrow_nodes` are int32."""
     node = program.nodes[i]
     if node.op == "constant":
@@ -190,14 +188,12 @@ def _can_be_narrow(
         is_index = node.op == "take" and position == 1
         if node.op == "cast" or is_index or _is_condition(node, position):
             continue  # This input need not be narrowed.
-        if j not in narrow_nodes:
+        if j not in narrowed:
             return False
     for reader_index in readers:
         reader = program.nodes[reader_index]
         is_index = reader.op == "take" and reader.inputs[0] != i
-        if not (
-            is_index or reader_index in narrow_nodes or _is_integer_cast(program, reader_index)
-        ):
+        if not (is_index or reader_index in narrowed or _is_integer_cast(program, reader_index)):
             return False
     return True
 

@@ -77,7 +77,7 @@ def _perturb_sum(rng: Generator, builder: Builder, node: Node, inputs: Sequence[
     ones = np.ones(value.type.width, value.type.dtype)
     value = builder.op("mul", value, _nudge_by_one_ulp(ones, rng))
     is_squared = node.attrs["metric"] == "sqeuclidean" and "weights" not in node.attrs
-    return _perturb_squared_distances(builder, value, inputs[0], rng) if is_squared else value
+    return _perturb_squared_distance(builder, value, inputs[0], rng) if is_squared else value
 
 
 def _perturb_terms(builder: Builder, terms: Value, rng: Generator) -> Value:
@@ -89,9 +89,7 @@ def _perturb_terms(builder: Builder, terms: Value, rng: Generator) -> Value:
     return builder.op("mul", terms, _nudge_by_one_ulp(np.ones(shape, terms_type.dtype), rng))
 
 
-def _perturb_squared_distances(
-    builder: Builder, distance: Value, x: Value, rng: Generator
-) -> Value:
+def _perturb_squared_distance(builder: Builder, distance: Value, x: Value, rng: Generator) -> Value:
     """Perturb sums of k squares by the expected error, sqrt(k) / 2 ulps of |x|^2."""
     dtype = np.dtype(distance.type.dtype)
     signs = rng.choice([-1, 1], distance.type.width)

@@ -173,7 +173,7 @@ def _convert_error(error: Exception, device: str) -> Exception:
 
 def _make_host_stage(program: Program, stage: Stage, device: str) -> Run:
     nodes = program.nodes
-    steps = [(i, nodes[i].inputs, _make_host_function(program, i, device)) for i in stage.nodes]
+    steps = [(i, nodes[i].inputs, _make_host_step(program, i, device)) for i in stage.nodes]
     read_nodes = {j for _, reads, _ in steps for j in reads}
     constants = {j: nodes[j].attrs["value"] for j in read_nodes if nodes[j].op == "constant"}
 
@@ -184,9 +184,7 @@ def _make_host_stage(program: Program, stage: Stage, device: str) -> Run:
     return run
 
 
-def _make_host_function(
-    program: Program, i: int, device: str
-) -> Callable[[Sequence[Array]], Array]:
+def _make_host_step(program: Program, i: int, device: str) -> Callable[[Sequence[Array]], Array]:
     node = program.nodes[i]
     if touches_sparse_rows(program, i):
         run = bind_node(program, i).function
