@@ -91,9 +91,9 @@ _NOWHERE = Span(0, 0)
 class StoredRows(ScoredRows):
     """Scored rows in a stored table with the columns of the CTE `sqlml_scored`."""
 
-    calls = "*"
-    columns = "*"
-    sources = "sqlml_calls"
+    call_items = "*"
+    scored_items = "*"
+    from_sql = "sqlml_calls"
 
 
 def _make_call_node(function: str, reference: str, options: Mapping[str, Any]) -> TableForm:
