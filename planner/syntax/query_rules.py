@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -95,14 +95,23 @@ def _fill_block(walker: Walker, node: exp.Expr, context: WalkContext, block: Blo
 def _find_literal_keys(group: exp.Expr, items: Sequence[exp.Expr]) -> tuple[Span, ...]:
     """Return the literals that are keys of ROLLUP, CUBE or GROUPING SETS (`Block.literal_keys`)."""
     sets = group.find_all(exp.Rollup, exp.Cube, exp.GroupingSets)
-    keys = [key for one in sets for key in one.find_all(exp.Column, exp.Literal)]
-    literals: list[exp.Expr] = [n for n in keys if isinstance(n, exp.Literal) and n.is_string]
-    names = {fold(key.name) for key in keys if key not in literals}
+    keys = [key for one in sets for key in _iterate_keys(one)]
+    literals: list[exp.Expr] = [key for key in keys if key.is_string]
+    names = {fold(key.name) for key in keys if isinstance(key, exp.Column) or key.is_number}
     for position, item in enumerate(items, start=1):
         is_key = find_item_name(item) in names or str(position) in names
         if is_key and isinstance(item.unalias(), exp.Literal | exp.Neg | exp.Boolean):
             literals.append(item.unalias())
     return tuple(map(require_span, literals))
+
+
+def _iterate_keys(grouping: exp.Expr) -> Iterator[exp.Expr]:
+    """Yield the keys in grouping sets, which may be nested and in brackets."""
+    if isinstance(grouping, exp.Rollup | exp.Cube | exp.GroupingSets | exp.Tuple | exp.Paren):
+        for child in grouping.iter_expressions():
+            yield from _iterate_keys(child)
+    else:
+        yield grouping
 
 
 def _walk_source(walker: Walker, node: exp.Expr, context: WalkContext, query: exp.Expr) -> None:

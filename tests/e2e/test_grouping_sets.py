@@ -67,3 +67,10 @@ def test_literals_that_are_no_keys_are_left_alone(con: sqlml.Session) -> None:
     for groups in ("ROLLUP (s)", "ROLLUP (2)", "k, s", "1, s"):
         rows = con.execute(f"{query} GROUP BY {groups} ORDER BY ALL").fetchall()
         assert len(rows) == (4 if "ROLLUP" in groups else 3)
+
+
+def test_literals_within_keys_are_left_alone(con: sqlml.Session) -> None:
+    call = "predict('words', s := max(s), a := min(a))"
+    query = f"SELECT s || 'red' AS k, 'yes' AS j, {call} FROM t GROUP BY "
+    for groups in ("ROLLUP (s || 'red')", "CUBE (k)", "GROUPING SETS ((s || 'red'), (k))"):
+        assert len(con.execute(query + groups).fetchall()) >= 4
