@@ -99,9 +99,11 @@ def _find_literal_keys(group: exp.Expr, items: Sequence[exp.Expr]) -> tuple[Span
     literals: list[exp.Expr] = [key for key in keys if key.is_string]
     names = {fold(key.name) for key in keys if isinstance(key, exp.Column) or key.is_number}
     for position, item in enumerate(items, start=1):
+        value = item.unalias()
+        number = value.this if isinstance(value, exp.Neg) else value
         is_key = find_item_name(item) in names or str(position) in names
-        if is_key and isinstance(item.unalias(), exp.Literal | exp.Neg | exp.Boolean):
-            literals.append(item.unalias())
+        if is_key and isinstance(number, exp.Literal | exp.Boolean):
+            literals.append(value)
     return tuple(map(require_span, literals))
 
 

@@ -71,6 +71,6 @@ def test_literals_that_are_no_keys_are_left_alone(con: sqlml.Session) -> None:
 
 def test_literals_within_keys_are_left_alone(con: sqlml.Session) -> None:
     call = "predict('words', s := max(s), a := min(a))"
-    query = f"SELECT s || 'red' AS k, 'yes' AS j, {call} FROM t GROUP BY "
-    for groups in ("ROLLUP (s || 'red')", "CUBE (k)", "GROUPING SETS ((s || 'red'), (k))"):
+    query = f"SELECT s || 'red' AS k, -length(s || 'yes') AS j, {call} FROM t GROUP BY "
+    for groups in ("ROLLUP (s || 'red', j)", "CUBE (k, 2)", "GROUPING SETS ((s || 'red'), (j))"):
         assert len(con.execute(query + groups).fetchall()) >= 4
