@@ -132,16 +132,22 @@ def _read_struct(positional: Sequence[Argument], scope: Scope) -> Available | No
 
 
 def _can_read_columns(argument: Argument, fields: Sequence[str], scope: Scope) -> bool:
-    """Return whether an argument is a table's row by which the query does not group."""
+    """Return whether an argument is a table's row by which no query around it groups."""
     block, name = scope.block, argument.column
     if block is None or name is None:
         return False
     if [word for word, _ in _find_identifiers(argument.span, scope)] != [name]:
         return False
-    for word, offset in () if block.group is None else _find_identifiers(block.group, scope):
-        if word == name and not overlaps(Span(offset, offset + 1), scope.outline.outer_calls):
-            return False
+    while block is not None:
+        for word, offset in () if block.group is None else _find_identifiers(block.group, scope):
+            is_in_call = overlaps(Span(offset, offset + 1), scope.outline.outer_calls)
+            if word == name and not is_in_call and not _QUALIFIER.match(scope.sql, offset):
+                return False
+        block = block.parent
     return scope.is_row_of_table(scope.text(argument.span), name, fields)
+
+
+_QUALIFIER = re.compile(r'(?:\w+|"(?:[^"]|"")*"|`(?:[^`]|``)*`)\s*\.')
 
 
 def _find_identifiers(span: Span, scope: Scope) -> Sequence[tuple[str, int]]:

@@ -118,10 +118,8 @@ class _RangeGuard:
         for operation, term in terms:
             # If the database has no infinity, a term that stands for it replaces the sum.
             if self._errors.is_finite and _may_be_infinite(term):
-                infinity_test = _build_above_test(term, _MAX, or_equal=True)
-                branches.append(
-                    (infinity_test, exp.Neg(this=term) if operation is exp.Sub else term)
-                )
+                is_infinite = _build_above_test(term, _MAX, or_equal=True)
+                branches.append((is_infinite, exp.Neg(this=term) if operation is exp.Sub else term))
         total = _build_case(branches, total)
         is_limited = max_result < math.inf
         return self._cap_result(exp.paren(total, copy=False), max_result) if is_limited else total
@@ -197,9 +195,9 @@ class _RangeGuard:
             return operation
         operands = (left,) if left == right else (left, right)
         safe_range_test = exp.and_(*map(_build_safe_range_test, operands))
-        infinity_test = exp.or_(*(_build_above_test(operand, _MAX) for operand in operands))
+        is_infinite = exp.or_(*(_build_above_test(operand, _MAX) for operand in operands))
         sign = _build_product(_build_call("sign", left), _build_call("sign", right))
-        exact_test = exp.or_(safe_test, infinity_test)
+        exact_test = exp.or_(safe_test, is_infinite)
         branches = [(safe_range_test, operation), (exact_test, operation.copy())]
         if self._errors.overflow:
             overflow_test = exp.GT(this=log_size.copy(), expression=exp.Literal.number(_LOG_MAX))

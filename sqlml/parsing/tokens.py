@@ -30,7 +30,7 @@ _MULTI_WORD = re.compile(r"[^\W\d][\w$]*(?:\s+[^\W\d][\w$]*)+")
 
 _SUFFIXED_NUMBER = re.compile(r"([\d.]+(?:[eE][+-]?\d+)?)(?:[LSYDF]|BD)?", re.IGNORECASE)
 
-_PARAMETER_MARK = "\ue000"
+_DOLLAR_MARK = "\ue000"
 """A letter that replaces the `$` of a parameter, because `$` would begin a dollar quote."""
 
 _DOLLAR_OR_QUOTED = re.compile(
@@ -102,13 +102,11 @@ def raw_tokens(sql: str, dialect: str = "duckdb") -> list[GlotToken]:
     """
     prepared_sql = sql
     if dialect == "duckdb" and "$" in sql:
-        prepared_sql = _DOLLAR_OR_QUOTED.sub(
-            lambda m: _PARAMETER_MARK if m[0] == "$" else m[0], sql
-        )
+        prepared_sql = _DOLLAR_OR_QUOTED.sub(lambda m: _DOLLAR_MARK if m[0] == "$" else m[0], sql)
     if dialect == "spark" and "\\\n" in sql:
         prepared_sql = _QUOTED_OR_COMMENT.sub(lambda m: " " * len(m[1]) if m[1] else m[0], sql)
     if dialect == "spark" and "${" in sql:
-        prepared_sql = _SPARK_VARIABLE.sub(lambda m: _PARAMETER_MARK * len(m[0]), prepared_sql)
+        prepared_sql = _SPARK_VARIABLE.sub(lambda m: _DOLLAR_MARK * len(m[0]), prepared_sql)
     try:
         tokens = DIALECTS[dialect].tokenize(prepared_sql)
     except TokenError as error:
@@ -116,7 +114,7 @@ def raw_tokens(sql: str, dialect: str = "duckdb") -> list[GlotToken]:
     if dialect == "spark":
         tokens = _join_strings(sql, tokens)
     for token in tokens if dialect == "duckdb" and prepared_sql is not sql else ():
-        if token.text.startswith(_PARAMETER_MARK):
+        if token.text.startswith(_DOLLAR_MARK):
             token.token_type = TokenType.PLACEHOLDER
             token.text = "$" + token.text[1:]
     if not sql.isascii():

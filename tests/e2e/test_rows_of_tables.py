@@ -40,6 +40,10 @@ AS_COLUMNS = [
     "SELECT id, predict('m', {t}) FROM t WHERE predict('m', {t}) > 0 ORDER BY predict('m', {t})",
     "SELECT predict('m', {t}), count(*) FROM t GROUP BY predict('m', {t})",
     "SELECT predict('m', {t}), count(*) FROM t GROUP BY ALL",
+    "SELECT predict('m', {x}), x.id FROM t x GROUP BY predict('m', {x}), x.id",
+    "SELECT (SELECT predict('m', {x})), x.id FROM t x GROUP BY predict('m', {x}), x.id",
+    "SELECT x.id, (SELECT min(y.a) FROM t y WHERE y.a > predict('m', {x})) FROM t x "
+    "GROUP BY predict('m', {x}), x.id",
     "SELECT max(predict('m', {t})) FROM t",
     "SELECT id, (SELECT predict('m', {t})) FROM t",
     "SELECT id, p FROM t, LATERAL (SELECT predict('m', {t}) AS p)",

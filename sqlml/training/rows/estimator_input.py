@@ -239,16 +239,14 @@ def _encode_one_hot(codes: Array, categories: Sequence[Array]) -> Any:
     """Return the (n, k) sparse matrix of OneHotEncoder for category codes (n, c), NaN for NULL."""
     from scipy import sparse
 
-    column_starts = np.cumsum([0, *(len(c) for c in categories)])
-    last_columns = column_starts[1:] - 1
+    starts = np.cumsum([0, *(len(c) for c in categories)])
+    last_columns = starts[1:] - 1
     is_missing = np.isnan(codes)
-    columns = np.where(
-        is_missing, last_columns, np.where(is_missing, 0, codes) + column_starts[:-1]
-    )
+    columns = np.where(is_missing, last_columns, np.where(is_missing, 0, codes) + starts[:-1])
     is_encoded = ~is_missing | np.array([c[-1] != c[-1] for c in categories])
     row_ends = np.concatenate([[0], np.cumsum(is_encoded.sum(axis=1))])
     ones = np.ones(int(row_ends[-1]))
-    shape = (len(codes), int(column_starts[-1]))
+    shape = (len(codes), int(starts[-1]))
     return sparse.csr_matrix((ones, columns[is_encoded].astype(np.int32), row_ends), shape)
 
 

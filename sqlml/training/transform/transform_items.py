@@ -113,11 +113,9 @@ def _compile_with_shared_columns(
 
 
 def _list_struct_fields(tree: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    fields = list_arguments(tree) if find_function_name(tree) in _STRUCT_FUNCTIONS else []
-    names = [
-        field.get("sqlml_name") or (field.get("column_names") or ("",))[-1] for field in fields
-    ]
-    fields_by_name = dict(zip(map(str, names), fields, strict=True))
+    items = list_arguments(tree) if find_function_name(tree) in _STRUCT_FUNCTIONS else []
+    names = [field.get("sqlml_name") or (field.get("column_names") or ("",))[-1] for field in items]
+    fields_by_name = dict(zip(map(str, names), items, strict=True))
     if len(fields_by_name) < 2 or "" in fields_by_name:
         example = preprocessors.SIGNATURES["ml_feature_cross"].example
         raise ParseError(f"ml_feature_cross takes a struct of at least two columns: {example}")
