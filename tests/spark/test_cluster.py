@@ -244,5 +244,5 @@ def test_a_session_that_has_been_stopped_is_told(spark: Any, tmp_path: Path) -> 
 @pytest.mark.nightly
 def test_an_old_spark_is_told(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(spark.__dict__, "version", "4.0.1")
-    with pytest.raises(errors.BackendError, match=r"Spark 4\.0\.1, and sqlml needs 4\.1"):
+    with pytest.raises(errors.BackendError, match=r"Spark 4\.0\.1, but sqlml needs 4\.1"):
         sqlml.attach(spark, catalog=tmp_path)
