@@ -140,7 +140,7 @@ def table_form(
     query = "SELECT * FROM ml_predict(MODEL m, TABLE t)"
     (function,) = con.plan(query).functions
     held = spark.sparkContext.broadcast(program)
-    wanted = worker.read_library_versions()
+    expected_versions = worker.read_library_versions()
 
     def scored(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -149,7 +149,7 @@ def table_form(
                 matrix[:, k] = batch.column(name).to_numpy(zero_copy_only=False)
             ends = np.arange(0, matrix.size + 1, len(names), dtype=np.int32)
             rows = pa.ListArray.from_arrays(ends, matrix.ravel())
-            values = worker.score(function, held, wanted, (rows, rows)).field("value")
+            values = worker.score(function, held, expected_versions, (rows, rows)).field("value")
             yield pa.record_batch([*batch.columns, values], [*batch.schema.names, "scores"])
 
     schema = f"{', '.join(f'{name} float' for name in names)}, scores array<double>"

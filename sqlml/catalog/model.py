@@ -185,7 +185,7 @@ class Origin:
 
     @property
     def may_replace_blanks(self) -> bool:
-        """Whether feature names may contain _ instead of blanks, as in LightGBM."""
+        """True if feature names may contain _ instead of blanks, as in LightGBM."""
         return "lightgbm" in self.library
 
 

@@ -30,7 +30,7 @@ class ModelName:
 
     @property
     def has_version(self) -> bool:
-        """Whether the name contains a version, also after / or @ inside a quoted name."""
+        """True if the name contains a version, also after / or @ inside a quoted name."""
         return self.version is not None or self.alias is not None or bool({"/", "@"} & {*self.name})
 
     def __str__(self) -> str:

@@ -150,7 +150,7 @@ class ColumnStatistics:
 
     @property
     def is_constant(self) -> bool:
-        """Whether all rows have the same value, where NULL counts as a value."""
+        """True if all rows have the same value, where NULL counts as a value."""
         value_count = self.row_count - self.null_count
         if self.null_count and value_count:
             return False

@@ -120,8 +120,8 @@ def test_a_program_travels_once_and_is_compiled_once_a_worker(
 @pytest.mark.nightly  # two clusters start
 def test_other_versions_on_a_node_are_told(con: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The driver says that it has another numpy; to the workers that is the same."""
-    own = {**spark_worker.read_library_versions(), "numpy": "1.0.0"}
-    monkeypatch.setattr("sqlml.udfs.spark.engine.read_library_versions", lambda: own)
+    other_versions = {**spark_worker.read_library_versions(), "numpy": "1.0.0"}
+    monkeypatch.setattr("sqlml.udfs.spark.engine.read_library_versions", lambda: other_versions)
     con.add_version("churn", _another(), number=9)
     with pytest.raises(Exception, match=r"differ from the driver's: numpy .*driver: 1\.0\.0"):
         con.sql("SELECT predict('churn/9', *) FROM customers").collect()

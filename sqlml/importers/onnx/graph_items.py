@@ -18,7 +18,7 @@ from sqlml.types import ROWS, Array, DType
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Const:
-    """The same value in every row, with ONNX's shape and dtype."""
+    """A value that is the same for all rows, with the shape and dtype of ONNX."""
 
     value: Array
 

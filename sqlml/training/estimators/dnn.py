@@ -49,7 +49,7 @@ OPTIMIZERS: Mapping[str, Any] = {
 }
 
 MEMORY = ("all", "sublinear")
-"""Whether training stores the activations of all layers, or of about sqrt(n) of n layers."""
+"""Values of the option `memory`: store the activations of all n layers, or of about sqrt(n)."""
 
 OnRound = Callable[[float, float | None], None]
 """A function that is called after each epoch with the losses on fitted and held-out rows."""

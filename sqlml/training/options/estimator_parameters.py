@@ -27,7 +27,7 @@ class Range:
 
     @property
     def is_wide(self) -> bool:
-        """Whether the range is searched on a logarithmic scale."""
+        """True if the range is searched on a logarithmic scale."""
         return self.low > 0 and self.high / self.low >= 10
 
 

@@ -200,7 +200,7 @@ class Request:
 
     @property
     def reads_blocks(self) -> bool:
-        """Whether training can read the rows in blocks instead of all at once."""
+        """True if training can read the rows in blocks instead of all at once."""
         # LightGBM needs all rows in memory to continue from saved trees.
         if self.checkpoint is not None and self.trainer.package == "lightgbm":
             return False

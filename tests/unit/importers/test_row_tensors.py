@@ -78,8 +78,8 @@ def test_operands_are_broadcast_as_numpy_does() -> None:
         )
     b, x = cube()
     values, inner = broadcast_operands(b, [x, apply_to_columns(b, x, lambda grid: grid[:, :, :1])])
-    made = numbers(b, RowTensor(b.op("mul", *values), inner))
-    np.testing.assert_array_equal(made, DATA * DATA[:, :, :1])
+    result = numbers(b, RowTensor(b.op("mul", *values), inner))
+    np.testing.assert_array_equal(result, DATA * DATA[:, :, :1])
     with pytest.raises(Unsupported, match="several rows"):
         broadcast_operands(b, [x, np.ones((N, 2, 3))])
     with pytest.raises(Unsupported, match="different rank"):

@@ -133,8 +133,8 @@ def test_a_store_gives_back_what_it_got_from_memory_or_a_file(
     assert np.array_equal(rows.rows(7, 1400), wanted[7:1400], equal_nan=True)
     assert np.array_equal(rows.first_block, wanted[:1000], equal_nan=True)
     assert rows.rows(9, 9).shape == (0, 2)
-    found = sample_rows(EstimatorRows(rows, np.arange(len(rows)), None, None), 50)
-    assert found.X.shape == (50, 2) and np.array_equal(found.X[:, 1], wanted[found.y, 1])
+    sample = sample_rows(EstimatorRows(rows, np.arange(len(rows)), None, None), 50)
+    assert sample.X.shape == (50, 2) and np.array_equal(sample.X[:, 1], wanted[sample.y, 1])
 
 
 def test_a_full_disk_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -237,10 +237,10 @@ def test_results_that_nobody_reads_take_no_place_from_others(op: str, results: i
             made = b.op("pairwise", x, points=numbers.T, metric="sqeuclidean")
         one = b.op("select", made, indices=np.array([chosen]))
         program = b.build({"transform": b.op("sqrt", b.op("abs", one))})
-        found = VmFiller.of(program, "transform")
-        assert found is not None
+        filler = VmFiller.of(program, "transform")
+        assert filler is not None
         out = np.empty((9, 1))
-        assert found.fill(block, out) == -1
+        assert filler.fill(block, out) == -1
         want = reference.run(program, {"x": block})["transform"]
         np.testing.assert_allclose(out, want, rtol=1e-13)
 
@@ -264,12 +264,12 @@ def test_weights_of_one_hot_columns_are_looked_up(width: int) -> None:
 
 
 def same_as_reference(program: Program, block: np.ndarray) -> None:
-    found = VmFiller.of(program, "transform")
-    assert found is not None
+    filler = VmFiller.of(program, "transform")
+    assert filler is not None
     with np.errstate(all="ignore"):
         want = reference.run(program, {"x": block})["transform"]
     out = np.empty(want.shape, want.dtype)
-    assert found.fill(block, out) == -1
+    assert filler.fill(block, out) == -1
     np.testing.assert_allclose(out, want, rtol=1e-13, atol=1e-13)
 
 
@@ -302,10 +302,10 @@ def test_codes_below_zero_are_refused() -> None:
     known = b.op("require_known", code, feature="city", step="OneHotEncoder")
     hot = b.op("one_hot", known, width=3, dtype="float64")
     made = b.op("linear", hot, weights=np.ones((3, 1)), bias=np.zeros(1))
-    found = VmFiller.of(b.build({"transform": made}), "transform")
-    assert found is not None
+    filler = VmFiller.of(b.build({"transform": made}), "transform")
+    assert filler is not None
     for code_, refused in ((-0.5, False), (-1.0, True), (np.nan, True), (7.0, False)):
-        assert (found.fill(np.array([[code_]]), np.empty((1, 1))) >= 0) == refused, code_
+        assert (filler.fill(np.array([[code_]]), np.empty((1, 1))) >= 0) == refused, code_
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -343,12 +343,12 @@ def test_models_at_random(seed: int) -> None:
                 made = b.op("concat", a, values[rng.integers(len(values))])
         values.append(b.op("tanh", made))  # so that numbers stay small
     program = b.build({"transform": b.op("concat", *values[-2:])})
-    found = VmFiller.of(program, "transform")
-    assert found is not None
+    filler = VmFiller.of(program, "transform")
+    assert filler is not None
     block = rng.normal(size=(70, 5))
     want = reference.run(program, {"x": block})["transform"]
     out = np.empty(want.shape)
-    assert found.fill(block, out) == -1
+    assert filler.fill(block, out) == -1
     np.testing.assert_allclose(out, want, rtol=1e-11, atol=1e-13)
 
 
