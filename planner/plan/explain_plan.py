@@ -317,8 +317,7 @@ def draw_plan(plan: Plan) -> str:
     fragments = []
     for index, call in enumerate(plan.calls):
         lines = describe_call(plan, index)
-        fragments.append(html.flow(_draw_boxes(call, dict(lines))))
-        fragments.append(html.table(("", ""), lines))
+        fragments += [html.flow(_draw_boxes(call, dict(lines))), html.table(("", ""), lines)]
     statement_lines = describe_statement(plan)
     return "".join(fragments + ([html.table(("", ""), statement_lines)] if statement_lines else []))
 

@@ -110,8 +110,7 @@ def _find_merge_key(builder: Builder, x: Value) -> tuple[object, ...]:
     while (node := builder.node(x)).op == "cast":
         casts.append(node.type.dtype)
         x = builder.value(node.inputs[0])
-    source_index = node.inputs[0] if node.op == "select" else x.index
-    return (source_index, *casts)
+    return (node.inputs[0] if node.op == "select" else x.index, *casts)
 
 
 def _merge_run(builder: Builder, run: Sequence[Value]) -> Value:

@@ -15,7 +15,7 @@ from numpy.random import Generator
 
 from sqlml.errors import ScoringError
 from sqlml.ir.builder import Builder, Value, rewrite
-from sqlml.ir.program import Node, Program
+from sqlml.ir.program import Attrs, Node, Program
 from sqlml.types import Array
 from sqlml.verifying.ask_library import Predictions
 
@@ -59,17 +59,23 @@ def find_rounding_ties(
 
 def perturb_sums(program: Program) -> Iterator[Program]:
     """Yield variants of `program` in which the constants of sums are an ulp larger or smaller."""
-    if not any(node.op in _SUM_CONSTANTS for node in program.nodes):
+    ops = [node.op for node in program.nodes]
+    if _SUM_CONSTANTS.keys().isdisjoint(ops):
         return
+    # Sums decide between neighbours if the points and the rows are sums.
+    has_ties = "nearest" in ops and not {"linear", "sum"}.isdisjoint(ops[: ops.index("nearest")])
+    perturbed_ops = {*_SUM_CONSTANTS, *(["nearest"] if has_ties else [])}
     for seed in range(VARIANT_COUNT):
         perturb = partial(_perturb_sum, np.random.default_rng(seed))
-        yield rewrite(program, perturb, keep_inputs=True, ops=_SUM_CONSTANTS.keys())
+        yield rewrite(program, perturb, keep_inputs=True, ops=perturbed_ops)
 
 
 def _perturb_sum(rng: Generator, builder: Builder, node: Node, inputs: Sequence[Value]) -> Value:
     if node.op in ("sum", "sub"):
         terms = _perturb_terms(builder, inputs[0], rng)
         return builder.op(node.op, terms, *inputs[1:], **node.attrs)
+    if node.op == "nearest":
+        return builder.op("nearest", *inputs, **{**node.attrs, **_perturb_points(node.attrs, rng)})
     constants = {name: _nudge_by_one_ulp(node.attrs[name], rng) for name in _SUM_CONSTANTS[node.op]}
     value = builder.op(node.op, *inputs, **{**node.attrs, **constants})
     if node.op == "linear":
@@ -99,6 +105,17 @@ def _perturb_squared_distance(builder: Builder, distance: Value, x: Value, rng: 
     return builder.op("add", distance, builder.op("mul", squared_norm, ulps))
 
 
+def _perturb_points(attrs: Attrs, rng: Generator) -> dict[str, Array]:
+    """Perturb the points of `nearest` by an ulp, equal points alike, and widen the bounds."""
+    points, point_indices = np.unique(attrs["points"], axis=0, return_inverse=True)
+    perturbed = {"points": _nudge_by_one_ulp(points, rng)[point_indices.reshape(-1)]}
+    if "bounds" in attrs:
+        lower, upper = np.split(attrs["bounds"], [points.shape[1]], axis=1)
+        ulps = 4 * np.finfo(np.float64).eps * np.abs(points).max(initial=1.0)
+        perturbed["bounds"] = np.hstack([lower - ulps * (attrs["ties"] == "kd_tree"), upper + ulps])
+    return perturbed
+
+
 def _nudge_by_one_ulp(values: Array, rng: Generator) -> Array:
     """Move each value up or down by one ulp; keep zeros, whose terms do not matter."""
     direction = np.where(rng.integers(0, 2, values.shape) == 1, np.inf, -np.inf)
@@ -117,12 +134,7 @@ def _is_within_reach(ours: Array, theirs: Array, variants: list[Array], toleranc
 
 
 def find_differing_rows(ours: Predictions, theirs: Predictions, tolerance: float) -> Array:
-    """Return the indices of rows in which an output differs, or no rows if shapes differ.
-
-    >>> ours, theirs = {"score": np.array([[1.0], [2]])}, {"score": np.array([[1.0], [3]])}
-    >>> find_differing_rows(ours, theirs, 0.1)
-    array([1])
-    """
+    """Return the indices of rows in which an output differs, or no rows if shapes differ."""
     differing: set[int] = set()
     for name in ours.keys() & theirs.keys():
         a, b = ours[name], theirs[name]

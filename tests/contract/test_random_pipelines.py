@@ -149,6 +149,40 @@ def test_a_tie_behind_a_product_is_broken_either_way(imputer: str) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("seed", "columns", "gaps", "selector"),
+    [
+        (6, ("age", "income", "ratio"), (), "best"),
+        (
+            607,
+            ("constant", "zip", "age", "ratio", "visits", "active"),
+            ("standard without mean", "power"),
+            "percentile",
+        ),
+    ],
+)
+def test_a_tie_of_points_that_are_sums_is_broken_either_way(
+    seed: int, columns: tuple[str, ...], gaps: tuple[str, ...], selector: str
+) -> None:
+    """Behind an L1 norm, the points of a quadrant are at one distance but for their last bits."""
+    check(
+        Recipe(
+            seed=seed,
+            task="two",
+            labels="string",
+            columns=columns,
+            gaps=gaps,
+            imputer="frequent",
+            dense=("whitened pca", "l1"),
+            strings="imputed one hot",
+            remainder="drop",
+            selector=selector,
+            model="knn weighted",
+            objects=False,
+        )
+    )
+
+
 def check(recipe: Recipe) -> None:
     model = fitted(recipe)
     try:

@@ -264,8 +264,7 @@ def _convert_prelu(ops: TensorBuilder, arguments: Arguments) -> RowTensor:
     x, weight = read_rows(arguments), cast(Array, read_constant(arguments, "weight"))
     if weight.size > 1 and weight.ndim == 1 and x.rank != 2:
         raise Unsupported("a slope per channel of a tensor with several column axes")
-    negative_part = ops.elementwise("mul", x, weight)
-    return ops.where(ops.elementwise("gt", x, 0), x, negative_part)
+    return ops.where(ops.elementwise("gt", x, 0), x, ops.elementwise("mul", x, weight))
 
 
 def _convert_elu(ops: TensorBuilder, arguments: Arguments) -> RowTensor:

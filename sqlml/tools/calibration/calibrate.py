@@ -96,7 +96,8 @@ def _measure_engine() -> dict[str, float]:
         level_cost = (tree_time - measure(_build_chain(names, 31))) / 3
 
         num_categories = CATEGORIES - FEW_CATEGORIES
-        expressions = [_build_category_code(n) for n in (FEW_CATEGORIES, CATEGORIES)]
+        texts = [DUCKDB.quote_string(name) for name in _name_categories(CATEGORIES)]
+        expressions = [DUCKDB.place_of("c", texts[:n]) for n in (FEW_CATEGORIES, CATEGORIES)]
         few_codes_time, codes_time = map(measure, expressions)
         queries = [f"SELECT {expression} FROM (SELECT 'x' AS c)" for expression in expressions]
         few_plan_time, plan_time = (_time_query(connection, query) * ROWS for query in queries)
@@ -139,11 +140,6 @@ def _measure_native_calls(
 
 def _name_categories(count: int) -> list[str]:
     return [f"category number {k}" for k in range(count)]
-
-
-def _build_category_code(count: int) -> str:
-    """Build SQL for the index of `c` in `count` categories, as `backends.sql` does."""
-    return DUCKDB.place_of("c", [DUCKDB.quote_string(name) for name in _name_categories(count)])
 
 
 def _create_lookup(connection: duckdb.DuckDBPyConnection) -> str:

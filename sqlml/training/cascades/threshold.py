@@ -206,5 +206,4 @@ def find_needed_rank(small_scores: Array, full_scores: Array, k: int, needed: in
     needed = min(needed, k)
     kth_score = np.partition(full_scores, -k)[-k]  # Rows that tie with the k-th are as good.
     order = np.argsort(-small_scores, kind="stable")
-    good_counts = np.cumsum(full_scores[order] >= kth_score)
-    return int(np.searchsorted(good_counts, needed)) + 1
+    return int(np.searchsorted(np.cumsum(full_scores[order] >= kth_score), needed)) + 1
