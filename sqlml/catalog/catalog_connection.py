@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar, cast
 from uuid import uuid4
 
 import duckdb
@@ -27,11 +28,30 @@ IS_DUCKDB_2 = hasattr(duckdb.DuckDBPyConnection, "complete")
 contains a type in a new schema. This is the only switch between 1.5 and 2.0."""
 
 
+_T = TypeVar("_T")
+
+
 class Connection:
     """The user's connection, in whose transaction the catalog's statements run."""
 
     def __init__(self, native: duckdb.DuckDBPyConnection) -> None:
         self.native = native
+        self._known: dict[str, Any] | None = None
+
+    @contextmanager
+    def check_once(self) -> Iterator[None]:
+        """Check the tables of a schema once in the block, which runs no statement of the user."""
+        is_nested, self._known = self._known is not None, {}
+        try:
+            yield
+        finally:
+            self._known = {} if is_nested else None
+
+    def _find_once(self, key: str, find: Callable[[], _T]) -> _T:
+        known = {} if self._known is None else self._known
+        if key not in known:
+            known[key] = find()
+        return cast(_T, known[key])
 
     def read(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Return the rows of a query; an error does not abort the user's transaction."""
@@ -65,13 +85,26 @@ class Connection:
         The bare name `sqlml` would be ambiguous if a database had this name.
         """
         if database is None:
-            ((database,),) = self.read("SELECT system.main.current_database()")
+            query = "SELECT system.main.current_database()"
+            database = self._find_once("database", lambda: self.read(query)[0][0])
         return f"{DUCKDB.quote_name(str(database))}.{DUCKDB.quote_name('sqlml')}"
 
     def list_tables(self, schema: str) -> frozenset[str]:
         """Check the definitions of the catalog tables in a schema, and return their names."""
         database = schema.removesuffix('."sqlml"').removeprefix('"').removesuffix('"')
-        return check_tables(self.read, database.replace('""', '"'), IS_DUCKDB_2)
+        name = database.replace('""', '"')
+        return self._find_once(schema, lambda: check_tables(self.read, name, IS_DUCKDB_2))
+
+    def create_tables(self, schema: str, definitions: Sequence[str]) -> None:
+        """Run those of `definitions` (`tables.py`) whose tables a schema lacks."""
+        tables = self.list_tables(schema)
+        for definition in definitions:
+            match = _TABLE_DEFINITION.search(definition)
+            if match is None or match[1] not in tables:
+                self.write(definition.format(schema=schema))
+                tables |= set(() if match is None else match.groups()[:1])
+        if self._known is not None:
+            self._known[schema] = tables
 
     def find_type(self, name: str) -> str | None:
         """Return the definition of the type with a qualified, quoted name, or None if missing."""
@@ -183,17 +216,22 @@ def check_tables(read: Read, database: str, has_triggers: bool) -> frozenset[str
     parameters = [database]
     if not read(f"SELECT 1 FROM system.main.duckdb_schemas() {condition}", parameters):
         return frozenset()  # This check is 10 times faster than a query on the tables.
-    query = f"SELECT table_name, sql, index_count FROM system.main.duckdb_tables() {condition}"
+    query = (
+        f"SELECT table_name, sql, index_count FROM system.main.duckdb_tables() {condition} "
+        f"UNION ALL SELECT view_name, NULL, -1 FROM system.main.duckdb_views() {condition}"
+    )
     if has_triggers:
         triggers_sql = "SELECT table_name, trigger_name, -1 FROM system.main.duckdb_triggers()"
         query = f"{query} UNION ALL {triggers_sql} {condition}"
-        parameters = [database, database]
+    parameters = parameters * query.count(condition)
     tables = set()
     for stored_name, stored_sql, index_count in read(query, parameters):
         name = fold(str(stored_name))
         if name not in OUR_TABLES:
             continue
         definition_sql = str(stored_sql)
+        if stored_sql is None:
+            raise _altered_table_error(database, name, "is a view")
         if index_count < 0:
             raise _altered_table_error(database, name, f"has the trigger {definition_sql!r}")
         columns = definition_sql[definition_sql.find("(") :].removesuffix(";")
@@ -203,11 +241,6 @@ def check_tables(read: Read, database: str, has_triggers: bool) -> frozenset[str
         if index_count != ("PRIMARY KEY" in definition_sql):
             raise _altered_table_error(database, name, "has an index that sqlml did not create")
         tables.add(name)
-    if len(tables) < len(OUR_TABLES):
-        views = read(f"SELECT view_name FROM system.main.duckdb_views() {condition}", [database])
-        for (view,) in views:
-            if fold(str(view)) in OUR_TABLES:
-                raise _altered_table_error(database, str(view), "is a view")
     return frozenset(tables)
 
 

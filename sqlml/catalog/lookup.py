@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -44,6 +44,10 @@ class Catalog:
 
     def in_transaction(self) -> bool:
         return self._connection.in_transaction()
+
+    def check_once(self) -> AbstractContextManager[None]:
+        """Check the catalog's tables once in the block, which runs no statement of the user."""
+        return self._connection.check_once()
 
     def get(self, reference: Reference) -> Model:
         """Load the model that a reference names, and check its Program.

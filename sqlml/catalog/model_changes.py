@@ -67,8 +67,9 @@ class CatalogWriter:
 
         def check_tables_and_work() -> None:
             # During the transaction, no other connection can alter the checked tables.
-            self.connection.list_tables(schema)
-            calls[:] = function(target) or ()
+            with self.connection.check_once():
+                self.connection.list_tables(schema)
+                calls[:] = function(target) or ()
 
         self.connection.run_atomically(check_tables_and_work, target.is_shared)
         self.report(reference, calls)
@@ -95,8 +96,7 @@ class CatalogWriter:
 
     def create_tables(self, target: ChangedModel) -> None:
         """Create the tables and views that the model's catalog lacks."""
-        for statement in tables.TABLES:
-            self.write(target, statement)
+        self.connection.create_tables(target.schema, tables.TABLES)
         if fold(target.schema) == '"sqlml"."sqlml"':
             return  # The engine cannot bind such views.
         # The file may be attached under another name later, so views use the bare schema name.
@@ -160,8 +160,7 @@ class CatalogWriter:
             self.insert_small_model(target, version, small_model)
         if new.training is None:
             return
-        for statement in tables.TRAINING_TABLES:
-            self.write(target, statement)
+        self.connection.create_tables(target.schema, tables.TRAINING_TABLES)
         training_json = json.dumps(asdict(new.training))
         for table, value in ((TRAININGS, training_json), (ESTIMATORS, new.estimator)):
             if value is not None:

@@ -166,8 +166,7 @@ class Macros:
         may_have_rows = calls or "catalog_calls" in self._connection.list_tables(schema)
         if not may_have_rows or not self._supports_typed_macros(database):
             return False
-        for statement in MACRO_TABLES:
-            self._connection.write(statement.format(schema=schema))
+        self._connection.create_tables(schema, MACRO_TABLES)
         rows_of_model = f"FROM {schema}.catalog_calls WHERE key = ?"
         macros_of_model = f"SELECT ?, NULL UNION SELECT key, macro {rows_of_model}"
         self._connection.write(f"INSERT INTO {schema}.catalog_stale {macros_of_model}", [key, key])
@@ -208,7 +207,7 @@ class Macros:
         Only the subtrees below the first digits of these models are rebuilt. The other macros are
         read from the catalog. Two transactions that rebuild macros conflict.
         """
-        self._connection.write(CHOOSERS.format(schema=schema))
+        self._connection.create_tables(schema, [CHOOSERS])
         kind_rows = self._connection.read(
             f"SELECT kind, system.main.count(*) FROM {schema}.catalog_calls GROUP BY kind"
         )

@@ -114,6 +114,11 @@ class ModelDescription:
 
 def describe(models: Models, reference: Reference) -> ModelDescription:
     """Describe the version that a reference names, or raise UnknownModelError if it is missing."""
+    with models.catalog.check_once():
+        return _describe(models, reference)
+
+
+def _describe(models: Models, reference: Reference) -> ModelDescription:
     catalog = models.catalog
     model = catalog.get(reference)
     training = catalog.training(model)
