@@ -5,7 +5,6 @@ SqlmlError
 ├── ConfigError              a setting or option has an unknown name or value
 ├── StatementError           the text of a statement
 │   ├── ParseError             a statement does not follow the documented syntax
-│   ├── NotYetError            a statement or function is reserved for a later version
 │   └── BindError              a call does not match the model or the table
 │       ├── MissingColumnError   the table lacks a feature of the model
 │       ├── MissingOutputError   the model lacks the requested output
@@ -91,10 +90,6 @@ class StatementError(SqlmlError):
 
 class ParseError(StatementError):
     """A statement about models does not follow the grammar."""
-
-
-class NotYetError(StatementError):
-    """A statement or function is reserved for a later version."""
 
 
 class BindError(StatementError):

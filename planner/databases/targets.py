@@ -1,7 +1,6 @@
 """The databases for which models are exported, with the SQL and the limits of each.
 
-To add a database, add a `Database` and a row to `DATABASES`. Set `is_tested` if the tests run SQL
-on it.
+To add a database, add a `Database` and a row to `DATABASES`.
 """
 
 from __future__ import annotations
@@ -150,7 +149,6 @@ class Database:
     max_columns: int = 1600  # The maximum number of columns of a query.
     max_case_depth: int = 200  # The maximum depth of nested CASEs.
     has_node_tables: bool = False  # FORM nodes, which stores trees as table rows, is supported.
-    is_tested: bool = False  # True if the tests run exported SQL on the database.
 
 
 def _round_by_cast(sql: str) -> str:
@@ -238,7 +236,6 @@ _POSTGRES = Database(
     fence=" OFFSET 0",
     max_length=(1 << 30) - 1,
     has_node_tables=True,
-    is_tested=True,
 )
 
 _MARIADB = Database(
@@ -262,7 +259,6 @@ _MARIADB = Database(
         "RETURN (\n{query}\n);\n"
     ),
     fence=" LIMIT 18446744073709551615",
-    is_tested=True,
 )
 
 _MYSQL = replace(
@@ -274,7 +270,6 @@ _MYSQL = replace(
         "RETURN (\n{query}\n);\n"
     ),
     max_length=1 << 26,
-    is_tested=False,
 )
 
 _SQLITE = Database(
@@ -301,7 +296,6 @@ _SQLITE = Database(
     type_names=_make_type_names("REAL", "TEXT", "INTEGER", "INTEGER"),
     fence=" LIMIT -1 OFFSET 0",
     max_length=10**9,
-    is_tested=True,
 )
 
 _DUCKDB = Database(
@@ -317,7 +311,6 @@ _DUCKDB = Database(
     type_names=_make_type_names("DOUBLE", "VARCHAR", "BIGINT", "BOOLEAN"),
     function_template="CREATE OR REPLACE MACRO {name}({names}) AS (\n{query}\n);\n",
     max_length=1 << 30,
-    is_tested=True,
 )
 
 _RESERVED = frozenset(
@@ -388,7 +381,6 @@ _CLICKHOUSE = Database(
         "SET max_query_size = 1000000000, max_ast_elements = 1000000000, "
         "max_expanded_ast_elements = 1000000000;\n"
     ),
-    is_tested=True,
 )
 
 _TRINO = Database(
@@ -471,10 +463,9 @@ _SPARK = Database(
         "RETURN (\n{query}\n);\n"
     ),
     max_merged_length=1_000_000,
-    is_tested=True,
 )
 
-_DATABRICKS = replace(_SPARK, name="Databricks", dialect="databricks", is_tested=False)
+_DATABRICKS = replace(_SPARK, name="Databricks", dialect="databricks")
 
 DATABASES: Mapping[str, Database] = {
     "postgres": _POSTGRES,

@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar, cast
+from typing import Any
 from uuid import uuid4
 
 import duckdb
@@ -28,9 +28,6 @@ IS_DUCKDB_2 = hasattr(duckdb.DuckDBPyConnection, "complete")
 contains a type in a new schema. This is the only switch between 1.5 and 2.0."""
 
 
-_T = TypeVar("_T")
-
-
 class Connection:
     """The user's connection, in whose transaction the catalog's statements run."""
 
@@ -41,17 +38,17 @@ class Connection:
     @contextmanager
     def check_once(self) -> Iterator[None]:
         """Check the tables of a schema once in the block, which runs no statement of the user."""
-        is_nested, self._known = self._known is not None, {}
+        self._known = {}
         try:
             yield
         finally:
-            self._known = {} if is_nested else None
+            self._known = None
 
-    def _find_once(self, key: str, find: Callable[[], _T]) -> _T:
+    def _find_once(self, key: str, find: Callable[[], Any]) -> Any:
         known = {} if self._known is None else self._known
         if key not in known:
             known[key] = find()
-        return cast(_T, known[key])
+        return known[key]
 
     def read(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Return the rows of a query; an error does not abort the user's transaction."""
@@ -93,7 +90,8 @@ class Connection:
         """Check the definitions of the catalog tables in a schema, and return their names."""
         database = schema.removesuffix('."sqlml"').removeprefix('"').removesuffix('"')
         name = database.replace('""', '"')
-        return self._find_once(schema, lambda: check_tables(self.read, name, IS_DUCKDB_2))
+        tables = self._find_once(schema, lambda: check_tables(self.read, name))
+        return frozenset(tables)
 
     def create_tables(self, schema: str, definitions: Sequence[str]) -> None:
         """Run those of `definitions` (`tables.py`) whose tables a schema lacks."""
@@ -205,7 +203,7 @@ def _convert_conflict(error: duckdb.Error, advice: str) -> Exception:
     return ConflictError(f"another transaction changes the same models; {advice}")
 
 
-def check_tables(read: Read, database: str, has_triggers: bool) -> frozenset[str]:
+def check_tables(read: Read, database: str) -> frozenset[str]:
     """Check the catalog tables in the schema `sqlml` of a database, and return their names.
 
     A database may come from a stranger. Instead of a catalog table, it may contain a view, or a
@@ -220,7 +218,7 @@ def check_tables(read: Read, database: str, has_triggers: bool) -> frozenset[str
         f"SELECT table_name, sql, index_count FROM system.main.duckdb_tables() {condition} "
         f"UNION ALL SELECT view_name, NULL, -1 FROM system.main.duckdb_views() {condition}"
     )
-    if has_triggers:
+    if IS_DUCKDB_2:
         triggers_sql = "SELECT table_name, trigger_name, -1 FROM system.main.duckdb_triggers()"
         query = f"{query} UNION ALL {triggers_sql} {condition}"
     parameters = parameters * query.count(condition)

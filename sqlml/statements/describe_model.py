@@ -114,23 +114,21 @@ class ModelDescription:
 
 def describe(models: Models, reference: Reference) -> ModelDescription:
     """Describe the version that a reference names, or raise UnknownModelError if it is missing."""
-    with models.catalog.check_once():
-        return _describe(models, reference)
-
-
-def _describe(models: Models, reference: Reference) -> ModelDescription:
     catalog = models.catalog
-    model = catalog.get(reference)
-    training = catalog.training(model)
+    with catalog.check_once():
+        model = catalog.get(reference)
+        training = catalog.training(model)
+        registration = _describe_registration(models, model)
+        small_models = catalog.small_models(model)
     used_names = set(model.used_columns)
     inputs = {
         column.name: _describe_input(model, column) if column.name in used_names else NOT_USED
         for column in model.columns
     }
     properties = [
-        *_describe_registration(models, model),
+        *registration,
         *_describe_training(training),
-        *_describe_small_models(catalog.small_models(model)),
+        *_describe_small_models(small_models),
         *((f"input {n}", f"{name} {t}") for n, (name, t) in enumerate(inputs.items(), 1)),
         *_describe_transform(model),
     ]

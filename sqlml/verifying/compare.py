@@ -59,13 +59,14 @@ def compare_outputs(
     return tuple(
         _compare_labels(name, ours, theirs, tolerance)
         if name == "label" and program.labels
-        else _compare_numbers(name, ours[name], theirs[name], tolerance)
+        else compare_numbers(name, ours[name], theirs[name], tolerance)
         for name in ours
         if name in theirs
     )
 
 
-def _compare_numbers(name: str, ours: Array, theirs: Array, tolerance: float) -> Difference:
+def compare_numbers(name: str, ours: Array, theirs: Array, tolerance: float) -> Difference:
+    """Return the largest differences of numbers (n, k) or (n,) from those of the library."""
     if ours.shape != theirs.shape:
         return Difference(name, len(theirs), np.inf, np.inf, 0, 0, tolerance)
     a, b = ours.astype(np.float64), theirs.astype(np.float64)

@@ -14,7 +14,7 @@ from sklearn.metrics import roc_auc_score
 import sqlml
 from sqlml.errors import ConfigError, ScoringError
 from sqlml.tools.cli import demo as main
-from sqlml.tools.demo.job import compare, read_query, run
+from sqlml.tools.demo.job import check, compare, read_query, run
 
 ROWS = 6000
 MODELS = ("delay_sklearn", "delay_xgboost", "delay_lightgbm")
@@ -130,8 +130,8 @@ def test_command_ends_with_1_and_says_what_is_wrong(
 def test_equal_scores_agree() -> None:
     scores = np.array([0.0, 0.25, 1.0])
     found = compare("m", ["a", "b", "a"], scores, np.array(["a", "b", "a"]), scores)
-    assert (found.rows, found.wrong_labels, found.largest_relative) == (3, 0, 0.0)
-    found.check()
+    assert (found.rows, found.flips, found.relative) == (3, 0, 0.0)
+    check(found)
 
 
 @pytest.mark.parametrize(
@@ -147,4 +147,4 @@ def test_equal_scores_agree() -> None:
 def test_a_difference_fails_loudly(labels: list[str], scores: list[float]) -> None:
     found = compare("m", labels, scores, ["a", "b"], [0.25, 0.5])
     with pytest.raises(ScoringError, match="differ from the source"):
-        found.check()
+        check(found)

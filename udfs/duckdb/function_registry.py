@@ -19,7 +19,7 @@ import duckdb
 from duckdb.func import FunctionNullHandling, PythonUDFType
 
 from sqlml.backends.no_wait import NotReady, no_wait
-from sqlml.catalog.catalog_connection import IS_DUCKDB_2, check_tables
+from sqlml.catalog.catalog_connection import check_tables
 from sqlml.dialects import DUCKDB
 from sqlml.errors import CatalogError
 from sqlml.udfs.duckdb.functions_by_name import add_program_source, bind_by_name, find_function
@@ -129,7 +129,7 @@ class Registry:
             ).fetchall()
             for (database,) in databases:
                 try:
-                    check_tables(read, database, IS_DUCKDB_2)
+                    check_tables(read, database)
                 except CatalogError:
                     continue  # Another database may have the Program, too.
                 rows = cursor.execute(

@@ -12,7 +12,7 @@ import tempfile
 import time
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,6 +23,7 @@ import numpy as np
 from sqlml.errors import ConfigError, MissingDependencyError, ScoringError
 from sqlml.open_session import connect
 from sqlml.session.session import Session
+from sqlml.verifying.compare import TOLERANCE, Difference, compare_numbers
 
 
 def read_query(name: str) -> str:
@@ -133,14 +134,6 @@ def fit_models(frame: Any) -> tuple[FittedClassifier, ...]:
     )
 
 
-def train_in_sql(con: Session, statement: str) -> FittedClassifier:
-    start = time.perf_counter()
-    con.execute(statement).fetchall()
-    seconds = time.perf_counter() - start
-    name = "delay_lightgbm"
-    return FittedClassifier(name, con.estimator(name), NUMBERS, LATE, seconds, as_floats=True)
-
-
 def _fit_model(
     name: str,
     make_model: Callable[[], Any],
@@ -182,43 +175,24 @@ def _make_xgboost() -> Any:
     return XGBClassifier(n_estimators=200, max_depth=6, learning_rate=0.15, random_state=0)
 
 
-TOLERANCE = 1e-6
-"""Maximum relative difference of scores that count as equal."""
-
-
-@dataclass(frozen=True, slots=True)
-class Agreement:
-    """The differences of labels and scores between SQL and the source library."""
-
-    name: str
-    rows: int
-    wrong_labels: int
-    largest_difference: float
-    largest_relative: float
-
-    def check(self) -> None:
-        """Raise ScoringError if labels differ, or if scores differ by more than `TOLERANCE`."""
-        if self.wrong_labels or not self.largest_relative <= TOLERANCE:
-            raise ScoringError(
-                f"{self.name}: {self.wrong_labels} of {self.rows} labels differ from the source "
-                f"library's, and scores by up to {self.largest_relative:.3g} relative; at most "
-                f"{TOLERANCE:g} is allowed; please report this as a bug in sqlml"
-            )
-
-
 def compare(
     name: str, labels: Any, scores: Any, expected_labels: Any, expected_scores: Any
-) -> Agreement:
+) -> Difference:
     """Compare labels and scores (n,) from SQL with the labels and scores of the library."""
-    actual = np.asarray(scores, np.float64)
-    expected = np.asarray(expected_scores, np.float64)
-    is_wrong = np.asarray(labels, object) != np.asarray(expected_labels, object)
-    differences = np.where(np.isfinite(actual), np.abs(actual - expected), np.inf)
-    # The smallest normal number as the minimum divisor makes 0 equal only to 0.
-    ratios = differences / np.maximum(np.abs(expected), np.finfo(np.float64).tiny)
-    largest, largest_relative = (float(x.max(initial=0.0)) for x in (differences, ratios))
-    num_wrong = int(np.count_nonzero(is_wrong))
-    return Agreement(name, len(expected), num_wrong, largest, largest_relative)
+    actual, expected = (np.asarray(x, np.float64) for x in (scores, expected_scores))
+    num_wrong = int(np.sum(np.asarray(labels, object) != np.asarray(expected_labels, object)))
+    difference = compare_numbers(name, actual, expected, TOLERANCE)
+    return replace(difference, flips=num_wrong, certain_flips=num_wrong)
+
+
+def check(difference: Difference) -> None:
+    """Raise ScoringError if labels differ, or if scores differ by more than `TOLERANCE`."""
+    if not difference.agrees:
+        raise ScoringError(
+            f"{difference.output}: {difference.flips} of {difference.rows} labels differ from the "
+            f"source library's, and scores by up to {difference.relative:.3g} relative; at most "
+            f"{TOLERANCE:g} is allowed; please report this as a bug in sqlml"
+        )
 
 
 class DemoPrinter:
@@ -354,7 +328,11 @@ def _prepare_models(
     out.print_step("Or train in SQL (sql/demo/create_lightgbm.sql)")
     statement = read_query("create_lightgbm")
     out.print_query(statement)
-    model = train_in_sql(con, statement)
+    start = time.perf_counter()
+    con.execute(statement).fetchall()
+    seconds = time.perf_counter() - start
+    name = "delay_lightgbm"
+    model = FittedClassifier(name, con.estimator(name), NUMBERS, LATE, seconds, as_floats=True)
     out.print_line(
         f"{model.name:<15} {model.description}, {model.seconds:.1f} s, registered as well"
     )
@@ -398,19 +376,18 @@ def _check_scores(con: Session, out: DemoPrinter, models: tuple[FittedClassifier
     con.execute("SET VARIABLE first_month = 10")
     frame = con.execute(read_query("features")).df()
     scores = con.execute("SELECT * FROM scores ORDER BY flight_id").df()
-    agreements, rows = [], []
+    differences = []
     for fitted in models:
         suffix = fitted.name.removeprefix("delay_")
         labels, probabilities = scores[f"label_{suffix}"], scores[f"score_{suffix}"]
         expected = fitted.predict(frame), fitted.predict_late(frame)
-        agreement = compare(fitted.name, labels, probabilities, *expected)
-        agreements.append(agreement)
-        sizes = [f"{x:.2g}" for x in (agreement.largest_difference, agreement.largest_relative)]
-        rows.append((fitted.name, f"{agreement.rows:,}", str(agreement.wrong_labels), *sizes))
+        differences.append(compare(fitted.name, labels, probabilities, *expected))
     header = ("model", "scores", "labels that differ", "largest difference", "relative")
-    out.print_table(header, rows)
-    for agreement in agreements:
-        agreement.check()
+    sizes = [(f"{d.absolute:.2g}", f"{d.relative:.2g}") for d in differences]
+    rows = [(d.output, f"{d.rows:,}", str(d.flips)) for d in differences]
+    out.print_table(header, [(*row, *size) for row, size in zip(rows, sizes, strict=True)])
+    for difference in differences:
+        check(difference)
 
 
 def _compare_speed(con: Session, out: DemoPrinter, models: tuple[FittedClassifier, ...]) -> None:
