@@ -186,6 +186,7 @@ def test_links_that_lead_out_of_a_folder_are_not_followed(
         con.execute(f"CREATE OR REPLACE MODEL m FROM '{folder}'")
 
 
+@pytest.mark.by_day(3)
 @with_mlflow
 @pytest.mark.parametrize("uri", ["models:/x/1", "runs:/abc/model", "models:/m-1"])
 def test_a_uri_creates_no_store(

@@ -105,7 +105,7 @@ def test_a_file_is_imported_without_many_copies(
     assert most <= MOST_COPIES * max(path.stat().st_size, program.nbytes)
 
 
-@pytest.mark.by_day(4)
+@pytest.mark.nightly
 @pytest.mark.parametrize(("name", "suffix"), FILES)
 def test_a_booster_is_imported_without_many_copies(
     models: dict[str, Any], tmp_path: Path, name: str, suffix: str

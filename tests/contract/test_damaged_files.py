@@ -32,7 +32,7 @@ USUAL = dict.fromkeys(NIGHTLY, 30) | {"onnx-whole": 4, "spark": 3, "torch-whole"
 """Files of a format in the usual run; the nightly one begins where it ends."""
 
 
-@pytest.mark.by_day(3)
+@pytest.mark.by_day(6)
 @pytest.mark.parametrize("name", hostile.FORMATS)
 def test_the_files_are_models_before_they_are_damaged(name: str) -> None:
     files, _, format = hostile.FORMATS[name]

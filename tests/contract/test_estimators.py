@@ -52,7 +52,7 @@ def cases(chosen: Iterable[Case]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("case", chosen, ids=lambda case: case.name)
 
 
-@pytest.mark.by_day(2)
+@pytest.mark.by_day(4)
 @cases(case for case in ALL if case.name not in PLAIN)
 def test_estimator(case: Case, session: sqlml.Session, subtests: pytest.Subtests) -> None:
     run(checks.DAILY, case, session, subtests)

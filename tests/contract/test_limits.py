@@ -103,6 +103,7 @@ def test_depth_sixty() -> None:
     agree(model, x)
 
 
+@pytest.mark.nightly
 def test_depth_sixty_of_lightgbm() -> None:
     x = np.arange(70, dtype=np.float64)[:, None]
     y = 3.0 ** np.arange(70)  # each split takes the largest away
@@ -119,6 +120,7 @@ def test_depth_sixty_of_lightgbm() -> None:
     agree(model, x)
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("depth", [60, 1000])
 def test_a_chain_of_xgboost(depth: int) -> None:
     content = chained(depth)

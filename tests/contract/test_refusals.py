@@ -125,6 +125,7 @@ def test_an_unfitted_object_is_told_to_fit(path: str) -> None:
         import_model(unfitted(path))
 
 
+@pytest.mark.by_day(2)
 def test_a_class_of_ones_own_is_refused_by_the_name_of_its_base(whole: Any) -> None:
     model = copy.copy(whole)
     base = type(model)
@@ -149,6 +150,7 @@ def test_a_parameter_of_a_newer_version_is_refused_by_its_name(whole: Any) -> No
         import_model(model)
 
 
+@pytest.mark.by_day(2)
 def test_an_object_without_one_of_its_attributes_is_refused_or_needs_it_not(whole: Any) -> None:
     """Parameters too: an object that another version pickled may lack them."""
     for attribute in list(vars(whole)):
@@ -163,6 +165,7 @@ def test_an_object_without_one_of_its_attributes_is_refused_or_needs_it_not(whol
                 assert isinstance(imported.program, Program)
 
 
+@pytest.mark.by_day(2)
 def test_an_object_whose_arrays_are_cut_short_is_refused_or_needs_them_not(whole: Any) -> None:
     for attribute, value in list(vars(whole).items()):
         if not isinstance(value, np.ndarray | list) or not np.ndim(np.array(value, object)):

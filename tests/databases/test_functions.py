@@ -22,7 +22,7 @@ def con() -> Any:
         yield made
 
 
-@pytest.mark.by_day(2)
+@pytest.mark.by_day(4)
 @pytest.mark.parametrize("name", ["one-hot", "histograms", "linear"])
 def test_functions_answer_as_the_library(
     con: Any, database: Connection, name: str, tmp_path: Path
@@ -52,6 +52,7 @@ def test_functions_answer_as_the_library(
     np.testing.assert_allclose(got["p"].astype(float), wanted, rtol=1e-12)
 
 
+@pytest.mark.by_day(2)
 def test_a_view_shows_the_predictions_of_its_table(
     con: Any, database: Connection, tmp_path: Path
 ) -> None:

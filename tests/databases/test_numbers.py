@@ -152,7 +152,7 @@ def answers(name: str) -> list[Any]:
     return made
 
 
-@pytest.mark.by_day(6)
+@pytest.mark.by_day(18)
 @pytest.mark.parametrize("name", RANGE_FAMILIES)
 def test_numbers_of_any_size_end_no_query(database: Connection, name: str) -> None:
     """Such a row has the library's prediction, or NULL; the others have theirs."""

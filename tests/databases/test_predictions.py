@@ -54,7 +54,7 @@ def scored(
     return database.frame(query).sort_values("id", ignore_index=True)
 
 
-@pytest.mark.by_day(5)
+@pytest.mark.by_day(10)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_model_answers_as_its_library(
     con: Any, database: Connection, name: str, tmp_path: Path
@@ -77,7 +77,7 @@ def test_a_model_answers_as_its_library(
         )
 
 
-@pytest.mark.by_day(4)
+@pytest.mark.by_day(8)
 @pytest.mark.parametrize(
     "objective", ["binary:logistic", "multi:softprob", "reg:squarederror", "count:poisson"]
 )
@@ -104,7 +104,7 @@ def test_sums_of_xgboost_are_float32(
     np.testing.assert_array_equal(got[column].astype(float), exact.astype(float))
 
 
-@pytest.mark.by_day(2)
+@pytest.mark.by_day(6)
 @pytest.mark.parametrize("kind", SEVERAL)
 def test_several_targets_are_columns(
     con: Any, database: Connection, kind: str, tmp_path: Path
@@ -128,6 +128,7 @@ def test_several_targets_are_columns(
         np.testing.assert_allclose(got[columns].astype(float), want, rtol=1e-11, atol=1e-14)
 
 
+@pytest.mark.by_day(2)
 def test_dates_are_read_to_the_microsecond(con: Any, database: Connection, tmp_path: Path) -> None:
     if DATABASES[database.name].date_sql is None:
         with pytest.raises(BackendError, match="'at' is a datetime, which is not exported for"):
@@ -140,7 +141,7 @@ def test_dates_are_read_to_the_microsecond(con: Any, database: Connection, tmp_p
     np.testing.assert_allclose(got[known], of_dates().predict(frame[known]), rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.by_day(2)
+@pytest.mark.by_day(4)
 def test_hundreds_of_columns(con: Any, database: Connection, tmp_path: Path) -> None:
     """Conditions in a row, sums and the columns of a query are many, too."""
     rng = np.random.default_rng(3)

@@ -122,6 +122,7 @@ def test_texts_mean_the_same_under_other_settings(
     assert len(database.frame("SELECT * FROM kinds")) == len(texts)
 
 
+@pytest.mark.by_day(4)
 def test_a_text_is_as_long_as_a_database_takes(
     con: Any, database: Connection, tmp_path: Path
 ) -> None:
@@ -159,6 +160,7 @@ def test_names_and_texts_of_strangers_stay_names_and_texts(
     assert len(database.frame("SELECT * FROM hostile")) == len(values)
 
 
+@pytest.mark.by_day(4)
 @pytest.mark.parametrize("name", ["is active?", "lacking", "count", "num_nulls"])
 def test_a_column_that_the_table_lacks_is_an_error(
     con: Any, database: Connection, name: str, tmp_path: Path
@@ -204,6 +206,7 @@ def test_names_of_the_queries_themselves_are_refused(con: Any, tmp_path: Path, n
             con.execute(statement)
 
 
+@pytest.mark.by_day(4)
 @pytest.mark.parametrize("form", ["select", "view", "function", "select of an imported model"])
 def test_columns_that_are_known_to_be_boolean_may_be_boolean(
     con: Any, database: Connection, form: str, tmp_path: Path

@@ -153,7 +153,7 @@ def run(con: sqlml.Session, level: tuple[str, ...], query: str) -> list[Any]:
     return con.fetchall()
 
 
-@pytest.mark.by_day(7)
+@pytest.mark.by_day(28)
 @pytest.mark.parametrize("model", list(MODELS))
 @pytest.mark.parametrize("query", CLAUSES)
 def test_equal_calls_in_all_clauses_at_all_levels(

@@ -106,7 +106,7 @@ CASES = [
 ]
 
 
-@pytest.mark.by_day(6)
+@pytest.mark.by_day(30)
 @pytest.mark.parametrize(("model", "asked", "on_null"), CASES)
 def test_as_by_predictions_known_before(
     model: str, asked: str, on_null: str, con: sqlml.Session

@@ -54,7 +54,7 @@ def _marked(case: Case) -> object:
     return pytest.param(case, id=f"{case.file}: {case.name}", marks=marks)
 
 
-@pytest.mark.by_day(3)
+@pytest.mark.by_day(6)
 @pytest.mark.parametrize("case", list(map(_marked, CASES)))
 def test_a_query_gives_what_the_librarys_scores_give(
     case: Case,

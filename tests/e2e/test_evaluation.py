@@ -522,6 +522,7 @@ def _evaluated(con: sqlml.Session, model: Any, corner: Corner) -> tuple[dict[str
     return one_row(con, ask), own
 
 
+@pytest.mark.by_day(3)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", NUMBERS)
 def test_corners_of_regressors_are_those_of_scikit_learn(con: sqlml.Session, name: str) -> None:
@@ -539,6 +540,7 @@ def test_corners_of_regressors_are_those_of_scikit_learn(con: sqlml.Session, nam
         _assert_same(made, want)
 
 
+@pytest.mark.by_day(3)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", [*OF_TWO, *(f"three: {name}" for name in OF_THREE)])
 def test_corners_of_classifiers_are_those_of_scikit_learn(con: sqlml.Session, name: str) -> None:

@@ -124,7 +124,7 @@ def cases() -> Iterator[Any]:
             yield pytest.param(name, backend, marks=[] if usual else [pytest.mark.nightly])
 
 
-@pytest.mark.by_day(3)
+@pytest.mark.by_day(6)
 @pytest.mark.parametrize(("name", "backend"), list(cases()))
 def test_all_functions_give_the_numbers_of_the_source(
     db: sqlml.Session, name: str, backend: str

@@ -224,6 +224,7 @@ def test_lists_maps_and_numbers_in_one_call(tmp_path: Any) -> None:
     assert [row[0] for row in rows] == want.tolist()
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize(
     ("model", "value", "fix"),
     [

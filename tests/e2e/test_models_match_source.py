@@ -104,7 +104,7 @@ def assert_close(ours: Array, theirs: Array, entry: Entry, exact: bool) -> None:
         np.testing.assert_allclose(ours, theirs, rtol=entry.digits, atol=smallest)
 
 
-@pytest.mark.by_day(2)
+@pytest.mark.by_day(4)
 @pytest.mark.parametrize(("name", "run"), list(cases()))
 def test_sql_gives_the_numbers_of_the_source(db: sqlml.Session, name: str, run: str) -> None:
     if RUNS[run]["backend"] == "torch":

@@ -114,7 +114,7 @@ def answer(con: sqlml.Session, backend: str, query: str) -> Any:
     return np.ravel(np.asarray(value, np.float64))
 
 
-@pytest.mark.by_day(2)
+@pytest.mark.by_day(6)
 @pytest.mark.parametrize("name", MODELS)
 def test_every_way_to_run_agrees(name: str, con: sqlml.Session) -> None:
     calls = ["predict"]

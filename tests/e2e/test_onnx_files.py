@@ -91,6 +91,7 @@ def test_a_file_is_evaluated_with_its_labels(con: sqlml.Session, tmp_path: Path)
     assert accuracy == pytest.approx(evaluated) and accuracy > 0.7
 
 
+@pytest.mark.by_day(5)
 @pytest.mark.parametrize(
     "arguments", ["a, b, c", "[a, b, c]", "list", "fixed", "X_0 := a, X_1 := b, X_2 := c"]
 )

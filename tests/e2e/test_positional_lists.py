@@ -44,6 +44,7 @@ def con() -> Iterator[sqlml.Session]:
         yield made
 
 
+@pytest.mark.by_day(3)
 @pytest.mark.parametrize(
     "argument",
     ["[a, b, c]", "ARRAY[a, b, c]", "[\n  a,\n  b, c ]", "items", "fixed", "list_value(a, b, c)"]

@@ -81,6 +81,7 @@ def test_every_holder_gives_the_numbers_of_the_source(
     assert label.tolist() == churn.predict(frame[FEATURES]).tolist()
 
 
+@pytest.mark.by_day(3)
 @pytest.mark.parametrize("name", model_zoo.MODELS)
 def test_every_model_in_pandas_and_arrow(name: str) -> None:
     entry, made = model_zoo.MODELS[name], model_zoo.model(name)

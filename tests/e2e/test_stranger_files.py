@@ -260,7 +260,7 @@ if IS_DUCKDB_2:
     }
 
 
-@pytest.mark.by_day(4)
+@pytest.mark.by_day(8)
 @pytest.mark.parametrize("forged", FORGED)
 def test_a_catalog_of_another_shape_is_refused(sound: Path, tmp_path: Path, forged: str) -> None:
     path = tmp_path / "forged.duckdb"

@@ -166,6 +166,7 @@ def test_a_users_own_function_of_that_name_is_left_alone(con: sqlml.Session) -> 
     assert con.fetchall() == [(60,)]
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize(
     ("query", "error", "message", "line", "column"),
     [

@@ -141,7 +141,7 @@ def xgboost_with(change: Callable[[Any], None], content: bytes) -> bytes:
     return json.dumps(model).encode()
 
 
-@pytest.mark.by_day(3)
+@pytest.mark.by_day(9)
 @pytest.mark.parametrize(
     ("library", "change"),
     [

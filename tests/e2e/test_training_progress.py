@@ -77,6 +77,7 @@ con.execute("ALTER MODEL m RETRAIN PROMOTE IF accuracy >= CURRENT")
 """
 
 
+@pytest.mark.nightly
 def test_each_phase_is_named_without_rounds(tmp_path: Path) -> None:
     import pty
 
@@ -108,6 +109,7 @@ def test_nobody_else_sees_anything(tmp_path: Path) -> None:
     assert (child.returncode, told) == (0, b"")
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
 def test_what_is_stopped_leaves_no_model_and_no_file(tmp_path: Path, sent: signal.Signals) -> None:
     path = tmp_path / "shop.duckdb"

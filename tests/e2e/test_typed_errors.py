@@ -73,6 +73,7 @@ def forged(file: Path, *statements: str) -> sqlml.Session:
     return sqlml.connect(file)
 
 
+@pytest.mark.by_day(3)
 @pytest.mark.parametrize("table", sorted(OUR_TABLES))
 def test_a_catalog_without_a_table(file: Path, table: str) -> None:
     with duckdb.connect(file) as plain:

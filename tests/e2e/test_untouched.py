@@ -171,7 +171,7 @@ def pair(database: Path, tmp_path: Path) -> Iterator[Pair]:
         yield Pair(Side(plain, plain, paths[0].parent), Side(ours, native, paths[1].parent))
 
 
-@pytest.mark.by_day(2)
+@pytest.mark.by_day(6)
 @pytest.mark.parametrize("waking", ["", WAKING], ids=["as it is", "waking"])
 @pytest.mark.parametrize("group", UNTOUCHED)
 def test_statements(pair: Pair, group: str, waking: str) -> None:

@@ -37,7 +37,7 @@ def rows(con: sqlml.Session, query: str) -> list[tuple[object, ...]]:
     return found
 
 
-@pytest.mark.by_day(2)
+@pytest.mark.by_day(4)
 @pytest.mark.parametrize(
     ("query", "expected"),
     [

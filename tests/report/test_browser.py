@@ -91,7 +91,7 @@ def serious(page: Any) -> list[str]:
     ]
 
 
-@pytest.mark.by_day(2)
+@pytest.mark.by_day(4)
 @pytest.mark.parametrize(
     ("which", "scheme"),
     [("report", "dark"), ("hostile", "light"), ("report", "light"), ("hostile", "dark")],

@@ -126,6 +126,7 @@ def test_a_writer_that_was_overtaken_loses_nothing(
     assert "mine=y" in tags and "t0=x" in tags and "t14=x" in tags
 
 
+@pytest.mark.nightly
 def test_programs_leave_with_the_last_index_that_names_them(
     con: Any, spark: Any, value: Any, tmp_path: Path
 ) -> None:

@@ -61,6 +61,7 @@ def test_lists(con: Any, spark: Any, kind: str) -> None:
     np.testing.assert_array_equal([row.t for row in found], model.transform(values))
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize(
     ("kind", "values"),
     [

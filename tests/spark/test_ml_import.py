@@ -192,7 +192,7 @@ def assert_same(model: Any, made: Any, frame: pd.DataFrame, digits: float = 1e-1
                 np.testing.assert_allclose(ours, expected, rtol=digits, atol=digits)
 
 
-@pytest.mark.by_day(4)
+@pytest.mark.by_day(8)
 @pytest.mark.parametrize("name", MODELS)
 def test_models_answer_as_spark_does(
     features: Any, stages: list[Any], table: pd.DataFrame, tmp_path: Path, name: str

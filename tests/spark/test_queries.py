@@ -53,6 +53,7 @@ def test_labels_probabilities_and_numbers(
     np.testing.assert_allclose([r.v for r in found], value.predict(frame[NUMBERS]), rtol=1e-9)
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize(
     "call",
     [

@@ -39,6 +39,7 @@ def settings(spark: Any, request: Any) -> Iterator[None]:
     yield
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.usefixtures("settings")
 @pytest.mark.parametrize("kind", [DecisionTreeClassifier, RandomForestClassifier])
 def test_odd_labels(con: Any, spark: Any, kind: Any) -> None:

@@ -113,6 +113,7 @@ def test_other_libraries_train_in_the_driver_as_in_duckdb(con: Any) -> None:
             assert any("column 'day' is left out" in text for _, text in found)
 
 
+@pytest.mark.nightly
 def test_all_models_hold_out_the_same_rows_of_a_query(con: Any) -> None:
     from sklearn.linear_model import LogisticRegression
 

@@ -41,6 +41,7 @@ def written(main: Any, folder: Path, arguments: list[str]) -> list[dict[str, Any
     return rows
 
 
+@pytest.mark.nightly
 def test_texts(tmp_path: Path) -> None:
     rows = written(texts.main, tmp_path, ["--model", "words", "--train", "300", "--rows", "50"])
     assert [(r["case"]["mode"], r["contender"]) for r in rows] == [

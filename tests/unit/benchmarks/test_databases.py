@@ -11,6 +11,7 @@ from benchmarks import databases
 from benchmarks.report import TABLES
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "database", ["sqlite", pytest.param("postgres", marks=pytest.mark.nightly)]
 )

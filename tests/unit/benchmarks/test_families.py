@@ -40,6 +40,7 @@ def rendered(result: Any, folder: Path) -> str:
     return text
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("model", ["xgboost", "unlimited forest"])
 def test_trees(model: str, tmp_path: Path) -> None:
     small = ["--rows", "60", "--train", "200", "--trees", "3", "--batch", "20", "--batches", "2"]

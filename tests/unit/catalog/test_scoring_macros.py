@@ -124,7 +124,7 @@ def test_a_changed_part_gives_the_same_tree() -> None:
     assert part == [p for p in whole if p.prefix[:1] in ("", "7")]
 
 
-@pytest.mark.by_day(2)
+@pytest.mark.nightly
 @pytest.mark.parametrize("steps", [50, 500])
 def test_macros_follow_models_that_come_and_go(macros: PlainDatabase, steps: int) -> None:
     rng = random.Random(0)

@@ -36,6 +36,7 @@ def encoded(model: Any, rows: pd.DataFrame) -> Any:
     return sqlml.compile(model).transform(rows)
 
 
+@pytest.mark.by_day(3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("rows", [ROWS, GAPS], ids=["whole", "gaps"])
 def test_encoders(kind: str, rows: pd.DataFrame) -> None:

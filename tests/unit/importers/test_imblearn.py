@@ -37,6 +37,7 @@ MODELS: list[Any] = [
 ]
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
 def test_models(model: Any) -> None:
     model.fit(ROWS, LABELS)

@@ -64,6 +64,7 @@ FITTED: dict[str, tuple[Any, Any]] = {
 }
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("name", FITTED)
 def test_results(name: str) -> None:
     model, x = FITTED[name]

@@ -122,6 +122,7 @@ def test_trees_read_the_batch_through_select_concat_and_cast() -> None:
     )
 
 
+@pytest.mark.nightly
 def test_a_cast_that_rounds_twice_is_not_folded() -> None:
     """float64 -> float32 -> float64 is not float64."""
     e = grow(Recipe(seed=1, trees=9, dtype="float64"))
@@ -139,6 +140,7 @@ def test_a_cast_that_rounds_twice_is_not_folded() -> None:
     )
 
 
+@pytest.mark.nightly
 def test_trees_of_integers_and_booleans() -> None:
     for dtype in ("int32", "bool"):
         e = grow(Recipe(seed=12, trees=9))

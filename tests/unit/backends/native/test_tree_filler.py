@@ -71,7 +71,7 @@ def want(program: Program, output: str, x: np.ndarray) -> np.ndarray:
     return reference.run(program, {name: x}, (output,))[output]
 
 
-@pytest.mark.by_day(4)
+@pytest.mark.by_day(8)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("name", list(MODELS))

@@ -132,7 +132,7 @@ def test_upper_levels_are_answered_for_many_rows_of_many_columns(
         np.testing.assert_array_equal(kernel(x), want(e, values))
 
 
-@pytest.mark.by_day(4)
+@pytest.mark.nightly
 @pytest.mark.parametrize(("dtypes", "sets"), [(d, s) for d in SOURCES for s in (0, 1)])
 def test_rows_that_go_down_a_tree_in_several_passes(
     dtypes: tuple[str, str], sets: bool, monkeypatch: pytest.MonkeyPatch
@@ -160,7 +160,7 @@ def test_rows_that_go_down_a_tree_in_several_passes(
     assert 0 < short.fill(finite, out, lockstep.FINITE) <= len(x) - 80
 
 
-@pytest.mark.by_day(8)
+@pytest.mark.nightly
 @pytest.mark.parametrize(("compare", "dtypes"), [(c, d) for c in ("lt", "le") for d in SOURCES])
 def test_thresholds_beyond_a_byte_lie_on_several_pages(
     compare: str, dtypes: tuple[str, str]
@@ -217,6 +217,7 @@ def levels_alike(depth: int, trees: int, seed: int) -> Ensemble:
     )
 
 
+@pytest.mark.by_day(3)
 @pytest.mark.parametrize("depth", [1, 6, 9])
 def test_trees_of_one_question_a_level(depth: int) -> None:
     e = levels_alike(depth, 20, depth)
@@ -266,6 +267,7 @@ def one_feature(thresholds: np.ndarray, compare: str = "le", left: bool = False)
     )
 
 
+@pytest.mark.by_day(5)
 @pytest.mark.parametrize("count", [1, 254, 255, 256, 70_000])
 @pytest.mark.parametrize("left", [False, True])
 def test_bytes_shorts_and_too_many_thresholds(count: int, left: bool) -> None:
@@ -314,6 +316,7 @@ def test_any_layout_of_a_batch_and_any_choice_of_columns(width: int) -> None:
         np.testing.assert_array_equal(made, want(e, given_rows[:, ::2]))
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("sets", [False, True])
 def test_a_wider_batch_is_rounded_to_the_tests_dtype_first(sets: bool) -> None:
     e = grow(Recipe(4, 40, 5, "float32", sets=sets))
@@ -397,6 +400,7 @@ def test_a_bin_counts_the_thresholds_below(
         np.testing.assert_array_equal(least, np.where(gone, 0, below[part] + shifted))
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_leaves_from_memory_and_from_registers(dtype: str) -> None:
     """Trees of 1 to some hundred leaves: their tables have other sizes, and none reads beyond."""

@@ -102,6 +102,7 @@ def same(got: np.ndarray, want: np.ndarray) -> None:
         np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("name", list(MODELS))
 def test_the_same_numbers_as_the_source_in_any_batch(name: str) -> None:
     model, method = fitted(name), MODELS[name][1]

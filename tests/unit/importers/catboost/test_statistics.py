@@ -197,6 +197,7 @@ CONTRIBUTIONS = {
 }
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("name", CONTRIBUTIONS)
 def test_contributions_are_catboosts(name: str) -> None:
     model = CONTRIBUTIONS[name]()

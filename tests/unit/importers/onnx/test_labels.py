@@ -74,7 +74,7 @@ NARROW = {"large": ["linear"], "small integers": [name for name in MODELS if nam
 """Labels -> models whose graphs keep such labels and are loaded by onnxruntime."""
 
 
-@pytest.mark.by_day(3)
+@pytest.mark.by_day(9)
 @pytest.mark.parametrize("classes", [3, 2])
 @pytest.mark.parametrize(
     ("name", "labels"), [(m, k) for k in LABELS for m in NARROW.get(k, MODELS)]

@@ -269,7 +269,7 @@ def test_regressor_of_several_targets(transform: str) -> None:
     ensemble("TreeEnsembleRegressor", {"y": "float32"}, {"n_targets": 3, **attrs})
 
 
-@pytest.mark.by_day(3)
+@pytest.mark.by_day(9)
 @pytest.mark.parametrize("transform", ["NONE", "SOFTMAX", "LOGISTIC"])
 @pytest.mark.parametrize("positive", [True, False])
 @pytest.mark.parametrize("column", [0, 1])

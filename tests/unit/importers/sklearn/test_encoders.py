@@ -38,6 +38,7 @@ def test_known_categories_with_null_as_one_of_them(strings: str, encoder: Any) -
     assert_same(model, table(strings=strings), exact=True)
 
 
+@pytest.mark.by_day(3)
 @pytest.mark.parametrize("drop", [None, "first", "if_binary"])
 @pytest.mark.parametrize("unknown", ["ignore", "infrequent_if_exist", "warn"])
 @pytest.mark.parametrize(

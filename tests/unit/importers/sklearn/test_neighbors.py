@@ -37,7 +37,7 @@ def grid(rows: int, width: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).integers(-4, 5, (rows, width)) / 2
 
 
-@pytest.mark.by_day(2)
+@pytest.mark.by_day(6)
 @pytest.mark.parametrize("search", SEARCHES)
 @pytest.mark.parametrize("leaf_size", [1, 3, 30])
 @pytest.mark.parametrize("metric", [{"p": 2}, {"p": 1}, {"p": 3}, {"metric": "chebyshev"}], ids=str)

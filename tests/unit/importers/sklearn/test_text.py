@@ -68,6 +68,7 @@ ANALYZERS = [
 ]
 
 
+@pytest.mark.by_day(3)
 @pytest.mark.parametrize("options", ANALYZERS, ids=lambda o: "-".join(map(str, o.values())))
 def test_every_way_to_cut_hard_letters(options: dict[str, Any]) -> None:
     fitted_on, documents = scribbles(150), scribbles(150, 1)

@@ -127,7 +127,7 @@ def test_pickles_in_an_archive_are_refused_and_not_read(plain: bytes, tmp_path: 
     assert not (tmp_path / "harm").exists()
 
 
-@pytest.mark.by_day(4)
+@pytest.mark.by_day(12)
 @pytest.mark.parametrize(
     "target",
     [

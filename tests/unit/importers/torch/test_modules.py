@@ -88,6 +88,7 @@ class Everything(nn.Module):
         return torch.cat([m.unsqueeze(1) if m.dim() == 1 else m for m in made], 1)
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_functions_become_operators_that_every_backend_runs(dtype: torch.dtype) -> None:
     torch.manual_seed(0)
