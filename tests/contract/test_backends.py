@@ -71,7 +71,7 @@ LONG = {"nearest": pytest.mark.nightly}
 """Operators whose cases compile for long, and when they run."""
 
 
-@pytest.mark.by_day(4)
+@pytest.mark.by_day(8)
 @pytest.mark.parametrize(
     "op", [pytest.param(op.name, marks=LONG.get(op.name, ())) for op in ops.TABLE]
 )
@@ -156,7 +156,7 @@ def check_trees(recipe: Recipe, rows: int) -> None:
         np.testing.assert_array_equal(got, want)
 
 
-@pytest.mark.by_day(3)
+@pytest.mark.nightly
 @pytest.mark.parametrize("strategy", ["native", "gemm", "tt"])
 def test_a_chain_of_300_nodes(strategy: str) -> None:
     e = grow(Recipe(seed=5, trees=3, depth=300, chain=True, sets=True, dtype="float64"))
@@ -167,7 +167,7 @@ def test_a_chain_of_300_nodes(strategy: str) -> None:
     np.testing.assert_array_equal(got, want)
 
 
-@pytest.mark.by_day(4)
+@pytest.mark.nightly
 @pytest.mark.parametrize("strategy", ["native", *STRATEGIES])
 def test_a_nan_only_row_goes_by_default_directions(strategy: str) -> None:
     e = grow(Recipe(seed=8, trees=30, depth=4, sets=True))

@@ -117,6 +117,7 @@ def test_a_booster_is_imported_without_many_copies(
     assert most <= MOST_COPIES * max(path.stat().st_size, import_model(model).program.nbytes)
 
 
+@pytest.mark.nightly
 def test_a_forest_is_imported_without_many_copies(models: dict[str, Any]) -> None:
     model = models["forest"]
     states = [tree.tree_.__getstate__() for tree in model.estimators_]

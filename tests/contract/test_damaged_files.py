@@ -40,7 +40,7 @@ def test_the_files_are_models_before_they_are_damaged(name: str) -> None:
         assert hostile.outcome(content, format) != "refused"
 
 
-@pytest.mark.by_day(3)
+@pytest.mark.by_day(6)
 @pytest.mark.parametrize("name", hostile.FORMATS)
 def test_a_damaged_file_is_refused_or_works(name: str) -> None:
     assert hostile.findings(name, range(USUAL[name])) == []

@@ -73,6 +73,7 @@ def test_a_session_or_a_model_may_ask_for_it_and_a_call_decides(con: Session) ->
     assert labels(con, "predict('m', *)") == exact
 
 
+@pytest.mark.by_day(3)
 @pytest.mark.parametrize(
     "query",
     [
@@ -93,6 +94,7 @@ def test_forms_of_a_call(con: Session, query: str) -> None:
     assert con.execute(query, parameters).fetchall() == [(wanted,)]
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize(
     ("small", "backend"),
     [(DecisionTreeClassifier(max_depth=2), "sql"), (LogisticRegression(), "native")],
@@ -153,7 +155,7 @@ def test_an_expensive_argument_is_computed_for_unsure_rows_alone(con: Session) -
 ROWS = "(SELECT id, x, y FROM fresh) AS r"
 
 
-@pytest.mark.by_day(2)
+@pytest.mark.by_day(4)
 @pytest.mark.parametrize(
     ("query", "idle"),
     [

@@ -148,7 +148,7 @@ def bytes_read(path: Path, query: str, model: Any = None) -> int:
     return int(count)
 
 
-@pytest.mark.by_day(2)
+@pytest.mark.by_day(4)
 @pytest.mark.parametrize("name", MODELS)
 def test_only_used_columns_are_read(name: str, file: Path) -> None:
     model, used = MODELS[name]()

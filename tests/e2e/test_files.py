@@ -121,6 +121,7 @@ def labels(db: sqlml.Session) -> list[Any]:
     return answers(db, "predict('m', *)")
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("named", [False, True])
 def test_each_format_scores_as_its_library(

@@ -424,6 +424,7 @@ def test_models_of_an_attached_database(con: sqlml.Session, tmp_path: Path) -> N
     assert con.execute("SELECT name FROM sqlml.models").fetchall() == [("m",)]
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("name", ["main.m", 'MAIN."m"', "`m`", "main.`m`", "'m'", "'main.m'"])
 def test_a_model_is_named_as_a_table_is(con: sqlml.Session, name: str) -> None:
     """By the schema that people give to tables, in quotes of Spark, or as a text."""

@@ -71,6 +71,7 @@ def test_other_settings_and_variables_are_the_engines(con: sqlml.Session) -> Non
     assert ways(con)[0] == "native"
 
 
+@pytest.mark.by_day(3)
 @pytest.mark.parametrize(
     ("statement", "error", "message"),
     [

@@ -84,6 +84,7 @@ def fitted(name: str) -> Any:
     return MODELS[name]().fit(frame.drop(columns="id"), target(frame))
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("backend", ["native", "torch"])
 @pytest.mark.parametrize("name", list(MODELS))
 def test_texts_numbers_and_categories_in_one_call(name: str, backend: str) -> None:

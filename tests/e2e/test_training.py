@@ -75,7 +75,7 @@ REGRESSORS = [
 ]
 
 
-@pytest.mark.by_day(3)
+@pytest.mark.by_day(6)
 @pytest.mark.parametrize("options", CLASSIFIERS)
 def test_a_classifier_equals_the_librarys_own(shop: sqlml.Session, options: str) -> None:
     query = "SELECT * FROM customers"

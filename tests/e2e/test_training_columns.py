@@ -61,6 +61,7 @@ def con() -> Any:
         yield made
 
 
+@pytest.mark.by_day(3)
 @pytest.mark.parametrize(
     "options",
     [

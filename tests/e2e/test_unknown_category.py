@@ -36,7 +36,7 @@ def message(work: Any) -> str:
     return str(caught.value)
 
 
-@pytest.mark.by_day(2)
+@pytest.mark.by_day(6)
 @pytest.mark.parametrize("backend", ["native", "reference", "torch", "onnxruntime"])
 @pytest.mark.parametrize(
     ("row", "named"),

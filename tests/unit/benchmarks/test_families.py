@@ -40,7 +40,7 @@ def rendered(result: Any, folder: Path) -> str:
     return text
 
 
-@pytest.mark.by_day(2)
+@pytest.mark.nightly
 @pytest.mark.parametrize("model", ["xgboost", "unlimited forest"])
 def test_trees(model: str, tmp_path: Path) -> None:
     small = ["--rows", "60", "--train", "200", "--trees", "3", "--batch", "20", "--batches", "2"]
@@ -111,6 +111,7 @@ def test_scaling(tmp_path: Path) -> None:
     assert "| trees | 4 | lightgbm |" in rendered(result, tmp_path)
 
 
+@pytest.mark.nightly
 def test_pipelines(tmp_path: Path) -> None:
     result = run(pipelines.main, tmp_path, ["--count", "6", "--most-rows", "60", "--seed", "3"])
     assert len(result["rows"]) == 12

@@ -194,6 +194,7 @@ UNUSED: Mapping[str, Callable[[], Any]] = {
 }
 
 
+@pytest.mark.by_day(3)
 @pytest.mark.parametrize("name", UNUSED)
 def test_columns_that_no_tree_tests_contribute_nothing(name: str) -> None:
     model, rows = UNUSED[name](), WIDE[SOME]
@@ -239,6 +240,7 @@ ADDITIVE: Mapping[str, Callable[[], Any]] = {
 }
 
 
+@pytest.mark.by_day(3)
 @pytest.mark.parametrize("name", ADDITIVE)
 def test_contributions_and_the_baseline_add_up(name: str) -> None:
     model = ADDITIVE[name]()

@@ -127,6 +127,7 @@ PLACES = [
 ]
 
 
+@pytest.mark.by_day(3)
 @pytest.mark.parametrize("place", PLACES)
 def test_a_word_may_be_a_name_wherever_duckdb_takes_it_for_one(place: str) -> None:
     keywords = duckdb.execute("SELECT keyword_name FROM duckdb_keywords()").fetchall()

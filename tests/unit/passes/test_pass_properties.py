@@ -151,6 +151,7 @@ def test_the_usual_threshold_needs_no_sigmoid() -> None:
     assert "sigmoid" not in {n.op for n in after}
 
 
+@pytest.mark.nightly
 @quick
 @given(seeds, st.lists(st.integers(0, WIDTH - 1), max_size=4, unique=True), st.booleans())
 def test_known_arguments_prune_trees_and_nothing_else(

@@ -89,6 +89,7 @@ def events(con: sqlml.Session, query: str, values: Any = None) -> int:
     return count
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize(
     "statement",
     [

@@ -154,7 +154,7 @@ def test_the_numbers_are_those_of_the_filler(name: str, layout: str) -> None:
             assert made.tobytes() == want.tobytes(), (output, rows)
 
 
-@pytest.mark.by_day(4)
+@pytest.mark.by_day(12)
 @pytest.mark.parametrize("layout", ["f32", "f64"])
 @pytest.mark.parametrize("name", STAGED)
 def test_trees_between_other_steps(name: str, layout: str) -> None:

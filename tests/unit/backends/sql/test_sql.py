@@ -158,7 +158,7 @@ def in_plain_duckdb(
     return np.array([np.ravel(value) for (value,) in found], float)
 
 
-@pytest.mark.by_day(2)
+@pytest.mark.by_day(4)
 @pytest.mark.parametrize("name", list(MODELS))
 def test_a_model_without_any_function(name: str) -> None:
     fit, rows = MODELS[name]

@@ -139,6 +139,7 @@ def test_other_functions_stay_whole_and_run_on_torch_alone() -> None:
         base.load_backend("native").compile(imported.program)
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_networks(dtype: torch.dtype) -> None:
     torch.manual_seed(1)

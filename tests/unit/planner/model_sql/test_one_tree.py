@@ -87,7 +87,7 @@ def test_few_of_the_random_models_are_left_out() -> None:
     assert sum(one is not None for one in made) >= 55
 
 
-@pytest.mark.by_day(2)
+@pytest.mark.by_day(6)
 @pytest.mark.parametrize("seed", range(60))
 def test_the_same_as_the_reference(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -122,6 +122,7 @@ def test_the_same_as_the_reference(seed: int) -> None:
     )
 
 
+@pytest.mark.by_day(3)
 @pytest.mark.parametrize("kind", ["TINYINT", "INTEGER", "UINTEGER", "BIGINT", "DECIMAL(18, 2)"])
 @pytest.mark.parametrize("seed", [0, 1, 2, 4, 5, 7])
 def test_whole_numbers(seed: int, kind: str) -> None:
