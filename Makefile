@@ -63,7 +63,7 @@ PARALLEL := --numprocesses $(WORKERS) --dist worksteal
 
 # Spark's tests are one process that mostly waits for others: it runs beside the workers. Those on
 # DuckDB 1.5 run even if others failed.
-test: $(VENV)/.warm $(VENV15)/.duckdb
+test: $(VENV)/.dev $(VENV15)/.duckdb
 	@failed=; \
 	$(MAKE) --jobs=2 --output-sync=target --keep-going test-duckdb test-spark || failed=1; \
 	$(MAKE) test-duckdb-1.5 || failed=1; \
@@ -166,11 +166,6 @@ $(VENV)/.openmp: $(VENV)/.demo
 
 $(VENV)/.dev: $(VENV)/.openmp
 	$(PIP) --editable '.[dev,torch]'
-	touch $@
-
-# Otherwise, each process of the tests would compile the kernels that all need.
-$(VENV)/.warm: $(VENV)/.dev
-	SQLML_NATIVE_FUNCTIONS=0 $(PY) -m sqlml warm
 	touch $@
 
 $(VENV)/.docs: pyproject.toml constraints.txt | $(VENV)/bin/python

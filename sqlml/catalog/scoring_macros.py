@@ -28,6 +28,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from sqlml.catalog.catalog_connection import Connection, find_unstamped_models, write_stamp
 from sqlml.catalog.model import is_name
@@ -92,8 +93,8 @@ class Macros:
         If the user opened the transaction (`shared`), the macros are rebuilt after its end, because
         two transactions that change the same macro conflict.
         """
-        name = self._read_database_name(database)
-        if not self._store_calls(schema, name, key, calls):
+        name, can_store = self._read_database(database)
+        if not can_store or not self._store_calls(schema, key, calls):
             return
         if shared:
             self._outdated_schemas[name] = schema
@@ -127,7 +128,7 @@ class Macros:
         if "catalog_stale" not in tables:
             return
         if self._connection.read(f"SELECT 1 FROM {schema}.catalog_stale LIMIT 1"):
-            database = self._read_database_name(None)
+            database, _ = self._read_database(None)
             self._connection.run_atomically(partial(self._rebuild_if_stored, schema, database))
 
     def _rebuild_if_stored(self, schema: str, database: str) -> None:
@@ -139,7 +140,7 @@ class Macros:
         name = fold(name)
         if name not in MACRO_KINDS:
             return
-        database = self._read_database_name(None)
+        database, _ = self._read_database(None)
         own_macro = self._connection.read(
             "SELECT 1 FROM system.main.duckdb_functions() WHERE database_name = ? "
             "AND schema_name = 'main' AND function_name = ? "
@@ -150,21 +151,23 @@ class Macros:
             main_schema = f"{DUCKDB.quote_name(database)}.main"
             self._connection.write(f"DROP MACRO IF EXISTS {main_schema}.{name}")
 
-    def _read_database_name(self, name: str | None) -> str:
-        rows = self._connection.read(
-            "SELECT database_name FROM system.main.duckdb_databases() WHERE "
-            f"{fold_in_sql('database_name')} = "
+    def _read_database(self, name: str | None) -> tuple[str, bool]:
+        """Return the exact name of a database, and whether its file can store typed macros."""
+        ((exact_name, in_memory, tags),) = self._connection.read(
+            "SELECT database_name, path IS NULL, tags::VARCHAR FROM system.main.duckdb_databases() "
+            f"WHERE {fold_in_sql('database_name')} = "
             f"{fold_in_sql('coalesce(?, system.main.current_database())')}",
             [name],
         )
-        return str(rows[0][0])
+        match = re.search(r"v(\d+)\.(\d+)", str(tags))
+        version = None if match is None else (int(match[1]), int(match[2]))
+        is_new = bool(in_memory) if version is None else version >= _MIN_STORAGE_VERSION
+        # In a database `sqlml`, the name of the schema sqlml would be ambiguous.
+        return str(exact_name), is_new and fold(str(exact_name)) != "sqlml"
 
-    def _store_calls(
-        self, schema: str, database: str, key: str, calls: Sequence[ModelCall]
-    ) -> bool:
+    def _store_calls(self, schema: str, key: str, calls: Sequence[ModelCall]) -> bool:
         """Store `calls` for the model `key`; return whether the macros must be rebuilt."""
-        may_have_rows = calls or "catalog_calls" in self._connection.list_tables(schema)
-        if not may_have_rows or not self._supports_typed_macros(database):
+        if not calls and "catalog_calls" not in self._connection.list_tables(schema):
             return False
         self._connection.create_tables(schema, MACRO_TABLES)
         rows_of_model = f"FROM {schema}.catalog_calls WHERE key = ?"
@@ -173,6 +176,7 @@ class Macros:
         self._connection.write(f"DELETE {rows_of_model}", [key])
         for name, definition in {helper for call in calls for helper in call.helpers}:
             self._connection.write(f"CREATE MACRO IF NOT EXISTS {schema}.{name}{definition}")
+        rows = []
         for call in calls:
             macro = f"score_{hash_content(call.kind, key, call.body)}"
             extra_parameter = ", class" if call.kind == "class" else ""
@@ -180,26 +184,16 @@ class Macros:
                 f"CREATE MACRO IF NOT EXISTS {schema}.{macro}(r, m{extra_parameter}) AS "
                 f"CASE WHEN m IS NULL THEN NULL ELSE {call.body} END"
             )
-            self._connection.write(
-                f"INSERT INTO {schema}.catalog_calls VALUES (?, ?, ?, ?, ?, ?)",
-                [key, call.kind, macro, call.function, list(call.arguments), call.result],
-            )
+            rows.append((key, call.kind, macro, call.function, list(call.arguments), call.result))
+        types = "VARCHAR VARCHAR VARCHAR VARCHAR VARCHAR[] VARCHAR"
+        self._insert_rows(f"{schema}.catalog_calls", types, rows)
         return True
 
-    def _supports_typed_macros(self, database: str) -> bool:
-        if fold(database) == "sqlml":
-            return False  # The name of the schema sqlml would be ambiguous.
-        rows = self._connection.read(
-            "SELECT path IS NULL, tags::VARCHAR FROM system.main.duckdb_databases() "
-            "WHERE database_name = ?",
-            [database],
-        )
-        for in_memory, tags in rows:
-            match = re.search(r"v(\d+)\.(\d+)", str(tags))
-            if match is None:
-                return bool(in_memory)
-            return (int(match[1]), int(match[2])) >= _MIN_STORAGE_VERSION
-        return False
+    def _insert_rows(self, table: str, types: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        if rows:
+            columns = [list(values) for values in zip(*rows, strict=True)]
+            select = ", ".join(f"system.main.unnest(?::{t}[])" for t in types.split())
+            self._connection.write(f"INSERT INTO {table} SELECT {select}", columns)
 
     def _rebuild_macros(self, schema: str, database: str) -> None:
         """Rebuild the macros of the changed models in a database.
@@ -212,70 +206,79 @@ class Macros:
             f"SELECT kind, system.main.count(*) FROM {schema}.catalog_calls GROUP BY kind"
         )
         model_counts = {str(kind): int(n) for kind, n in kind_rows if kind in _EXTRA_PARAMETERS}
-        rows = self._connection.read(f"SELECT DISTINCT kind FROM {schema}.catalog_choosers")
-        stored_kinds = {str(kind) for (kind,) in rows}
         stale_rows = self._connection.read(f"SELECT key, macro FROM {schema}.catalog_stale")
-        if not stale_rows and stored_kinds == set(model_counts):
-            return
         first_digits = sorted({hash_key(str(key))[0] for key, _ in stale_rows})
+        stored = self._read_choosers(schema, first_digits)
+        if not stale_rows and stored.keys() == model_counts.keys():
+            return
+        kinds = sorted(model_counts.keys() | stored.keys())
+        unchanged = {
+            kind: _find_unchanged_calls(stored.get(kind, ()), first_digits)
+            if model_counts.get(kind, 0) > MAX_OVERLOADS
+            else {}
+            for kind in kinds
+        }
+        models = self._read_model_macros(schema, [kind for kind in kinds if not unchanged[kind]])
+        models |= self._read_model_macros(schema, list(filter(unchanged.get, kinds)), first_digits)
+        choosers = {
+            kind: build_choosers(models[kind], _EXTRA_PARAMETERS.get(kind, ""), unchanged[kind])
+            for kind in kinds
+        }
+        replaced = {
+            kind: [chooser for chooser in old if chooser.prefix not in unchanged[kind]]
+            for kind, old in stored.items()
+        }
         unneeded = {str(macro) for _, macro in stale_rows if macro is not None}
-        roots = {}
-        for kind in sorted({*model_counts, *stored_kinds}):
-            stored = self._read_choosers(schema, kind, first_digits) if kind in stored_kinds else []
-            count = model_counts.get(kind, 0)
-            choosers, replaced = self._rebuild_kind(schema, kind, count, first_digits, stored)
-            if choosers:
-                roots[kind] = choosers[-1]
-            unneeded |= replaced - {chooser.macro for chooser in choosers}
+        unneeded |= self._replace_choosers(schema, replaced, choosers)
+        roots = {kind: new_choosers[-1] for kind, new_choosers in choosers.items() if new_choosers}
         main_schema = f"{DUCKDB.quote_name(database)}.main"
         for function, kinds_of_function in MACRO_KINDS.items():
-            if kinds_of_function.keys() & {*model_counts, *stored_kinds}:
+            if not kinds_of_function.keys().isdisjoint(kinds):
                 self._write_user_macro(schema, function, roots)
-                is_new = not kinds_of_function.keys() & stored_kinds
+                is_new = kinds_of_function.keys().isdisjoint(stored)
                 if self._may_replace_bare_macro(main_schema, function, is_new):
                     self._write_user_macro(main_schema, function, roots)
         self._drop_unused(schema, unneeded)
         self._connection.write(f"DELETE FROM {schema}.catalog_stale")
 
-    def _read_choosers(self, schema: str, kind: str, first_digits: Sequence[str]) -> list[Chooser]:
-        """Read the stored macros of a kind at the top of the tree and below `first_digits`."""
+    def _read_choosers(self, schema: str, first_digits: Sequence[str]) -> dict[str, list[Chooser]]:
+        """Map kinds to their stored macros at the top of the tree and below `first_digits`."""
         rows = self._connection.read(
-            f"SELECT prefix, macro, names, by_digit FROM {schema}.catalog_choosers WHERE kind = ? "
-            "AND (system.main.length(prefix) <= 1 OR "
-            f"system.main.list_contains(?::VARCHAR[], {_first_digit_sql('prefix')}))",
-            [kind, first_digits],
+            f"SELECT kind, prefix, macro, names, by_digit FROM {schema}.catalog_choosers WHERE "
+            "system.main.length(prefix) <= 1 OR "
+            f"system.main.list_contains(?::VARCHAR[], {_first_digit_sql('prefix')})",
+            [first_digits],
         )
-        extra = _EXTRA_PARAMETERS.get(kind, "")
-        return [
-            Chooser(prefix, str(macro), tuple(map(str, names)), by_digit, extra)
-            for prefix, macro, names, by_digit in rows
-        ]
+        choosers: dict[str, list[Chooser]] = {}
+        for kind, prefix, macro, names, by_digit in rows:
+            extra = _EXTRA_PARAMETERS.get(str(kind), "")
+            chooser = Chooser(prefix, str(macro), tuple(map(str, names)), by_digit, extra)
+            choosers.setdefault(str(kind), []).append(chooser)
+        return choosers
 
-    def _rebuild_kind(
+    def _replace_choosers(
         self,
         schema: str,
-        kind: str,
-        count: int,
-        first_digits: Sequence[str],
-        stored: Sequence[Chooser],
-    ) -> tuple[list[Chooser], set[str]]:
-        """Write the macros of a kind; return them, root last, and the names of replaced macros."""
-        unchanged: dict[str, str] = {}
-        are_sound = all(is_own_macro(c.macro) and all(map(is_name, c.names)) for c in stored)
-        if count > MAX_OVERLOADS and len(stored) > 1 and are_sound:
-            subtrees = [c for c in stored if len(c.prefix) == 1 and c.prefix not in first_digits]
-            unchanged = {subtree.prefix: subtree.build_call() for subtree in subtrees}
-        models = self._read_model_macros(schema, kind, first_digits if unchanged else None)
-        replaced_macros = {c.prefix: c.macro for c in stored if c.prefix not in unchanged}
-        choosers = build_choosers(models, _EXTRA_PARAMETERS.get(kind, ""), existing=unchanged)
-        if replaced_macros:
+        replaced: Mapping[str, Sequence[Chooser]],
+        choosers: Mapping[str, Sequence[Chooser]],
+    ) -> set[str]:
+        """Replace macros of each kind; return the names of macros that are no longer used."""
+        old_macros = {chooser.macro for old in replaced.values() for chooser in old}
+        if old_macros:
             self._connection.write(
-                f"DELETE FROM {schema}.catalog_choosers "
-                "WHERE system.main.list_contains(?::VARCHAR[], prefix) AND kind = ?",
-                [list(replaced_macros), kind],
+                f"DELETE FROM {schema}.catalog_choosers WHERE system.main.list_contains("
+                "?::VARCHAR[], system.main.concat(kind, ' ', prefix))",
+                [[f"{kind} {chooser.prefix}" for kind, old in replaced.items() for chooser in old]],
             )
-        self._write_choosers(schema, kind, choosers, replaced_macros.values())
-        return choosers, set(replaced_macros.values())
+        new_choosers = [(kind, chooser) for kind, new in choosers.items() for chooser in new]
+        for _, chooser in new_choosers:
+            if chooser.macro not in old_macros:
+                macro = f"{schema}.{chooser.macro}{chooser.definition}"
+                self._connection.write(f"CREATE OR REPLACE MACRO {macro}")
+        rows = [(k, c.prefix, c.macro, list(c.names), c.by_digit) for k, c in new_choosers]
+        types = "VARCHAR VARCHAR VARCHAR VARCHAR[] BOOLEAN"
+        self._insert_rows(f"{schema}.catalog_choosers", types, rows)
+        return old_macros - {chooser.macro for _, chooser in new_choosers}
 
     def _may_replace_bare_macro(self, main_schema: str, function: str, is_new: bool) -> bool:
         """Return whether sqlml made the macro in schema main, or its name is free if `is_new`."""
@@ -286,37 +289,21 @@ class Macros:
         return is_new and all(self._connection.list_parameters(n, function) is None for n in others)
 
     def _read_model_macros(
-        self, schema: str, kind: str, first_digits: Collection[str] | None = None
-    ) -> dict[str, str]:
-        """Map the keys of the models below `first_digits`, or of all models, to their macros."""
-        query = f"SELECT key, macro FROM {schema}.catalog_calls WHERE kind = ?"
-        parameters = [kind]
+        self, schema: str, kinds: Sequence[str], first_digits: Collection[str] | None = None
+    ) -> dict[str, dict[str, str]]:
+        """Map kinds to the macros of the models below `first_digits`, or of all models, by key."""
+        models: dict[str, dict[str, str]] = {kind: {} for kind in kinds}
+        is_listed = "system.main.list_contains(?::VARCHAR[], kind)"
+        query = f"SELECT kind, key, macro FROM {schema}.catalog_calls WHERE {is_listed}"
+        parameters = [list(kinds)]
         if first_digits is not None:
             digit = _first_digit_sql("system.main.md5(key)")
             query += f" AND system.main.list_contains(?::VARCHAR[], {digit})"
-            parameters.append(list(first_digits))  # type: ignore[arg-type]
-        rows = self._connection.read(query, parameters)
-        return {
-            str(key): str(macro) for key, macro in rows if is_own_macro(macro) and is_name(str(key))
-        }
-
-    def _write_choosers(
-        self, schema: str, kind: str, choosers: Sequence[Chooser], existing_macros: Collection[str]
-    ) -> None:
-        for chooser in choosers:
-            if chooser.macro not in existing_macros:
-                macro = f"{schema}.{chooser.macro}{chooser.definition}"
-                self._connection.write(f"CREATE OR REPLACE MACRO {macro}")
-        if not choosers:
-            return
-        rows = [(c.prefix, c.macro, list(c.names), c.by_digit) for c in choosers]
-        prefixes, macros, names, by_digits = map(list, zip(*rows, strict=True))
-        self._connection.write(
-            f"INSERT INTO {schema}.catalog_choosers SELECT ?, system.main.unnest(?::VARCHAR[]), "
-            "system.main.unnest(?::VARCHAR[]), system.main.unnest(?::VARCHAR[][]), "
-            "system.main.unnest(?::BOOLEAN[])",
-            [kind, prefixes, macros, names, by_digits],
-        )
+            parameters.append(list(first_digits))
+        for kind, key, macro in self._connection.read(query, parameters) if kinds else ():
+            if is_own_macro(macro) and is_name(str(key)):
+                models[kind][str(key)] = str(macro)
+        return models
 
     def _write_user_macro(self, schema: str, function: str, roots: Mapping[str, Chooser]) -> None:
         overloads = [
@@ -345,6 +332,16 @@ class Macros:
 
 def _first_digit_sql(text: str) -> str:
     return f"system.main.substr({text}, 1, 1)"
+
+
+def _find_unchanged_calls(
+    stored: Sequence[Chooser], first_digits: Collection[str]
+) -> dict[str, str]:
+    """Map first digits to calls of stored macros, except for `first_digits` and unsafe names."""
+    if not all(is_own_macro(c.macro) and all(map(is_name, c.names)) for c in stored):
+        return {}
+    subtrees = [c for c in stored if len(c.prefix) == 1 and c.prefix not in first_digits]
+    return {subtree.prefix: subtree.build_call() for subtree in subtrees}
 
 
 MAX_OVERLOADS = 16
