@@ -52,6 +52,7 @@ def own_estimate(con: sqlml.Session, query: str) -> int:
     return int(json.loads(rows[0][1])[0]["extra_info"]["Estimated Cardinality"])
 
 
+@pytest.mark.by_day(3)
 @pytest.mark.parametrize(
     ("query", "rows"),
     [

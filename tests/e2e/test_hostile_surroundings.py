@@ -134,6 +134,7 @@ def test_an_unnamed_call_has_the_name_that_the_engine_gives(db: sqlml.Session) -
     assert db.sql("FROM made").columns == ["predict('m', *)"]
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize(
     "item",
     [

@@ -97,7 +97,7 @@ def test_errors_name_what_is_wrong(plain: Any, call: str, says: str) -> None:
     assert says in str(error.value)
 
 
-@pytest.mark.by_day(2)
+@pytest.mark.by_day(4)
 @pytest.mark.parametrize(
     "labels",
     [

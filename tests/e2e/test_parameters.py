@@ -32,6 +32,7 @@ def con() -> Iterator[sqlml.Session]:
         yield con
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize(
     "query, value",
     [

@@ -64,7 +64,7 @@ def con():
     return con
 
 
-@pytest.mark.by_day(3)
+@pytest.mark.by_day(9)
 @pytest.mark.parametrize("test", TESTS)
 @pytest.mark.parametrize("model", ["inline", "function", "lenient"])
 def test_a_filter_above_an_outer_join(con, model, test):
@@ -76,6 +76,7 @@ def test_a_filter_above_an_outer_join(con, model, test):
     assert con.execute(query).fetchall() == [(1,)]
 
 
+@pytest.mark.by_day(3)
 @pytest.mark.parametrize("test", TESTS)
 @pytest.mark.parametrize("model", ["inline", "function"])
 def test_a_filter_on_a_column_of_predictions(con, model, test):

@@ -114,7 +114,7 @@ def rounded(rows: list[Any]) -> list[Any]:
     return sorted([round(v, 9) if isinstance(v, float) else v for v in row] for row in rows)
 
 
-@pytest.mark.by_day(2)
+@pytest.mark.by_day(4)
 @pytest.mark.parametrize("query", KEPT)
 def test_joins_that_may_matter_stay(con: sqlml.Session, query: str) -> None:
     plan = con.plan(query)

@@ -64,6 +64,7 @@ def _same(sessions: Any, query: str) -> None:
     assert sorted(map(repr, got)) == sorted(map(repr, want))
 
 
+@pytest.mark.nightly
 def test_contributions_of_each_row(sessions: Any) -> None:
     _same(
         sessions,
@@ -93,7 +94,7 @@ def test_columns_with_the_values_of_other_rows(sessions: Any) -> None:
     assert max(got, key=got.__getitem__) == max(want, key=want.__getitem__) == "b"
 
 
-@pytest.mark.by_day(2)
+@pytest.mark.nightly
 @pytest.mark.parametrize("form", FORMS)
 def test_forms(sessions: Any, form: str) -> None:
     _same(sessions, f"SELECT * FROM {form}")

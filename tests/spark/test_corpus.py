@@ -109,7 +109,7 @@ RUNNABLE = [case for case in CASES if case.runs and not case.spark_gap and not c
 
 
 @pytest.mark.filterwarnings("ignore:.* is not available in plain queries")
-@pytest.mark.by_day(60)
+@pytest.mark.by_day(120)
 @pytest.mark.parametrize("case", RUNNABLE, ids=lambda case: f"{case.file}: {case.name}")
 def test_a_query_gives_what_it_gives_on_duckdb(
     case: Case,

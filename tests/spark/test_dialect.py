@@ -108,6 +108,7 @@ def test_a_model_as_an_expression(con: Any, frame: pd.DataFrame, name: str) -> N
     np.testing.assert_allclose(proba, model.predict_proba(x), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.nightly
 def test_probabilities_in_float32(con: Any, frame: pd.DataFrame) -> None:
     """As XGBoost rounds them, be it in an expression or in the function."""
     x = frame[NUMBERS].astype("float32")

@@ -102,6 +102,7 @@ def test_errors(sessions: Any, tmp_path: Path) -> None:
         there.sql("SELECT * FROM ML.FORECAST(MODEL answers)")
 
 
+@pytest.mark.nightly
 def test_tables_are_described_and_compared(sessions: Any) -> None:
     there, here = sessions
     form = "ml_validate_data_drift(TABLE shop, (SELECT * FROM shop WHERE a > 0))"

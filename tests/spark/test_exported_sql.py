@@ -19,7 +19,7 @@ def load(spark: Any, frame: Any) -> None:
     spark.createDataFrame(table, f"{kinds}, id BIGINT").createOrReplaceTempView("exported")
 
 
-@pytest.mark.by_day(6)
+@pytest.mark.by_day(12)
 @pytest.mark.parametrize("name", ["xgboost", *FAMILIES])
 def test_a_model_answers_as_its_library(spark: Any, tmp_path: Path, name: str) -> None:
     fitted = boosted("binary:logistic") if name == "xgboost" else model(name)

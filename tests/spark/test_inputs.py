@@ -50,6 +50,7 @@ LISTS = {
 }
 
 
+@pytest.mark.by_day(3)
 @pytest.mark.parametrize("kind", LISTS)
 def test_lists(con: Any, spark: Any, kind: str) -> None:
     values: list[Any] = LISTS[kind]

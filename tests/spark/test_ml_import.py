@@ -236,7 +236,7 @@ TWO: dict[str, tuple[str, dict[str, Any], Any]] = {
 }
 
 
-@pytest.mark.by_day(2)
+@pytest.mark.by_day(6)
 @pytest.mark.parametrize("name", TWO)
 def test_models_of_two_classes_name_them(
     plain: Any, table: pd.DataFrame, tmp_path: Path, name: str

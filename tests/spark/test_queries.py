@@ -309,7 +309,7 @@ PIPES = [
 ]
 
 
-@pytest.mark.by_day(8)
+@pytest.mark.by_day(16)
 @pytest.mark.parametrize(
     ("start", "steps"), list(product(["FROM", "TABLE", "SELECT * FROM"], PIPES))
 )
@@ -351,6 +351,7 @@ def test_a_name_before_other_columns_is_refused(con: Any) -> None:
         con.sql("FROM customers |> AS c |> SET age = 0D |> EXTEND predict('churn', c.*) AS y")
 
 
+@pytest.mark.nightly
 def test_a_later_step_does_not_round_an_earlier_one(con: Any, frame: pd.DataFrame) -> None:
     """Columns are DOUBLE where the call stands, and FLOAT behind it."""
     model = RandomForestRegressor(30, random_state=0).fit(frame[NUMBERS], frame.age)

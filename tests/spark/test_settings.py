@@ -102,6 +102,7 @@ def test_parameters_are_what_they_are(con: Any, spark: Any) -> None:
             assert con.sql("SELECT :p AS p", {"p": time}).collect() == [own]
 
 
+@pytest.mark.by_day(3)
 @pytest.mark.parametrize("collation", ["UTF8_LCASE", "UNICODE_CI", "UTF8_BINARY_RTRIM"])
 def test_collated_strings_are_compared_by_their_bytes(con: Any, spark: Any, collation: str) -> None:
     x = pd.DataFrame({"s": ["x", "y", "X", "x  "]})

@@ -152,7 +152,7 @@ def test_an_estimator_of_pythons_trains_in_the_driver(con: Any) -> None:
     assert len(con.sql("SELECT predict('m', *) FROM trained").collect()) == 3000
 
 
-@pytest.mark.by_day(3)
+@pytest.mark.by_day(6)
 @pytest.mark.parametrize(
     "statement, says",
     [

@@ -20,7 +20,7 @@ def target(spark: Any) -> Iterator[str]:
     spark.sql("DROP TABLE written")
 
 
-@pytest.mark.by_day(2)
+@pytest.mark.by_day(4)
 @pytest.mark.parametrize(
     "statement",
     [
