@@ -100,7 +100,7 @@ class Connection:
             match = _TABLE_DEFINITION.search(definition)
             if match is None or match[1] not in tables:
                 self.write(definition.format(schema=schema))
-                tables |= set(() if match is None else match.groups()[:1])
+                tables |= set() if match is None else {match[1]}
         if self._known is not None:
             self._known[schema] = tables
 

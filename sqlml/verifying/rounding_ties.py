@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 from numpy.random import Generator
 
-from sqlml.errors import ScoringError
+from sqlml.errors import ProgramError, ScoringError
 from sqlml.ir.builder import Builder, Value, rewrite
 from sqlml.ir.program import Attrs, Node, Program
 from sqlml.types import Array
@@ -45,7 +45,7 @@ def find_rounding_ties(
         return frozenset()
     try:
         variants = [predict(variant) for variant in perturb_sums(program)]
-    except ScoringError:  # A variant rejects a row.
+    except (ProgramError, ScoringError):  # A variant rejects a row, or the bounds of its points.
         return frozenset()
 
     def is_tie(row: int) -> bool:
@@ -111,7 +111,8 @@ def _perturb_points(attrs: Attrs, rng: Generator) -> dict[str, Array]:
     perturbed = {"points": _nudge_by_one_ulp(points, rng)[point_indices.reshape(-1)]}
     if "bounds" in attrs:
         lower, upper = np.split(attrs["bounds"], [points.shape[1]], axis=1)
-        ulps = 4 * np.finfo(np.float64).eps * np.abs(points).max(initial=1.0)
+        max_error = (4 + points.shape[1]) * np.finfo(np.float64).eps  # A sum over the columns.
+        ulps = max_error * np.abs(points).max(initial=1.0)
         perturbed["bounds"] = np.hstack([lower - ulps * (attrs["ties"] == "kd_tree"), upper + ulps])
     return perturbed
 

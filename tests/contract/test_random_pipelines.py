@@ -9,7 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
-from sklearn.pipeline import Pipeline
+from sklearn.decomposition import PCA
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import Pipeline, make_pipeline
 
 import sqlml
 from sqlml.errors import ScoringError, UnsupportedModelError
@@ -181,6 +183,19 @@ def test_a_tie_of_points_that_are_sums_is_broken_either_way(
             objects=False,
         )
     )
+
+
+def test_bounds_that_exclude_perturbed_points_explain_nothing() -> None:
+    """Small variances enlarge an ulp of a point beyond the radius 0 of its ball."""
+    rng = np.random.default_rng(0)
+    x = np.repeat(rng.normal(size=(40, 60)) * 1e3, 3, axis=0)
+    neighbours = KNeighborsClassifier(
+        3, algorithm="ball_tree", leaf_size=2, metric="seuclidean", metric_params={"V": [1e-9] * 20}
+    )
+    model = make_pipeline(PCA(20), neighbours).fit(x, rng.integers(0, 2, 120))
+    program = sqlml.compile(model).program
+    ours, theirs = {"proba": np.zeros((1, 2))}, {"proba": np.ones((1, 2))}
+    assert not find_rounding_ties(program, lambda _: ours, ours, theirs, 1e-6)
 
 
 def check(recipe: Recipe) -> None:
