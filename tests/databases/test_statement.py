@@ -93,7 +93,7 @@ def test_a_table_may_have_a_schema(con: Any, tmp_path: Path) -> None:
 SETTINGS = {
     "postgres": ("SET standard_conforming_strings = off", "SET standard_conforming_strings = on"),
     "mariadb": (
-        "SET SESSION sql_mode = CONCAT(@@sql_mode, ',NO_BACKSLASH_ESCAPES')",
+        "SET SESSION sql_mode = CONCAT(@@sql_mode, ',ANSI_QUOTES,NO_BACKSLASH_ESCAPES')",
         "SET SESSION sql_mode = DEFAULT",
     ),
 }

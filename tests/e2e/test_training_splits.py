@@ -74,6 +74,21 @@ def test_rows_in_another_order_are_held_out_alike(con: Any) -> None:
     assert measure(f"{query} ORDER BY hash(a, b, z, 5)") == pytest.approx(first, rel=1e-9)
 
 
+def test_promotion_compares_on_held_out_rows_of_all_kinds(con: Any) -> None:
+    options = "model_type = 'boosted_tree_classifier', n_estimators = 1, max_depth = 1"
+    query = "SELECT a, b, y FROM repeated"
+    con.execute(
+        f"CREATE OR REPLACE MODEL m OPTIONS ({options}, label = 'y') AS {query} WHERE a < 2"
+    )
+    retrain = f"ALTER MODEL m RETRAIN AS {query} PROMOTE IF roc_auc"
+    first = dict(con.execute(f"{retrain} > 0.7").fetchall())["promoted"]
+    again = dict(con.execute(f"{retrain} > CURRENT").fetchall())["promoted"]
+    assert first.startswith("yes: roc_auc 0.7")
+    # The same rows are held out again, and the same model is no better on them.
+    value = first.split()[2]
+    assert again == f"no: roc_auc {value} is not > {value}"
+
+
 def test_preprocessors_look_at_the_rows_that_are_fitted_to(con: Any) -> None:
     con.execute(
         "CREATE OR REPLACE MODEL m TRANSFORM (ml_max_abs_scaler(a) OVER () AS a, b, y) "

@@ -111,6 +111,18 @@ def test_equal_calls_are_found_in_group_by(con: Any) -> None:
         assert sorted(rows(con, query.format(*calls))) == sorted(by_name)
 
 
+def test_a_literal_key_of_grouping_sets_is_not_replaced_in_a_model(con: Any, frame: Any) -> None:
+    """Spark replaces equal literals by NULL too: an error if the model's SQL contains one."""
+    for key in ("ROLLUP (k)", "CUBE (k)", "GROUPING SETS ((k), ())"):
+        query = "SELECT {} AS k, max(predict('churn', *)) AS y FROM customers GROUP BY plan, " + key
+        ours = "SELECT {} AS k, predict('churn', *) AS y FROM customers GROUP BY ALL"
+        assert len(rows(con, query.format("'unused'"))) == 2 * frame.plan.nunique()
+        assert len(rows(con, ours.format("'pro'"))) == 2
+    query = "SELECT 'pro' AS k, predict('churn', 1, 2, plan) AS y FROM customers GROUP BY plan, "
+    with pytest.raises(errors.BindError, match="'pro' is a key of grouping sets"):
+        con.sql(f"{query} ROLLUP (k)")
+
+
 def test_both_in_where_and_select(con: Any, frame: pd.DataFrame, churn: Any) -> None:
     found = rows(
         con,
