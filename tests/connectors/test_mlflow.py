@@ -111,7 +111,7 @@ def test_uris_and_functions(
     import mlflow
 
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    mlflow.set_tracking_uri((tmp_path / "runs").as_uri())
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "runs").as_uri())
     client = mlflow.MlflowClient()
     client.create_registered_model("shop")
     client.create_model_version("shop", (folder / "xgboost").as_uri())
