@@ -85,7 +85,7 @@ LAYOUTS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
-@pytest.mark.by_day(3)
+@pytest.mark.by_day(6)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", MODELS)
 def test_arrays_of_any_layout(name: str, layout: str) -> None:

@@ -136,6 +136,7 @@ def test_each_query_sees_one_version_and_none_that_is_older() -> None:
     assert found.has_seen(50, 2)
 
 
+@pytest.mark.nightly
 def test_two_attached_databases_change_from_two_threads(tmp_path: Path) -> None:
     """Each has a model `m`, replaced by a thread of its own: by a full name, and after USE."""
     with sqlml.connect() as con:

@@ -53,6 +53,7 @@ def test_each_row_has_what_its_model_says(
     )
 
 
+@pytest.mark.nightly
 def test_unknown_names_and_rows_that_are_refused(con: Any, named: dict[int, Any]) -> None:
     rows = "(SELECT *, CASE WHEN id < 5 THEN 'trei' ELSE 'tree' END AS m FROM customers) AS t"
     with pytest.raises(PySparkException, match="unknown model .trei.; did you mean .tree."):

@@ -105,6 +105,7 @@ def test_a_sqlml_that_cannot_score_fails_the_run(monkeypatch: pytest.MonkeyPatch
     assert status(rows) == 1
 
 
+@pytest.mark.nightly
 def test_all_contenders_take_a_tree_or_say_why_not() -> None:
     s = subject(DecisionTreeClassifier(random_state=0))
     contenders = field(s, chosen(None), Setting(1), s.train[0])

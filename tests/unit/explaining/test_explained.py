@@ -287,6 +287,7 @@ def test_encoded_columns_are_the_users_own() -> None:
         np.testing.assert_allclose(values, want, rtol=0, atol=1e-9)
 
 
+@pytest.mark.nightly
 def test_the_words_of_a_text_are_the_text() -> None:
     texts = pd.DataFrame({"note": [f"{p} or not {p}" for p in ROWS.plan], "a": ROWS.a})
     words = make_column_transformer((TfidfVectorizer(), "note"), remainder="passthrough")
