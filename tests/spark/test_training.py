@@ -188,7 +188,7 @@ def test_an_estimator_of_pythons_trains_in_the_driver(con: Any) -> None:
         (
             "CREATE MODEL n OPTIONS (model_type = 'kmeans', num_workers = 2) AS SELECT a, x "
             "FROM trained",
-            "num_workers is for boosted trees",
+            "option num_workers is only for boosted trees by xgboost",
         ),
         (
             "CREATE MODEL n OPTIONS (model_type = 'boosted_tree_classifier', label = 'y', "
