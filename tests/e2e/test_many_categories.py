@@ -16,6 +16,7 @@ import duckdb
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
@@ -230,7 +231,7 @@ def test_another_process_reads_views_macros_and_attached_files(tmp_path: Path) -
     data = frame()
     path = tmp_path / "shop.duckdb"
     with sqlml.connect(str(path), config=CONFIG) as con:
-        con.create_model("m", MODELS["one_hot"].fit(data[COLUMNS], data["size"]))
+        con.create_model("m", clone(MODELS["one_hot"]).fit(data[COLUMNS], data["size"]))
         con.connection.register("given", asked())
         con.execute("CREATE TABLE t AS SELECT row_number() OVER () AS id, * FROM given")
         con.execute("CREATE VIEW v AS SELECT id, predict('m', *) AS p FROM t")

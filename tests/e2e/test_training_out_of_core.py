@@ -295,13 +295,18 @@ def test_files_of_bins_go_with_a_process_that_is_killed(tmp_path: Path) -> None:
 
 MEASURED = """
 import sys, sqlml
+
+def train(query):
+    con.execute(f"CREATE MODEL m OPTIONS ({sys.argv[2]}) AS {query}")
+    con.execute("SELECT predict('m', *) FROM t LIMIT 10").fetchall()
+    con.execute("DROP MODEL m")
+    status = open("/proc/self/status")
+    return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
+
 con = sqlml.connect(sys.argv[1])
 con.execute("SET memory_limit = '1500MB'")
 con.execute("SET threads = 2")
-con.execute(f"CREATE MODEL m OPTIONS ({sys.argv[2]}) AS SELECT * FROM t")
-con.execute("SELECT predict('m', *) FROM t LIMIT 10").fetchall()
-con.execute("DROP MODEL m")
-print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
+print(-train("SELECT * FROM t LIMIT 2000") + train("SELECT * FROM t"))
 """
 
 
@@ -337,5 +342,5 @@ def test_a_table_of_four_times_the_memory_limit(large: Path, options: str) -> No
         [sys.executable, "-c", MEASURED, str(large), options], capture_output=True, text=True
     )
     assert told.returncode == 0, told.stderr[-2000:]
-    assert int(told.stdout.split()[-1]) * 1024 < 1.5 * 1500e6
+    assert int(told.stdout.split()[-1]) < 1.35 * 1500e6, "beside the libraries and a small table"
     assert [p.name for p in large.parent.iterdir()] == [large.name]
