@@ -28,7 +28,10 @@ from tests.support.random_trees import Recipe, grow, program_of, rows_for
 from tests.support.tree_recipes import RECIPES
 
 OWN_MATHEMATICS = frozenset(
-    {"exp", "expm1", "log", "log1p", "sigmoid", "softmax", "tanh", *NATIVE_ONLY}
+    {
+        *("exp", "exp2", "expm1", "log", "log1p", "ndtri", "sigmoid", "softmax", "tanh"),
+        *NATIVE_ONLY,
+    }
 )
 """Operators that the native backend computes otherwise than numpy."""
 

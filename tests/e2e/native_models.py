@@ -69,7 +69,7 @@ def models() -> dict[str, Any]:
         "ridge": Ridge().fit(x, table.a),
         "targets": MultiOutputClassifier(LogisticRegression()).fit(x, two),
         "pair": RandomForestRegressor(5, max_depth=3).fit(x, table[["b", "c"]]),
-        "near": KNeighborsClassifier(3).fit(x.head(200), named[:200]),
+        "near": KNeighborsClassifier(3, algorithm="brute").fit(x.head(200), named[:200]),
         "scaler": StandardScaler().fit(x),
         "steps": make_pipeline(
             make_column_transformer(

@@ -72,7 +72,8 @@ class Call:
 class RowKernel:
     """A kernel that maps x (n, k) to (n, width) of `dtype`, and the kernel's constants.
 
-    If `is_zeroed`, the output must be filled with zeros before the call.
+    If `is_zeroed`, the output must be filled with zeros before the call. `row_shape` is the shape
+    of a row of the result, if it is not (width,).
     """
 
     kernel: Callable[..., Any]
@@ -80,6 +81,7 @@ class RowKernel:
     width: int
     dtype: np.dtype[Any]
     is_zeroed: bool = False
+    row_shape: tuple[int, ...] = ()
 
     @classmethod
     def of(
@@ -100,7 +102,7 @@ class RowKernel:
         allocate = np.zeros if self.is_zeroed else np.empty
         out: Array = allocate((x.shape[0], self.width), self.dtype)
         self.kernel(x, *self.constants, out)
-        return out
+        return out.reshape(-1, *self.row_shape) if self.row_shape else out
 
     def make_call(self, x: Rows, out: Rows) -> Call:
         return Call(self.kernel, (x, *self.constants, out))
@@ -158,7 +160,7 @@ def _encode_arguments(call: Call) -> tuple[list[int], list[int]]:
     patches: list[int] = []
     for kind, argument in zip(entry.signature, call.arguments, strict=True):
         if isinstance(argument, Rows):
-            words += _encode_rows(kind, argument, len(words), patches)
+            words += encode_call_rows(kind, argument, len(words), patches)
         elif argument is MEMORY:
             words += (0, _MAX_INT64, 1)
         else:
@@ -166,7 +168,7 @@ def _encode_arguments(call: Call) -> tuple[list[int], list[int]]:
     return words, patches
 
 
-def _encode_rows(kind: Kind, rows: Rows, first_word: int, patches: list[int]) -> Iterator[int]:
+def encode_call_rows(kind: Kind, rows: Rows, first_word: int, patches: list[int]) -> Iterator[int]:
     """Yield the words that encode `rows`, and append the patches of these words to `patches`."""
     assert isinstance(kind, ArrayKind) and kind.dtype == rows.dtype
     assert kind.ndim == (1 if rows.is_flat else 2) and (rows.is_contiguous or kind.layout == "A")

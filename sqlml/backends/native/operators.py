@@ -10,11 +10,17 @@ from typing import Any
 import numpy as np
 
 from sqlml.backends.category_lookup import make_encoder
+from sqlml.backends.native.kernel_calls import RowKernel
 from sqlml.backends.native.rows import column_kernels, distance_kernels, piecewise_kernels
 from sqlml.backends.native.rows.combinations import make_combination_kernel
 from sqlml.backends.native.rows.linear_kernels import make_linear_function
 from sqlml.backends.native.rows.matmul_tiles import find_quadratic
+from sqlml.backends.native.rows.normal_distribution import (
+    make_probability_kernel,
+    make_quantile_kernel,
+)
 from sqlml.backends.native.rows.sparse import make_row_normalizer, make_sparse_linear
+from sqlml.backends.native.rows.weighted_median import make_median_kernel
 from sqlml.backends.native.text.city_hash import make_number_hash_kernel, make_text_hasher
 from sqlml.backends.native.text.count_tokens import (
     make_text_encoder,
@@ -164,6 +170,16 @@ def _make_argmax_function(node: Node, x_type: TensorType) -> Callable[..., Any] 
     return column_kernels.make_argmax_kernel(numpy_dtype(x_type.dtype)) if is_matrix else None
 
 
+def _make_elementwise(make_kernel: Callable[[int, Any], RowKernel]) -> MakeKernel:
+    """Return a function that makes a kernel for the width and dtype of a matrix."""
+
+    def make(node: Node, x_type: TensorType) -> RowKernel | None:
+        is_matrix = len(x_type.shape) == 2 and x_type.rowwise and x_type.width
+        return make_kernel(x_type.width, numpy_dtype(x_type.dtype)) if is_matrix else None
+
+    return make
+
+
 def _make_finite_check(node: Node, x_type: TensorType) -> Callable[..., Any]:
     attrs, dtype = node.attrs, numpy_dtype(node.type.dtype)
     if "low" in attrs or "high" in attrs:
@@ -211,10 +227,13 @@ KERNELS: Mapping[str, Bind] = {
     "linear": _bind_floats(_make_linear_kernel),
     "pairwise": _bind_floats(lambda node, x: distance_kernels.make_pairwise_function(node.attrs)),
     "nearest": _bind_floats(lambda node, x: distance_kernels.make_nearest_function(node.attrs)),
-    "bspline": _bind_floats(
-        _pass_attrs(piecewise_kernels.make_bspline_function, "knots", "degree")
-    ),
+    "bspline": _bind_floats(_pass_attrs(piecewise_kernels.make_bspline_kernel, "knots", "degree")),
     "sum": _bind_sum,
+    "ndtr": _bind_floats(_make_elementwise(make_probability_kernel)),
+    "ndtri": _bind_floats(_make_elementwise(make_quantile_kernel)),
+    "weighted_median": _bind_floats(
+        lambda node, x: make_median_kernel(node.attrs["weights"], numpy_dtype(x.dtype))
+    ),
     "search_sorted": _bind_floats(
         _pass_attrs(piecewise_kernels.make_search_kernel, "edges", "offsets", "side")
     ),

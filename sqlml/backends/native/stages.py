@@ -9,6 +9,7 @@ layers over sparse rows, hashes of strings, and sparse values of strings that be
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,16 +19,19 @@ import numpy as np
 from sqlml.backends.native.kernel_calls import Call, RowKernel, Rows
 from sqlml.backends.native.operators import KERNEL_FLOATS
 from sqlml.backends.native.rows.column_kernels import call_convert, call_take
+from sqlml.backends.native.rows.distance_kernels import make_nearest_kernel, make_pairwise_kernel
+from sqlml.backends.native.rows.number_codes import make_code_kernel
 from sqlml.backends.native.rows.piecewise_kernels import make_search_kernel
 from sqlml.backends.native.rows.sparse import call_add, call_add_products, call_fill
 from sqlml.backends.native.stepwise import StepRunner
 from sqlml.backends.native.text.city_hash import call_hash_texts
 from sqlml.backends.native.text.linear_of_texts import TextSums
+from sqlml.backends.native.trees.linear_leaves import make_leaf_model_kernel
 from sqlml.backends.native.trees.native_forest import Forest
 from sqlml.backends.native.vm.whole_output import VmFiller
 from sqlml.backends.row_blocks import Step
 from sqlml.ir.program import Node, Program, freeze
-from sqlml.types import ROWS, TEXTUAL, Array, TensorType, numpy_dtype
+from sqlml.types import ROWS, TEXTUAL, Array, DType, TensorType, numpy_dtype
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,7 +129,8 @@ class Stages:
 
 
 _KERNEL_OPERATORS = frozenset(
-    "hash_categories interpolate look_up_combinations search_sorted tree_contributions".split()
+    "bspline hash_categories interpolate look_up_combinations ndtr ndtri sum tree_contributions "
+    "weighted_median".split()
 )
 """Operators that the VM lacks. Their kernels compute each row from one row of the input."""
 
@@ -145,20 +150,39 @@ def _make_stage(program: Program, step: Step) -> _Stage | None:
         if source.op != "input":
             return None
         return _Stage(i, (), 1, np.dtype(np.float64), _make_hash_calls(source_node))
-    kernel = step.function
-    if node.op == "search_sorted" and source.type.dtype in KERNEL_FLOATS:
-        attrs, dtype = node.attrs, np.dtype(np.float64)
-        kernel = make_search_kernel(attrs["edges"], attrs["offsets"], attrs["side"], dtype)
-    runs_kernel = node.op in _KERNEL_OPERATORS
-    if runs_kernel and isinstance(kernel, RowKernel) and kernel.dtype.name in KERNEL_FLOATS:
-        return _Stage(i, (source_node,), kernel.width, kernel.dtype, _make_kernel_calls(kernel))
     if node.op == "densify":
         text_sums = TextSums.of(program, source_node)
         start = np.full(node.type.width, node.attrs["fill"], numpy_dtype(node.type.dtype))
         return None if text_sums is None else _make_sparse_stage(i, (text_sums,), start, None)
     if node.op == "linear" and source.type.sparse:
         return _make_sparse_linear_stage(program, i)
-    return None
+    if node.op == "linear_leaves" and node.type.dtype == "float64":
+        kernel = make_leaf_model_kernel(node.attrs)
+        return _Stage(i, node.inputs, kernel.width, kernel.dtype, _make_joined_calls(kernel))
+    row_kernel = _make_row_kernel(step, node, source.type.dtype)
+    if row_kernel is None or row_kernel.dtype.name not in KERNEL_FLOATS:
+        return None
+    make_calls = _make_kernel_calls(row_kernel)
+    return _Stage(i, step.inputs[:1], row_kernel.width, row_kernel.dtype, make_calls)
+
+
+def _make_row_kernel(step: Step, node: Node, dtype: DType) -> RowKernel | None:
+    """Return the kernel of an operator that the VM lacks, for rows of `dtype`, or None."""
+    attrs = node.attrs
+    if dtype not in KERNEL_FLOATS:
+        return None
+    match node.op:
+        case "encode":
+            return make_code_kernel(attrs["categories"], attrs["missing"], numpy_dtype(dtype))
+        case "nearest":
+            return make_nearest_kernel(attrs)
+        case "pairwise" if dtype == "float32" or attrs["metric"] not in ("dot", "sqeuclidean"):
+            return make_pairwise_kernel(attrs)
+        case "search_sorted":
+            edges = (attrs["edges"], attrs["offsets"], attrs["side"])
+            return make_search_kernel(*edges, np.dtype(np.float64))
+    kernel = step.function if node.op in _KERNEL_OPERATORS else None
+    return kernel if isinstance(kernel, RowKernel) else None
 
 
 def _make_tree_calls(forest: Forest) -> _MakeCalls:
@@ -172,7 +196,23 @@ def _make_hash_calls(text_node: int) -> _MakeCalls:
 
 
 def _make_kernel_calls(kernel: RowKernel) -> _MakeCalls:
-    return lambda values, out, block: [kernel.make_call(values[0], out)]
+    def make_calls(values: Sequence[Rows], out: Rows, block: _Block) -> Iterator[Call]:
+        if kernel.is_zeroed:
+            yield call_fill(np.zeros(out.width, out.dtype), out)
+        yield kernel.make_call(values[0], out)
+
+    return make_calls
+
+
+def _make_joined_calls(kernel: RowKernel) -> _MakeCalls:
+    """Return the calls of a kernel that reads the columns of several values side by side."""
+
+    def make_calls(values: Sequence[Rows], out: Rows, block: _Block) -> Iterator[Call]:
+        x, copies = _concatenate(values, block.buffers)
+        yield from copies
+        yield kernel.make_call(x, out)
+
+    return make_calls
 
 
 _Summand = TextSums | tuple[int, Array]
@@ -262,16 +302,24 @@ def _make_inputs(input_types: Sequence[TensorType]) -> tuple[list[Node], list[in
         attrs = {"name": _INPUT_NAME, "dtype": input_type.dtype, "width": input_type.width}
         return Node("input", (), freeze(attrs), input_type)
 
-    if len(input_types) == 1 and input_types[0].dtype in KERNEL_FLOATS:
+    is_matrix = len(input_types) == 1 and len(input_types[0].shape) == 2
+    if is_matrix and input_types[0].dtype in KERNEL_FLOATS:
         return [make_input(input_types[0])], [0]
     # A float32 is exact as a float64, and so are the integers that a search returns.
-    width = sum(input_type.width for input_type in input_types)
+    widths = [math.prod(input_type.shape[1:]) for input_type in input_types]
+    width = sum(widths)
     nodes, start = [make_input(TensorType("float64", (ROWS, width)))], 0
-    for input_type in input_types:
-        columns = freeze({"indices": np.arange(start, start + input_type.width)})
-        nodes.append(Node("select", (0,), columns, input_type))
-        start += input_type.width
-    return nodes, list(range(1, len(nodes)))
+    positions = []
+    for input_type, columns in zip(input_types, widths, strict=True):
+        indices = freeze({"indices": np.arange(start, start + columns)})
+        flat_type = TensorType(input_type.dtype, (ROWS, columns))
+        nodes.append(Node("select", (0,), indices, flat_type))
+        start += columns
+        if len(input_type.shape) > 2:
+            shape = freeze({"shape": input_type.shape[1:]})
+            nodes.append(Node("reshape", (len(nodes) - 1,), shape, input_type))
+        positions.append(len(nodes) - 1)
+    return nodes, positions
 
 
 def _concatenate(values: Sequence[Rows], buffers: Iterator[int]) -> tuple[Rows, list[Call]]:

@@ -62,6 +62,9 @@ _FAR_TAIL = (
 """Coefficients for sqrt(-log(tail)) > 5."""
 # fmt: on
 
+QUANTILE_COEFFICIENTS = (_MIDDLE, _NEAR_TAIL, _FAR_TAIL)
+"""Pairs of polynomials for `ndtri`, from the middle of the distribution outwards."""
+
 
 def ndtr(x: Array) -> Array:
     """Return the standard normal distribution function at `x`, in the dtype of `x`.

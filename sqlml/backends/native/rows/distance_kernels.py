@@ -25,6 +25,7 @@ from sqlml.backends.native.rows.matmul_tiles import (
 )
 from sqlml.ir.operators.distances import (
     SPLIT,
+    SQUARES,
     bound_rounding_error,
     compute_square_norms,
     scale_to_unit,
@@ -175,15 +176,20 @@ def make_pairwise_function(attrs: Attrs) -> Callable[[Array], Array] | None:
     points: Array = attrs["points"]
     if attrs.get("expanded", False):
         return _make_expanded_distances(points, attrs["metric"] == "cosine")
-    if attrs["metric"] not in METRIC_CODES or "weights" in attrs:
-        return None
-    if attrs["metric"] == "sqeuclidean" and points.dtype == np.float64:
+    if "weights" not in attrs and attrs["metric"] == "sqeuclidean" and points.dtype == np.float64:
         return make_squared_distances(points)
-    if attrs["metric"] == "dot" and points.dtype == np.float64:
+    if "weights" not in attrs and attrs["metric"] == "dot" and points.dtype == np.float64:
         # No sum is -0, so adding 0 is exact.
         return make_wide_linear(points.T, np.zeros(len(points)))
-    constants = (np.ascontiguousarray(points.T), METRIC_CODES[attrs["metric"]])
-    dtype = points.dtype
+    return make_pairwise_kernel(attrs)
+
+
+def make_pairwise_kernel(attrs: Attrs) -> RowKernel | None:
+    """Return a kernel from x (n, k) to distances (n, m), or None if it would not be exact."""
+    points, metric = attrs["points"], attrs["metric"]
+    if attrs.get("expanded", False) or metric not in METRIC_CODES or "weights" in attrs:
+        return None
+    constants, dtype = (np.ascontiguousarray(points.T), METRIC_CODES[metric]), points.dtype
     return RowKernel.of(_pairwise, dtype, constants, len(points), dtype, is_zeroed=True)
 
 
@@ -219,6 +225,20 @@ def make_nearest_function(attrs: Attrs) -> Callable[[Array], Array] | None:
     return find_nearest
 
 
+def make_nearest_kernel(attrs: Attrs) -> RowKernel | None:
+    """Return a kernel from x (n, k) to the nearest points (n, 2 * neighbours), or None.
+
+    There is no kernel for distances in expanded form, which depend on the sums of a BLAS.
+    """
+    ties, metric = attrs["ties"], attrs["metric"]
+    is_direct = metric in METRIC_CODES and "weights" not in attrs and metric != "dot"
+    if ties == "partition" or attrs.get("expanded", False) or not is_direct:
+        return None
+    is_square = metric in SQUARES and not attrs.get("squared", False)
+    width, double = 2 * int(attrs["k"]), np.dtype(np.float64)
+    return RowKernel.of(_find_nearest, double, (_make_tree(attrs), is_square), width, double)
+
+
 def _make_partitioned_search(attrs: Attrs) -> Callable[[Array], Array] | None:
     """Return a search that breaks ties like `numpy.argpartition`, or None if numpy must search."""
     k = int(attrs["k"])
@@ -240,6 +260,11 @@ def _make_partitioned_search(attrs: Attrs) -> Callable[[Array], Array] | None:
 
 
 def _sorted(distances: Any, indices: Any) -> None:
+    _sort_heaps(distances, indices)
+
+
+@inlined_helper
+def _sort_heaps(distances: Any, indices: Any) -> None:
     """Sort each row by distance, and equal distances by index, with an insertion sort."""
     for r in range(distances.shape[0]):
         for i in range(1, distances.shape[1]):
@@ -258,15 +283,8 @@ def _sorted(distances: Any, indices: Any) -> None:
 
 def _make_pruned_search(attrs: Attrs) -> Search:
     points: Array = attrs["points"]
-    order = np.ascontiguousarray(attrs.get("order", np.arange(len(points), dtype=np.int64)))
-    node_ranges = np.ascontiguousarray(attrs.get("leaves", np.array([[0, len(points)]])))
-    node_bounds = np.ascontiguousarray(attrs.get("bounds", np.zeros((1, 1))))
-    ordered_points = np.ascontiguousarray(points[order])
-    tree_kind = ("heap", "kd_tree", "ball_tree").index(attrs["ties"])
-    metric_code = METRIC_CODES[attrs["metric"]]
-    settings = np.array([metric_code, tree_kind, int(attrs.get("expanded", False))])
     point_norms = compute_square_norms(points)
-    tree = (ordered_points, order, node_ranges, node_bounds, settings)
+    tree = _make_tree(attrs)
     float_array = reads(np.float64, 1, "C")
     input_kinds = (reads(np.float64, 2), to_kinds(*tree), float_array, float_array, float_array)
     kernel = specialise(_nearest, (*input_kinds, *_HEAPS))
@@ -277,6 +295,18 @@ def _make_pruned_search(attrs: Attrs) -> Search:
         kernel(x, tree, row_norms, point_norms, slack, distances, indices)
 
     return search
+
+
+def _make_tree(attrs: Attrs) -> tuple[Array, ...]:
+    """Return the `tree` of `_fill_heaps`."""
+    points: Array = attrs["points"]
+    order = np.ascontiguousarray(attrs.get("order", np.arange(len(points), dtype=np.int64)))
+    node_ranges = np.ascontiguousarray(attrs.get("leaves", np.array([[0, len(points)]])))
+    node_bounds = np.ascontiguousarray(attrs.get("bounds", np.zeros((1, 1))))
+    tree_kind = ("heap", "kd_tree", "ball_tree").index(attrs["ties"])
+    metric_code = METRIC_CODES[attrs["metric"]]
+    settings = np.array([metric_code, tree_kind, int(attrs.get("expanded", False))])
+    return np.ascontiguousarray(points[order]), order, node_ranges, node_bounds, settings
 
 
 def _pairwise(x: Any, points: Any, metric_code: Any, out: Any) -> None:
@@ -314,6 +344,27 @@ def _fused_multiply_add(a: Any, b: Any, c: Any) -> Any:
 
 
 def _nearest(
+    x: Any, tree: Any, row_norms: Any, point_norms: Any, slack: Any, distances: Any, indices: Any
+) -> None:
+    _fill_heaps(x, tree, row_norms, point_norms, slack, distances, indices)
+
+
+def _find_nearest(x: Any, tree: Any, takes_roots: Any, out: Any) -> None:
+    """Write each row's distances and points to `out`; `takes_roots` if distances are squares."""
+    count = out.shape[1] // 2
+    distances, indices = np.empty((1, count)), np.empty((1, count), np.int64)
+    zeros = np.zeros(1)
+    for r in range(x.shape[0]):
+        distances[:], indices[:] = np.inf, 0
+        _fill_heaps(x[r : r + 1], tree, zeros, zeros, zeros, distances, indices)
+        _sort_heaps(distances, indices)
+        for k in range(count):
+            out[r, k] = np.sqrt(distances[0, k]) if takes_roots else distances[0, k]
+            out[r, count + k] = indices[0, k]
+
+
+@compiled_helper
+def _fill_heaps(
     x: Any, tree: Any, row_norms: Any, point_norms: Any, slack: Any, distances: Any, indices: Any
 ) -> None:
     """Fill each row's heap with the k nearest points, by descending a tree of points.

@@ -6,12 +6,11 @@ vector instructions, because the rows do not depend on each other.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from sqlml.backends.native.jit.specialise import inlined_helper, reads, specialise, to_kinds, writes
+from sqlml.backends.native.jit.specialise import inlined_helper
 from sqlml.backends.native.kernel_calls import RowKernel
 from sqlml.types import Array
 
@@ -110,37 +109,28 @@ def _interpolate(x: Any, points: Any, values: Any, slopes: Any, offsets: Any, ou
                 out[first_row + r, c] = number if number != number else result
 
 
-def make_bspline_function(knots: Array, degree: int) -> Callable[[Array], Array]:
-    """Return a function from float64 x (n, k) to B-spline values (n, k * splines).
+def make_bspline_kernel(knots: Array, degree: int) -> RowKernel:
+    """Return a kernel that maps float64 x (n, k) to B-spline values (n, k * splines).
 
     The kernel does what `bspline` of `ir/operators/piecewise.py` does, value by value.
     """
     spline_count = knots.shape[1] - degree - 1
-    scratch = writes(np.float64, 1)
-    signature = (reads(np.float64, 2), *to_kinds(knots), scratch, scratch, writes(np.float64, 3))
-    kernel = specialise(_bspline, signature)
-
-    def compute(x: Array) -> Array:
-        out = np.zeros((*x.shape, spline_count))
-        basis, previous = np.empty((2, degree + 1))
-        kernel(x, knots, basis, previous, out)
-        return out.reshape(len(x), x.shape[1] * spline_count)
-
-    return compute
+    double = np.dtype(np.float64)
+    constants = (np.ascontiguousarray(knots), degree)
+    return RowKernel.of(_bspline, double, constants, knots.shape[0] * spline_count, double)
 
 
-def _bspline(x: Any, knots: Any, basis: Any, previous: Any, out: Any) -> None:
-    """Write the values of the B-splines at x (n, k) to out (n, k, splines), which is 0 at first.
-
-    `basis` and `previous` (degree + 1,) are scratch space for B-splines that are not 0 at a value.
-    """
-    degree, function_count = basis.size - 1, out.shape[2]
+def _bspline(x: Any, knots: Any, degree: Any, out: Any) -> None:
+    """Write the values of the B-splines at x (n, k) to out (n, k * splines)."""
+    function_count = knots.shape[1] - degree - 1
+    # The B-splines that are not 0 at a value.
+    basis, previous = np.empty(degree + 1), np.empty(degree + 1)
     for r in range(x.shape[0]):
         for c in range(x.shape[1]):
-            value = x[r, c]
+            value, first = x[r, c], c * function_count
+            for k in range(function_count):
+                out[r, first + k] = value if value != value else 0.0
             if value != value:
-                for k in range(function_count):
-                    out[r, c, k] = np.nan
                 continue
             span = degree
             while span + 1 < function_count and knots[c, span + 1] <= value:
@@ -160,4 +150,4 @@ def _bspline(x: Any, knots: Any, basis: Any, previous: Any, out: Any) -> None:
                         basis[n - 1] += share * (high - value)
                         basis[n] = share * (value - low)
             for k in range(degree + 1):
-                out[r, c, span - degree + k] = basis[k]
+                out[r, first + span - degree + k] = basis[k]

@@ -6,9 +6,10 @@ So `select`, `concat` and `reshape` need no instruction, and numpy does the broa
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 
 import numpy as np
 
@@ -253,20 +254,29 @@ def _emit_impute(ctx: _RuleContext) -> Array:
 
 
 def _list_reduced_registers(ctx: _RuleContext) -> list[list[int]]:
-    """Return the registers to reduce for each result; only the last axis can be reduced."""
+    """Return the registers to reduce for each result, in the order of the results."""
     (x,) = ctx.args
-    if ctx.node.attrs.get("axis", x.ndim) != x.ndim or not x.shape[-1]:
+    axis = int(ctx.node.attrs.get("axis", x.ndim)) - 1
+    if not x.shape[axis]:
         raise _UnsupportedError
-    rows: list[list[int]] = x.reshape(-1, x.shape[-1]).tolist()
+    rows: list[list[int]] = np.moveaxis(x, axis, -1).reshape(-1, x.shape[axis]).tolist()
     return rows
 
 
 def _make_reduction_rule(function: Callable[[Assembler, list[int]], int]) -> Rule:
-    def reduce(ctx: _RuleContext) -> Array:
+    def emit(ctx: _RuleContext) -> Array:
         results = [function(ctx.asm, row) for row in _list_reduced_registers(ctx)]
         return np.array(results, np.int64).reshape(ctx.node.type.shape[1:])
 
-    return reduce
+    return emit
+
+
+def _emit_sum(ctx: _RuleContext) -> Array:
+    # Along any other axis than the last, numpy adds whole slices in order.
+    after_axis = ctx.args[0].shape[int(ctx.node.attrs["axis"]) :]
+    if math.prod(after_axis) == 1:
+        return _make_reduction_rule(Assembler.sum_registers)(ctx)
+    return _make_reduction_rule(lambda asm, row: reduce(asm.add, row))(ctx)
 
 
 def _emit_softmax(ctx: _RuleContext) -> Array:
@@ -370,15 +380,17 @@ RULES: Mapping[str, Rule] = {
     "where": _make_instruction_rule("where"),
     "neg": _make_composed_rule(Assembler.negative),
     "abs": _make_composed_rule(Assembler.absolute),
+    "trunc": _make_composed_rule(Assembler.truncated),
     "square": _make_composed_rule(lambda asm, a: asm.emit("mul", a, a)),
     "sqrt": _make_instruction_rule("sqrt"),
     "exp": _make_instruction_rule("exp"),
+    "exp2": _make_instruction_rule("exp2"),
     "log": _make_composed_rule(lambda asm, a: asm.emit("log", a, asm.constant(0.0))),
     "log1p": _make_composed_rule(lambda asm, a: asm.emit("log", a, asm.constant(1.0))),
     "expm1": _make_composed_rule(Assembler.expm1),
     "sigmoid": _emit_sigmoid,
     "tanh": _make_composed_rule(Assembler.tanh),
-    "sum": _make_reduction_rule(Assembler.sum_registers),
+    "sum": _emit_sum,
     "max": _make_reduction_rule(Assembler.largest),
     "min": _make_reduction_rule(Assembler.smallest),
     "argmax": _make_reduction_rule(Assembler.argmax),

@@ -257,6 +257,11 @@ class Assembler:
         # The sum turns -0 into 0.
         return self.add(self.emit("maximum", a, self.negative(a)), self.constant(0.0))
 
+    def truncated(self, a: int) -> int:
+        """Return a rounded toward 0; "whole" keeps only numbers below 2^63, and these are whole."""
+        is_small = self.compare(self.constant(2.0**53), self.absolute(a), 1.0, 0.0)
+        return self.emit("where", is_small, self.emit("whole", a), a)
+
     def minimum(self, a: int, b: int) -> int:
         """Return the smaller of a and b, or NaN if either is NaN."""
         return self.negative(self.emit("maximum", self.negative(a), self.negative(b)))

@@ -16,6 +16,7 @@ maximum      the larger of a and b, NaN if either is NaN
 compare      number k where a > b, number k + 1 where a = b, else 0
 where        b where a is not 0, else c
 sqrt, exp    the square root of a, the exponential of a
+exp2         2 to the power a
 single       a rounded to float32
 log          log(a + b), where b is all 0 or all 1
 check        stops if a is outside number k to number k + 1 (number k + 2: whether NaN may pass)
@@ -83,7 +84,8 @@ _MAGIC = 6755399441055744.0
 """1.5 * 2^52. Adding this rounds a number to an integer, in the last bits of the sum."""
 
 _MAGIC_BITS = int(np.float64(_MAGIC).view(np.int64))
-_LOG2_E = 1.0 / math.log(2.0)
+_LN2 = math.log(2.0)
+_LOG2_E = 1.0 / _LN2
 _LN2_HIGH = float(np.int64(0x3FE62E42FEE00000).view(np.float64))
 _LN2_LOW = 1.90821492927058770002e-10
 _F = [float(Fraction(1, math.factorial(k))) for k in range(14)]
@@ -99,9 +101,25 @@ def exponential(x: Any) -> Any:
     """Return exp(x) as 2^k * exp(r), where |r| <= log(2) / 2 and exp(r) is a polynomial."""
     bound = min(max(x, -746.0), 710.0) if x == x else 0.0
     shifted = bound * _LOG2_E + _MAGIC
-    k = np.float64(shifted).view(np.int64) - _MAGIC_BITS
     rounded = shifted - _MAGIC
     r = (bound - rounded * _LN2_HIGH) - rounded * _LN2_LOW
+    result = _scale_exponential(r, np.float64(shifted).view(np.int64) - _MAGIC_BITS)
+    return result if x == x else x
+
+
+@compiled_helper
+def power_of_two(x: Any) -> Any:
+    """Return 2^x as 2^k * exp(r), where k is an integer; the result is exact if x is one."""
+    bound = min(max(x, -1076.0), 1025.0) if x == x else 0.0
+    shifted = bound + _MAGIC
+    r = (bound - (shifted - _MAGIC)) * _LN2
+    result = _scale_exponential(r, np.float64(shifted).view(np.int64) - _MAGIC_BITS)
+    return result if x == x else x
+
+
+@compiled_helper
+def _scale_exponential(r: Any, k: Any) -> Any:
+    """Return 2^k * exp(r) for |r| <= log(2) / 2."""
     q = _E12 + r * _E13
     q = _E11 + r * q
     q = _E10 + r * q
@@ -118,8 +136,7 @@ def exponential(x: Any) -> Any:
     half = k >> 1
     first = np.int64((half + 1023) << 52).view(np.float64)
     second = np.int64((k - half + 1023) << 52).view(np.float64)
-    result = (result * first) * second
-    return result if x == x else x
+    return (result * first) * second
 
 
 @compiled_helper
@@ -198,7 +215,7 @@ def _generate_transpose(context: Any, builder: Any, signature: Any, arguments: A
 
 OPCODES = (
     *("sum", "mul", "div", "maximum", "compare", "where", "sqrt", "exp", "log"),
-    *("check", "linear", "sqeuclidean", "single", "take", "whole"),
+    *("check", "linear", "sqeuclidean", "single", "take", "whole", "exp2"),
 )
 """Names of the instructions, in the order of their opcodes."""
 
@@ -350,6 +367,9 @@ def _run(
                     for r in range(n):
                         x = regs[a + r]
                         regs[target + r] = np.trunc(x) if np.abs(x) < _LIMIT else -_LIMIT
+                elif opcode == 15:
+                    for r in range(n):
+                        regs[target + r] = power_of_two(regs[a + r])
                 elif j % 2 == 0:
                     # Two results at a time, if there are two, share what they read.
                     listed, count = code[i, 2], code[i, 3]

@@ -16,12 +16,11 @@ from sklearn.ensemble import (
     GradientBoostingClassifier,
     GradientBoostingRegressor,
     HistGradientBoostingClassifier,
-    IsolationForest,
     RandomForestClassifier,
     StackingClassifier,
     VotingClassifier,
 )
-from sklearn.impute import SimpleImputer
+from sklearn.impute import KNNImputer, SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neural_network import MLPClassifier
@@ -130,8 +129,8 @@ def calls_of(filler: Any, width: int, rows: int) -> KernelCalls:
 
 def fillers(name: str, layout: Any, columns: list[int], width: int) -> list[tuple[str, Any]]:
     y = np.digitize(table(400)[:, 0] * table(400)[:, 1], [-0.3, 0.3])
-    isolation = IsolationForest(n_estimators=20, random_state=0)
-    made = {**MODELS, **STAGED, "isolation": lambda: isolation}[name]()
+    imputing = make_pipeline(KNNImputer(n_neighbors=2), LogisticRegression())
+    made = {**MODELS, **STAGED, "imputing": lambda: imputing}[name]()
     scorer = sqlml.compile(made.fit(table(400), y))
     found = []
     for output in scorer.program.outputs:
@@ -175,7 +174,7 @@ def test_trees_between_other_steps(name: str, layout: str) -> None:
 
 
 def test_what_takes_numpy_between_its_kernels_has_no_calls() -> None:
-    found = [filler for _, filler in fillers("isolation", "f64", list(range(WIDTH)), WIDTH)]
+    found = [filler for _, filler in fillers("imputing", "f64", list(range(WIDTH)), WIDTH)]
     assert any(isinstance(filler, StepFiller) for filler in found)
     assert not hasattr(StepFiller, "make_calls")
 
