@@ -2,8 +2,9 @@
 # test   install the rest (torch and Spark too), and run the tests: on DuckDB 2.0, beside them those
 #        of Spark where there is Java, and on DuckDB 1.5 what depends on the version
 # nightly  the long tests: many rows, thousands of random pipelines, fuzzing, the kernels of Triton,
-#        the shim for all platforms, a project of dbt, exported models in ClickHouse, and the
-#        remaining SQL tests on DuckDB 1.5, and the day's tests as other machines would run them
+#        the runtime for all platforms, a project of dbt, exported models in ClickHouse and in clients
+#        of DuckDB, the remaining SQL tests on DuckDB 1.5, and the day's tests as other machines would
+#        run them
 # lint   ruff, mypy --strict and the import layers
 # dist   build a release in dist/: the sdist, and this platform's wheel with the machine code of kernels
 # bench  time scoring beside the source libraries and others, family by family (hours)
@@ -12,6 +13,7 @@
 # bench-report  draw the results of `make bench`, and write them into docs/performance.md and README.md
 # bench-passes  time what the model passes save
 # bench-spark   time scoring in Spark SQL beside functions of Python (minutes; needs Java)
+# runtime  compile the kernels that models need ahead, into this checkout (minutes, at first)
 # docs   write docs/operators.md anew
 # site   build the documentation's site in site/, and check its links
 # clean  remove the virtual environments, the site and caches
@@ -24,6 +26,7 @@ VENV15 ?= .venv15
 TRITON ?= .venv-triton
 DBT ?= .venv-dbt
 CLICKHOUSE ?= .venv-clickhouse
+CLIENTS ?= .clients
 WORKERS ?= 2
 
 PY := $(VENV)/bin/python
@@ -52,7 +55,7 @@ test% nightly%: export OMP_THREAD_LIMIT ?= 1
 # The families of `make bench`; `make bench-trees OPTIONS='--rounds 3'` runs one.
 FAMILIES := trees operators scaling pipelines end_to_end choice starting planner texts cascades train explain databases gpu
 
-.PHONY: demo test test-duckdb test-spark test-duckdb-1.5 nightly nightly-duckdb nightly-triton nightly-dbt nightly-clickhouse nightly-duckdb-1.5 nightly-machines lint bench $(FAMILIES:%=bench-%) bench-quick bench-report bench-passes bench-compile bench-spark docs site dist clean
+.PHONY: demo test test-duckdb test-spark test-duckdb-1.5 nightly nightly-duckdb nightly-triton nightly-dbt nightly-clickhouse nightly-clients nightly-duckdb-1.5 nightly-machines lint bench $(FAMILIES:%=bench-%) bench-quick bench-report bench-passes bench-compile bench-spark runtime docs site dist clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.openmp
@@ -63,7 +66,7 @@ PARALLEL := --numprocesses $(WORKERS) --dist worksteal
 
 # Spark's tests are one process that mostly waits for others: it runs beside the workers. Those on
 # DuckDB 1.5 run even if others failed.
-test: $(VENV)/.dev $(VENV15)/.duckdb
+test: runtime $(VENV15)/.duckdb
 	@failed=; \
 	$(MAKE) --jobs=2 --output-sync=target --keep-going test-duckdb test-spark || failed=1; \
 	$(MAKE) test-duckdb-1.5 || failed=1; \
@@ -81,21 +84,24 @@ test-duckdb-1.5: $(VENV15)/.duckdb
 	$(VENV15)/bin/python $(PYTEST) $(PARALLEL) -m "version and not nightly" \
 		$$(grep --recursive --files-with-matches --include='*.py' 'mark\.version' tests/unit tests/e2e)
 
-nightly: $(VENV)/.dev $(VENV15)/.duckdb $(TRITON)/.triton $(DBT)/.dbt $(CLICKHOUSE)/.chdb
-	$(MAKE) --keep-going nightly-duckdb nightly-triton nightly-dbt nightly-clickhouse nightly-duckdb-1.5 nightly-machines
+nightly: runtime $(VENV15)/.duckdb $(TRITON)/.triton $(DBT)/.dbt $(CLICKHOUSE)/.chdb $(CLIENTS)/.clients
+	$(MAKE) --keep-going nightly-duckdb nightly-triton nightly-dbt nightly-clickhouse nightly-clients nightly-duckdb-1.5 nightly-machines
 
 nightly-duckdb: $(VENV)/.dev
 	$(PY) $(PYTEST) $(PARALLEL) -m nightly
 
 nightly-triton: $(TRITON)/.triton
 	$(TRITON)/bin/python $(PYTEST) -m nightly tests/unit/backends/torch/test_fused.py \
-		tests/unit/udfs/duckdb/test_build_shim.py
+		tests/unit/backends/native/runtime/test_build_runtime.py
 
 nightly-dbt: $(DBT)/.dbt
 	$(DBT)/bin/python $(PYTEST) tests/connectors/test_dbt.py
 
 nightly-clickhouse: $(CLICKHOUSE)/.chdb
 	$(CLICKHOUSE)/bin/python $(PYTEST) -m "nightly or not nightly" -k clickhouse tests/databases
+
+nightly-clients: runtime $(CLIENTS)/.clients
+	CLIENTS=$(CLIENTS) $(PY) $(PYTEST) -m nightly tests/clients
 
 nightly-duckdb-1.5: $(VENV15)/.duckdb
 	$(VENV15)/bin/python $(PYTEST) $(PARALLEL) -m "not version and not nightly or version and nightly" \
@@ -135,6 +141,10 @@ bench-compile: $(VENV)/.openmp
 bench-spark: $(VENV)/.bench
 	$(PY) -m benchmarks.spark $(OPTIONS) --write benchmarks/results/spark.json
 
+# It compiles only the kernels whose sources have changed.
+runtime: $(VENV)/.dev
+	$(PY) -m sqlml.backends.native.runtime
+
 docs: $(VENV)/.dev
 	$(PY) -m tests.contract.estimators.page --write
 
@@ -147,7 +157,7 @@ dist: $(VENV)/.dev
 	SQLML_KERNELS=all $(PY) -m build --no-isolation --outdir dist
 
 clean:
-	rm -rf site $(VENV) $(VENV15) $(TRITON) $(DBT) $(CLICKHOUSE) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf site $(VENV) $(VENV15) $(TRITON) $(DBT) $(CLICKHOUSE) $(CLIENTS) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "sqlml needs Python 3.11 or later; name one with: make PYTHON=python3.12 ...")'
@@ -198,6 +208,14 @@ $(TRITON)/.triton: $(VENV)/.dev
 # ClickHouse as a package: half a gigabyte, for these tests alone.
 $(CLICKHOUSE)/.chdb: $(VENV)/.dev
 	$(call environment,$(CLICKHOUSE),chdb==4.4.0 chdb-core==26.9.0)
+
+# Clients of DuckDB without sqlml, each in a folder of its own.
+INTO := $(PY) -m pip install --no-compile --quiet --disable-pip-version-check --no-deps --target $(CLIENTS)
+$(CLIENTS)/.clients: $(VENV)/.dev
+	for version in 1.2.2 1.3.2 1.4.4 1.5.6 2.0.1; do $(INTO)/duckdb-$$version duckdb==$$version || exit 1; done
+	for version in 1.4.4.post2 1.5.0 1.5.6; do $(INTO)/shell-$$version duckdb-cli==$$version || exit 1; done
+	! command -v npm >/dev/null || npm install --silent --prefix $(CLIENTS)/node @duckdb/node-api@1.5.6-r.1
+	touch $@
 
 # dbt asks for versions that the tools of the first environment do not get along with.
 $(DBT)/.dbt: pyproject.toml constraints.txt

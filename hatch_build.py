@@ -1,13 +1,14 @@
-"""The build hook: add the files to a wheel that fit one platform only.
+"""The build hook: add the runtime, which fits one platform only, to a wheel.
 
-* The shim of DuckDB's native functions, compiled and signed. An editable installation has it, too.
-  The environment variable SQLML_SHIM names another platform to build for (`TARGETS` in
-  build_shim.py), or is `none` for a wheel without the shim. Without it rows take Arrow.
-* The machine code of kernels, for the x86-64 processors of Linux, where the environment variable
-  SQLML_KERNELS is `all`: `make dist` sets it for a release. They take minutes to compile, so an
-  installation from source goes without, and each machine compiles the kernels that it uses.
+The runtime is a library of C code, signed as an extension of DuckDB. An editable installation has
+it, too. SQLML_PLATFORM names another platform to build for (`TARGETS` in build_runtime.py), or is
+`none` for a wheel without a runtime: rows then take Arrow, and kernels need numba.
 
-A shim that cannot be built is left out, with a warning; kernels that cannot be built are an error.
+If SQLML_KERNELS is `all`, the library has the machine code of all known kernels, which takes
+minutes to compile. `make dist` sets it for a release. An installation from source goes without
+them, and each machine compiles the kernels that it uses.
+
+A runtime that cannot be built is left out, with a warning, unless it should have kernels.
 """
 
 from __future__ import annotations
@@ -24,13 +25,8 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-SHIM = Path("sqlml", "udfs", "duckdb", "native")
-KERNELS = Path("sqlml", "backends", "native", "jit")
-PACKAGES = (SHIM, KERNELS)
+RUNTIME = Path("sqlml", "backends", "native", "runtime")
 BUILT = "built"
-
-WITH_KERNELS = "linux_amd64"
-"""The platform whose wheels have the machine code of kernels."""
 
 
 class PlatformHook(BuildHookInterface[Any]):
@@ -46,74 +42,74 @@ class PlatformHook(BuildHookInterface[Any]):
         packages = []
         if target is not None:
             packages.append("cryptography>=43")
-            if self._shim().find_system_compiler(target) is None:
+            if self._has_kernels() or self._builder().find_system_compiler(target) is None:
                 packages.append("ziglang>=0.13")
         if self._has_kernels():
             packages += ["numba>=0.61", "numpy>=2.0", "pyarrow>=17"]
         return packages
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Build the files into the wheel, or into the sources of an editable installation."""
-        shim, target = self._shim(), self._target()
+        """Build the runtime into the wheel, or into the sources of an editable installation."""
+        target = self._target()
+        if target is None:
+            return
         if version == "editable":
-            if target is not None:
-                self._build_shim(Path(self.root) / SHIM / BUILT, target)
+            self._build(Path(self.root) / RUNTIME / BUILT, target)
             return
         self._build_folder = tempfile.TemporaryDirectory()
-        folders = {package: Path(self._build_folder.name, package.name) for package in PACKAGES}
-        if target is not None:
-            self._build_shim(folders[SHIM], target)
-        if self._has_kernels():
-            self._build_kernels(folders[KERNELS])
-        files = {
-            str(path): str(package / BUILT / path.name)
-            for package, folder in folders.items()
-            for path in (folder.iterdir() if folder.is_dir() else ())
-        }
+        folder = Path(self._build_folder.name)
+        self._build(folder / BUILT, target)
+        paths = [path for path in (folder / BUILT).rglob("*") if path.is_file()]
+        files = {str(path): str(RUNTIME / path.relative_to(folder)) for path in paths}
         if files:
             build_data["force_include"].update(files)
             build_data["pure_python"] = False
-            tag = shim.TARGETS[target or shim.detect_duckdb_platform()].wheel
-            build_data["tag"] = f"py3-none-{tag}"
+            build_data["tag"] = f"py3-none-{self._builder().TARGETS[target].wheel}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Delete the folder in which the files were built."""
         if self._build_folder is not None:
             self._build_folder.cleanup()
 
-    def _build_shim(self, folder: Path, target: str) -> None:
+    def _build(self, folder: Path, target: str) -> None:
         shutil.rmtree(folder, ignore_errors=True)
-        try:
-            self._shim().build_shim(folder, target)
-        except (ImportError, OSError, subprocess.CalledProcessError) as error:
-            self.app.display_warning(f"sqlml without native functions of DuckDB: {error}")
+        with tempfile.TemporaryDirectory() as kernels:
+            if self._has_kernels():
+                self._compile_kernels(kernels, target)
+            try:
+                path, is_release = Path(kernels, target), self._has_kernels()
+                self._builder().build_runtime(
+                    folder, target, path if is_release else None, portable=is_release
+                )
+            except (ImportError, OSError, subprocess.CalledProcessError) as error:
+                if self._has_kernels():
+                    raise
+                self.app.display_warning(f"sqlml without native functions of DuckDB: {error}")
 
-    def _build_kernels(self, folder: Path) -> None:
+    def _compile_kernels(self, folder: str, target: str) -> None:
         """Compile the kernels in a process of its own, so that this one does not import numba."""
         self.app.display_info("compiling kernels, which takes several minutes")
         path = os.pathsep.join([self.root, *filter(None, [os.environ.get("PYTHONPATH")])])
         env = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
-        command = [sys.executable, "-m", "sqlml.backends.native.jit.compile_ahead", folder, "all"]
-        subprocess.run(command, env=env, check=True)
+        module = "sqlml.backends.native.runtime.compile_kernels"
+        subprocess.run([sys.executable, "-m", module, folder, target], env=env, check=True)
 
     def _has_kernels(self) -> bool:
         """Tell whether kernels are asked for, and built for this platform, which has them."""
-        here = self._shim().detect_duckdb_platform()
-        is_asked_for = os.environ.get("SQLML_KERNELS") == "all"
-        return is_asked_for and here == WITH_KERNELS and self._target() in (None, here)
+        return os.environ.get("SQLML_KERNELS") == "all"
 
     def _target(self) -> str | None:
-        """Return the platform of the shim, by DuckDB's name; None for a wheel without it."""
-        name = os.environ.get("SQLML_SHIM", "")
+        """Return the platform to build for, by DuckDB's name; None without a runtime."""
+        name = os.environ.get("SQLML_PLATFORM", "")
         if name == "none":
             return None
-        target: str | None = name or self._shim().detect_duckdb_platform()
+        target: str | None = name or self._builder().detect_duckdb_platform()
         return target
 
-    def _shim(self) -> ModuleType:
-        """Import build_shim.py by itself, since what sqlml imports is missing while it is built."""
-        path = Path(self.root) / SHIM / "build_shim.py"
-        spec = importlib.util.spec_from_file_location("build_shim", path)
+    def _builder(self) -> ModuleType:
+        """Import build_runtime.py by itself, since imports of sqlml are missing during a build."""
+        path = Path(self.root) / RUNTIME / "build_runtime.py"
+        spec = importlib.util.spec_from_file_location("build_runtime", path)
         assert spec is not None and spec.loader is not None
         module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from sqlml.backends import costs
-from sqlml.backends.native.jit import compile_ahead
+from sqlml.backends.native.jit import compile_ahead, runtime_library
 from sqlml.backends.native.jit.compile_ahead import read_known_kernels
 from sqlml.catalog.catalog_connection import IS_DUCKDB_2
 from sqlml.tools.cli import main
@@ -88,6 +88,7 @@ def test_warm_compiles_what_is_missing_and_says_where_it_cannot(
 ) -> None:
     few = tuple(k for k in read_known_kernels() if k.name in ("_shift", "put_plan"))
     monkeypatch.setattr(compile_ahead, "read_known_kernels", lambda: few)
+    monkeypatch.setattr(runtime_library, "find_kernel", lambda function, signature: None)
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "kept"))
     monkeypatch.setenv("SQLML_NATIVE_FUNCTIONS", "0")
     assert main(["warm"]) == 0

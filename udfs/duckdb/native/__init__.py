@@ -10,6 +10,8 @@ Read first:
 * `plan_bytecode.py`: writes a compiled Program as a plan, a table of integers.
 
 `memory_layout.py` defines the memory that Python and the kernels share. `named_models.py` and
-`model_router.py` score rows that name their models. `build_shim.py` and `extension.py` build,
-install and load the extension that provides a connection of the C API.
+`model_router.py` score rows that name their models. `extension.py` installs and loads the runtime,
+which provides a connection of the C API. `export_extension.py` writes models as an extension that
+needs no Python: `exported_functions.py` describes their functions, and `extension_file.py` writes
+the data that the runtime reads.
 """

@@ -1,4 +1,4 @@
-"""Install the shim, and open the connection of DuckDB's C API that it provides.
+"""Install the runtime in DuckDB, and open the connection of the C API that it provides.
 
 DuckDB 2.0 trusts an extension from a repository whose public key it knows. So a separate in-memory
 database declares a temporary folder with the signed file as the repository `sqlml_<digest>`.
@@ -6,9 +6,9 @@ Installing the file copies it into DuckDB's home folder. Users' connections load
 there and keep their default settings. Each build of sqlml has a separate repository, so several
 builds can be installed on a machine.
 
-Only an extension can access the database that loads it. So the shim (`shim.c`) opens a connection
-when it is loaded, which happens once per database. The connection keeps the database open until the
-last session closes the connection.
+Only an extension can access the database that loads it. So the runtime (`runtime.c`) opens a
+connection when it is loaded, which happens once per database. The connection keeps the database
+open until the last session closes the connection.
 """
 
 from __future__ import annotations
@@ -31,16 +31,23 @@ from typing import Any
 
 import duckdb
 
+from sqlml.backends.native.jit.processor_levels import LIBRARY
+from sqlml.backends.native.jit.runtime_library import share_duckdb_api
+from sqlml.backends.native.runtime.build_runtime import (
+    CONNECTION,
+    EXTENSION,
+    PUBLIC_KEY,
+    detect_duckdb_platform,
+)
 from sqlml.catalog.catalog_connection import IS_DUCKDB_2
 from sqlml.dialects import DUCKDB
 from sqlml.dialects.duckdb import builtin
 from sqlml.udfs.duckdb.native import c_api
-from sqlml.udfs.duckdb.native.build_shim import EXTENSION, PUBLIC_KEY, detect_duckdb_platform
 from sqlml.udfs.duckdb.native.native_functions import register_marker
 
 NAME = "sqlml"  # The name of the extension, and the prefix of repository names.
 OFF = "SQLML_NATIVE_FUNCTIONS"  # Native functions are off if this environment variable is 0.
-BUILT = Path(__file__).parent / "built"
+BUILT = LIBRARY.parent / CONNECTION
 
 
 class Unavailable(Exception):
@@ -63,11 +70,11 @@ def ensure_installed(
     `built` is the folder with the signed file and its public key. Raises Unavailable if the
     installation fails.
     """
-    extension, shim_path = find_install_path(connection, built), built / EXTENSION
+    extension, library_path = find_install_path(connection, built), built / EXTENSION
     try:
-        if not extension.path.is_file() or extension.path.read_bytes() != shim_path.read_bytes():
+        if not extension.path.is_file() or extension.path.read_bytes() != library_path.read_bytes():
             with duckdb.connect(config=_read_folder_settings(connection)) as installer:
-                _install_shim(installer, shim_path, extension.repository)
+                _install_runtime(installer, library_path, extension.repository)
     except (duckdb.Error, OSError) as error:
         raise Unavailable(f"DuckDB could not install them: {_extract_first_line(error)}") from None
     return extension
@@ -81,11 +88,11 @@ def find_install_path(
         raise Unavailable(f"{OFF} is 0")
     if not IS_DUCKDB_2:
         raise Unavailable(f"they need DuckDB 2.0, and this is {duckdb.__version__}")
-    shim_path = built / EXTENSION
-    if detect_duckdb_platform() is None or not shim_path.is_file():
+    library_path = built / EXTENSION
+    if detect_duckdb_platform() is None or not library_path.is_file():
         raise Unavailable("this installation of sqlml was built without them")
     try:
-        repository = f"{NAME}_{hashlib.sha256(shim_path.read_bytes()).hexdigest()[:16]}"
+        repository = f"{NAME}_{hashlib.sha256(library_path.read_bytes()).hexdigest()[:16]}"
         folder = _find_repositories_folder(connection, _read_folder_settings(connection))
     except (duckdb.Error, OSError, RuntimeError) as error:
         problem = "DuckDB does not say where to install them"
@@ -118,12 +125,14 @@ def uninstall() -> list[Path]:
 _OWN_REPOSITORY = re.compile(rf"{NAME}_[0-9a-f]{{16}}")
 
 
-def _install_shim(connection: duckdb.DuckDBPyConnection, shim: Path, repository_name: str) -> None:
-    key = (shim.parent / PUBLIC_KEY).read_text().strip()
+def _install_runtime(
+    connection: duckdb.DuckDBPyConnection, library: Path, repository_name: str
+) -> None:
+    key = (library.parent / PUBLIC_KEY).read_text().strip()
     with tempfile.TemporaryDirectory() as folder:
         repository = Path(folder) / _read_version(connection) / (detect_duckdb_platform() or "")
         repository.mkdir(parents=True)
-        (repository / f"{EXTENSION}.gz").write_bytes(gzip.compress(shim.read_bytes()))
+        (repository / f"{EXTENSION}.gz").write_bytes(gzip.compress(library.read_bytes()))
         connection.execute("SET allow_extension_repositories = 'allowed'")
         connection.execute(
             f"CREATE OR REPLACE EXTENSION REPOSITORY {repository_name} "
@@ -224,20 +233,18 @@ def open_native_connection(
     installed = ensure_installed(connection, built)
     try:
         with _LOCK:
-            native_connection = _load_shim(connection, installed)
+            native_connection = _load_runtime(connection, installed)
             native_connection.users += 1
             return native_connection
     finally:
         _release_closed_uses()
 
 
-def _load_shim(
+def _load_runtime(
     connection: duckdb.DuckDBPyConnection, installed: InstalledExtension
 ) -> NativeConnection:
-    """Load the shim into a database; return the connection that the shim opens, now or earlier."""
+    """Load the runtime into a database; return the connection that it opens, now or earlier."""
     library = ctypes.CDLL(str(installed.path))  # Loaded once per process for all databases.
-    connect_address = c_api.find_function_address("duckdb_connect")
-    ctypes.c_void_p.in_dll(library, "sqlml_connect").value = connect_address
     opened_connection = ctypes.c_void_p.in_dll(library, "sqlml_connection")
     opened_connection.value = None
     try:
@@ -246,6 +253,8 @@ def _load_shim(
         raise Unavailable(
             f"DuckDB could not load the sqlml extension: {_extract_first_line(error)}"
         ) from None
+    get_bind_data = c_api.find_function_address("duckdb_scalar_function_get_bind_data")
+    share_duckdb_api(library, get_bind_data)
     if opened_connection.value is None:
         return _find_marked_connection(connection)
     native_connection = NativeConnection(next(_connection_numbers), opened_connection.value)

@@ -30,8 +30,9 @@ are the string columns. The third has the offsets of the groups in a row's numbe
 each field of a struct. If a plan has no calls, Python scores each block of rows.
 """
 
-STRUCT = -1
-"""Value of LEVELS if the results are structs. Other values are the nesting depth of lists."""
+STRUCT, FLAT = -1, -2
+"""Values of LEVELS if the results are structs, or numbers in memory that is not a vector's. Other
+values are the nesting depth of lists."""
 
 NOT_BUILT = -1
 """Number of calls if a plan lacks the calls for a batch. Python then builds another plan."""

@@ -24,7 +24,6 @@ from sqlml.backends.native.jit.process_memory import (
 )
 from sqlml.backends.native.jit.specialise import COUNT, Signature, compiled_helper, inlined_helper
 from sqlml.backends.native.text.token_kernels import hash_bytes
-from sqlml.udfs.duckdb.native import row_path
 from sqlml.udfs.duckdb.native.memory_layout import INLINE_BYTES
 from sqlml.udfs.duckdb.native.row_path import (
     call_python,
@@ -38,9 +37,6 @@ from sqlml.udfs.duckdb.native.row_path import (
     is_valid,
     score_rows,
 )
-
-CALLED = row_path.CALLED
-"""Functions of the C API that `route` calls. `compile_ahead.py` declares them."""
 
 SIGNATURE: Signature = (COUNT, COUNT, COUNT)
 """Argument kinds of `route`: the addresses of the call, the chunk, and the result."""

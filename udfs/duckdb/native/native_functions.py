@@ -226,11 +226,11 @@ def _list_packed_types(function: BatchFunction) -> tuple[str, ...]:
 
 def is_row_path_compiled() -> bool:
     """Return True if the row path is compiled already, in this process or on disk."""
-    from sqlml.backends.native.jit.specialise import is_on_disk, list_kernels_in_use
+    from sqlml.backends.native.jit.specialise import is_available, list_kernels_in_use
     from sqlml.udfs.duckdb.native import row_path
 
     kernel_key = row_path.score, row_path.SIGNATURE
-    return kernel_key in list_kernels_in_use() or is_on_disk(*kernel_key)
+    return kernel_key in list_kernels_in_use() or is_available(*kernel_key)
 
 
 def explain_not_ready(wait: bool) -> str | None:
@@ -269,13 +269,9 @@ def _explain_python(program: Program, spec: FunctionSpec) -> str | None:
 @cache
 def compile_row_path() -> int | None:
     """Compile the row path; return its address, or None if it depends on numba's runtime."""
-    import llvmlite.binding as llvm
-
     from sqlml.backends.native.jit.specialise import COUNT, specialise
     from sqlml.udfs.duckdb.native import row_path
 
-    for name in row_path.CALLED:
-        llvm.add_symbol(name, c_api.find_function_address(name))
     address = compile_kernel(row_path.score, row_path.SIGNATURE)
     _compile_bind_data_copy()  # A later process then finds everything on disk.
     specialise(row_path.put_plan, (COUNT, COUNT))

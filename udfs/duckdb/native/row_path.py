@@ -16,9 +16,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
 
-from sqlml.backends.native.jit.call_wrapper import INT, LONG, POINTER, declare_function, long
+from sqlml.backends.native.jit.call_wrapper import LONG
 from sqlml.backends.native.jit.helpers import intrinsic
 from sqlml.backends.native.jit.process_memory import (
     array_like_at,
@@ -31,6 +30,7 @@ from sqlml.backends.native.jit.process_memory import (
     malloc,
     process_function_1,
     process_function_2,
+    process_function_6,
     words_at,
 )
 from sqlml.backends.native.jit.specialise import COUNT, Signature, compiled_helper, inlined_helper
@@ -43,6 +43,7 @@ from sqlml.udfs.duckdb.native.memory_layout import (
     BUILD_PLAN,
     CALLS_BY_NAME,
     COLUMNS,
+    FLAT,
     GROUPS,
     HEAD,
     INDEX,
@@ -86,64 +87,13 @@ def _make_atomic_intrinsic(operation: str) -> Any:
     return intrinsic(change)
 
 
-@intrinsic
-def call_python(
-    typing: Any, function: Any, handler: Any, first: Any, info: Any, third: Any, fourth: Any
-) -> Any:
-    """Call a Python function with four integers while holding the GIL; return 0 if it raises.
-
-    A signal handler may raise at the first instruction of the function, before any `try`. Then
-    `handler` is called with `info`, the address of DuckDB's call, and the class of the exception.
-    """
-    return integer_signature(6), _call_python
-
-
-def _call_python(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    import numba.core.cgutils
-
-    cgutils: Any = numba.core.cgutils
-
-    def call_api(name: str, result_type: Any, *args: Any) -> Any:
-        return builder.call(declare_function(builder.module, name, result_type, *args), args)
-
-    def call_object(function: Any, objects: list[Any]) -> Any:
-        array = cgutils.alloca_once(builder, ir.ArrayType(POINTER, len(objects)))
-        for index, argument in enumerate(objects):
-            builder.store(argument, cgutils.gep_inbounds(builder, array, 0, index))
-        call_arguments = builder.bitcast(array, POINTER.as_pointer()), long(len(objects)), null
-        callee = builder.inttoptr(function, POINTER)
-        result = call_api("PyObject_Vectorcall", POINTER, callee, *call_arguments)
-        for argument in objects:
-            call_api("Py_DecRef", ir.VoidType(), argument)
-        return result
-
-    null = ir.Constant(POINTER, None)
-    function, handler, *numbers = arguments
-    result = cgutils.alloca_once_value(builder, long(0))
-    gil_state = call_api("PyGILState_Ensure", INT)
-    integer_objects = [call_api("PyLong_FromLongLong", POINTER, n) for n in numbers]
-    returned_object = call_object(function, integer_objects)
-    with builder.if_else(builder.icmp_unsigned("==", returned_object, null)) as (failed, returned):
-        with failed:
-            exception_type = call_api("PyErr_Occurred", POINTER)
-            call_api("Py_IncRef", ir.VoidType(), exception_type)
-            call_api("PyErr_Clear", ir.VoidType())
-            info = call_api("PyLong_FromLongLong", POINTER, numbers[1])
-            reply = call_object(handler, [info, exception_type])
-            call_api("PyErr_Clear", ir.VoidType())
-            with builder.if_then(builder.icmp_unsigned("!=", reply, null)):
-                call_api("Py_DecRef", ir.VoidType(), reply)
-        with returned:
-            builder.store(call_api("PyLong_AsLongLong", LONG, returned_object), result)
-            call_api("Py_DecRef", ir.VoidType(), returned_object)
-    call_api("PyGILState_Release", ir.VoidType(), gil_state)
-    return builder.load(result)
-
-
 add_atomically, exchange_atomically = _make_atomic_intrinsic("add"), _make_atomic_intrinsic("xchg")
 
 SIGNATURE: Signature = (COUNT, COUNT, COUNT)
 """Argument kinds of `score`: the addresses of the call, the chunk, and the result."""
+
+COLUMNS_SIGNATURE: Signature = (COUNT,) * 6
+"""Argument kinds of `score_columns`."""
 
 BLOCK_ARGUMENTS = 4  # The integers that `native_functions._score_in_python` reads.
 
@@ -151,6 +101,9 @@ TILE_ROWS = 64
 """Rows that are gathered at a time, so that this part of the matrix stays in the L1 cache."""
 
 _U = np.uint64
+call_python: Any = process_function_6("sqlml_call_python")
+"""Calls a Python function with four integers; see `runtime.c`."""
+
 duckdb_scalar_function_set_error: Any = process_function_2("duckdb_scalar_function_set_error")
 duckdb_scalar_function_get_extra_info: Any = process_function_1(
     "duckdb_scalar_function_get_extra_info"
@@ -171,9 +124,6 @@ duckdb_struct_vector_get_child: Any = process_function_2("duckdb_struct_vector_g
 duckdb_list_vector_get_child: Any = process_function_1("duckdb_list_vector_get_child")
 duckdb_list_vector_reserve: Any = process_function_2("duckdb_list_vector_reserve")
 duckdb_list_vector_set_size: Any = process_function_2("duckdb_list_vector_set_size")
-
-CALLED = tuple(name for name in globals() if name.startswith("duckdb_"))
-"""Functions of the C API that the row path calls. `compile_ahead.py` declares them."""
 
 
 @inlined_helper
@@ -461,8 +411,12 @@ def _score_blocks(
     for i in range(buffer_count):
         buffers[2 + i] = next_buffer
         next_buffer += align_address(buffer_sizes[i] * max_block_rows)
-    number_vector = _set_lists(plan_at, rows, out, block_arguments)
-    result = next_buffer if has_result_buffer else duckdb_vector_get_data(number_vector)
+    if has_result_buffer:
+        result = next_buffer
+    elif plan[LEVELS] == FLAT:
+        result = out
+    else:
+        result = duckdb_vector_get_data(_set_lists(plan_at, rows, out, block_arguments))
     is_packed = state[ROW_FORMAT] == PACKED_ROWS
     succeeded = True
     for first in range(0, rows, max_block_rows):
@@ -570,3 +524,16 @@ def score(info: Any, chunk: Any, out: Any) -> Any:
     score_rows(info, state_at, addresses, addresses[:0], rows, out, (list_count, number_count))
     free(memory_at)
     return np.int64(0)
+
+
+def score_columns(
+    info: Any, state_at: Any, addresses_at: Any, columns: Any, rows: Any, out: Any
+) -> Any:
+    """Write the results of `rows` rows to the memory at `out`; return 0 if an error was set.
+
+    `addresses_at` is the address of the `addresses` of `score_rows`, for `columns` columns.
+    """
+    addresses = words_at(addresses_at, 2 * columns)
+    no_lists = (np.int64(0), np.int64(0))
+    succeeded = score_rows(info, state_at, addresses, addresses[:0], rows, out, no_lists)
+    return np.int64(1) if succeeded else np.int64(0)

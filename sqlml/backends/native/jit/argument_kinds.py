@@ -6,12 +6,8 @@ A process that finds all its kernels on disk never imports numba.
 from __future__ import annotations
 
 import ast
-import ctypes
-import sys
-import sysconfig
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Literal
 
 import numpy as np
@@ -113,57 +109,3 @@ def to_numba_type(kind: Kind) -> Any:
         make_tuple: Callable[..., Any] = types.Tuple
         return make_tuple([to_numba_type(item) for item in kind])
     return {"count": types.int64, "flag": types.boolean, "nothing": types.none}[kind]
-
-
-# Offsets of fields in numpy's arrays, which the machine code reads. The layouts are
-# `PyArrayObject_fields` and `PyArray_Descr` in numpy's stable C ABI for 64 bits.
-
-ENTRY = "sqlml_kernel"
-"""The symbol of a kernel's entry for Python."""
-
-FIELDS = {"data": 16, "nd": 24, "dimensions": 32, "strides": 40, "descr": 56, "flags": 64}
-"""Maps each field of an array object to an offset in bytes."""
-
-BYTE_ORDER, TYPE_NUMBER = 26, 28
-"""Offsets of fields of an array's dtype, in bytes."""
-
-OBJECT_TYPE = 8
-"""The offset of the type in any Python object."""
-
-C_CONTIGUOUS, WRITEABLE = 0x1, 0x400
-"""Flags of an array."""
-
-SWAPPED = ord(">" if sys.byteorder == "little" else "<")
-"""The character that marks a dtype of the opposite byte order, which kernels reject."""
-
-
-@cache
-def is_array_layout_known() -> bool:
-    """Return True if a sample array has the layout that the constants of this module describe."""
-    if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED"):
-        return False
-    if ctypes.sizeof(ctypes.c_void_p) != 8:
-        return False
-    x = np.zeros((3, 8), np.float32)[:, ::2]
-    array_address, dtype_address = id(x), id(x.dtype)
-    dimensions = _read_pointer(array_address + FIELDS["dimensions"])
-    strides = _read_pointer(array_address + FIELDS["strides"])
-    return (
-        _read_pointer(array_address + OBJECT_TYPE) == id(np.ndarray)
-        and _read_pointer(array_address + FIELDS["data"]) == x.ctypes.data
-        and _read_int(array_address + FIELDS["nd"]) == 2
-        and (_read_pointer(dimensions), _read_pointer(dimensions + 8)) == x.shape
-        and (_read_pointer(strides), _read_pointer(strides + 8)) == x.strides
-        and _read_pointer(array_address + FIELDS["descr"]) == dtype_address
-        and _read_int(array_address + FIELDS["flags"]) == x.flags.num
-        and _read_int(dtype_address + TYPE_NUMBER) == x.dtype.num
-        and ctypes.string_at(dtype_address + BYTE_ORDER, 1) == b"="
-    )
-
-
-def _read_pointer(address: int) -> int:
-    return ctypes.c_ssize_t.from_address(address).value
-
-
-def _read_int(address: int) -> int:
-    return ctypes.c_int.from_address(address).value

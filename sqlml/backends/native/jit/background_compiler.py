@@ -16,7 +16,7 @@ from typing import Any
 
 from sqlml.backends.native.jit import code_store
 from sqlml.backends.native.jit.argument_kinds import Signature
-from sqlml.backends.native.jit.object_code import NotLoadable, ObjectCode
+from sqlml.backends.native.jit.code_store import NotLoadable, ObjectCode
 from sqlml.backends.no_wait import NotReady
 from sqlml.child_process import Child, ChildEnded, ChildFailed, Conversation
 

@@ -1,14 +1,4 @@
-"""Emit the entries of a kernel, through which it can be called without numba.
-
-The entry for Python has CPython's METH_FASTCALL form, `PyObject *entry(self, args, nargs)`, where
-self is the tuple (numpy.ndarray, None, TypeError). It checks the kinds of the arguments, reads the
-arrays' fields as in numpy's C API, and runs the kernel without the GIL:
-
-    if nargs != 2: raise TypeError
-    if type(args[0]) is not ndarray or args[0]->nd != 2 or ...: raise TypeError
-    x = {args[0]->data, args[0]->dimensions, args[0]->strides}; ...
-    state = PyEval_SaveThread(); status = kernel(&result, x, ...); PyEval_RestoreThread(state)
-    return PyLong_FromLongLong(result)
+"""Emit the entry of a kernel, through which machine code can call it without numba.
 
 Kernels allocate memory with numba's runtime. The functions that they need are emitted here, too;
 they use malloc.
@@ -20,10 +10,8 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
 
-from sqlml.backends.native.jit import argument_kinds as layout
 from sqlml.backends.native.jit.argument_kinds import ArrayKind, Kind, Signature, to_numba_type
 
 BYTE, INT, LONG = ir.IntType(8), ir.IntType(32), ir.IntType(64)
@@ -114,6 +102,12 @@ def broadcast(builder: Any, value: Any, vector: Any) -> Any:
 WORDS_ENTRY = "sqlml_kernel_words"
 """The symbol of the entry for machine code."""
 
+RESULT_KIND = "sqlml_kernel_result"
+"""The symbol of the kind of the kernel's result, a value of RESULTS."""
+
+RESULTS = {"none": 0, "bool": 1, "int64": 2}
+"""Maps numba's names of result types to kinds of results in `runtime.c`."""
+
 NUMBERS_ENTRY = "sqlml_kernel_numbers"
 """The symbol of the entry of a kernel whose arguments are all counts: a C function of int64."""
 
@@ -196,149 +190,11 @@ def emit_entries(result: Any, signature: Signature) -> str:
     context, fndesc = result.target_context, result.fndesc
     module = context.codegen().create_library("entry").create_ir_module("entry")
     kernel = context.declare_function(module, fndesc)
-    _PythonEntry(module, context).write(kernel, fndesc, signature)
     emit_words_entry(module, context, kernel, fndesc, signature)
+    result_kind = ir.GlobalVariable(module, LONG, RESULT_KIND)
+    result_kind.initializer = long(RESULTS[str(fndesc.restype)])
     _emit_runtime(module)
     return str(module)
-
-
-class _PythonEntry:
-    """Emits the entry through which Python calls a kernel."""
-
-    def __init__(self, module: Any, context: Any) -> None:
-        self._module, self._context = module, context
-        entry_type = ir.FunctionType(POINTER, [POINTER, POINTER.as_pointer(), LONG])
-        self._entry = ir.Function(module, entry_type, layout.ENTRY)
-        self._builder = ir.IRBuilder(self._entry.append_basic_block("entry"))
-        self._fail_block = self._entry.append_basic_block("fail")
-
-    def write(self, kernel: Any, fndesc: Any, signature: Signature) -> None:
-        """Emit code that reads the arguments, runs the kernel, and returns the result."""
-        b, context = self._builder, self._context
-        self._self_tuple, arguments, count = self._entry.args
-        self._array_type = self._get_item(self._self_tuple, 0)
-        self._require(b.icmp_signed("==", count, long(len(signature))))
-        typed_pointers = ((b.gep(arguments, [long(i)]), kind) for i, kind in enumerate(signature))
-        values = [self._read_argument(b.load(pointer), kind) for pointer, kind in typed_pointers]
-        thread_state = self._call("PyEval_SaveThread", POINTER)
-        status, kernel_result = context.call_conv.call_function(
-            b, kernel, fndesc.restype, fndesc.argtypes, values, attrs=("noinline",)
-        )
-        self._call("PyEval_RestoreThread", ir.VoidType(), thread_state)
-        with b.if_then(status.is_error, likely=False):  # A kernel fails only without memory.
-            b.ret(self._call("PyErr_NoMemory", POINTER))
-        b.ret(self._box_result(str(fndesc.restype), kernel_result))
-        b.position_at_end(self._fail_block)
-        type_error = self._get_item(self._self_tuple, 2)
-        message = self._add_text("a kernel was called with arguments that it was not compiled for")
-        self._call("PyErr_SetString", ir.VoidType(), type_error, message)
-        b.ret(ir.Constant(POINTER, None))
-
-    def _box_result(self, result_kind: str, kernel_result: Any) -> Any:
-        builder = self._builder
-        if result_kind == "none":
-            none = self._get_item(self._self_tuple, 1)
-            self._call("Py_IncRef", ir.VoidType(), none)
-            return none
-        if result_kind == "bool":
-            return self._call("PyBool_FromLong", POINTER, builder.zext(kernel_result, LONG))
-        if result_kind == "int64":
-            return self._call("PyLong_FromLongLong", POINTER, kernel_result)
-        raise AssertionError(f"a kernel must return None, a bool or an int, not {result_kind}")
-
-    def _read_argument(self, argument: Any, kind: Kind) -> Any:
-        builder = self._builder
-        if isinstance(kind, ArrayKind):
-            return self._read_array(argument, kind)
-        if isinstance(kind, tuple):
-            size = self._call("PyTuple_Size", LONG, argument)
-            self._require(builder.icmp_signed("==", size, long(len(kind))))
-            arguments = (self._get_item(argument, i) for i in range(len(kind)))
-            items = list(map(self._read_argument, arguments, kind))
-            return self._context.make_tuple(builder, to_numba_type(kind), items)
-        if kind == "nothing":
-            none = self._get_item(self._self_tuple, 1)
-            self._require(builder.icmp_unsigned("==", argument, none))
-            return self._context.get_dummy_value()
-        if kind == "flag":
-            truth = self._call("PyObject_IsTrue", INT, argument)
-            self._require(builder.icmp_signed(">=", truth, ir.Constant(INT, 0)))
-            return builder.icmp_signed("!=", truth, ir.Constant(INT, 0))
-        number = self._call("PyLong_AsLongLong", LONG, argument)
-        with builder.if_then(builder.icmp_signed("==", number, long(-1)), likely=False):
-            raised = self._call("PyErr_Occurred", POINTER)
-            self._require(builder.icmp_unsigned("==", raised, ir.Constant(POINTER, None)))
-        return number
-
-    def _read_array(self, array: Any, kind: ArrayKind) -> Any:
-        b = self._builder
-        object_type = self._load(array, layout.OBJECT_TYPE, POINTER)
-        with b.if_then(b.icmp_unsigned("!=", object_type, self._array_type), likely=False):
-            is_subtype = self._call("PyType_IsSubtype", INT, object_type, self._array_type)
-            self._require(b.icmp_signed("!=", is_subtype, ir.Constant(INT, 0)))
-        required_flags = layout.C_CONTIGUOUS if kind.layout == "C" else 0
-        required_flags |= 0 if kind.readonly else layout.WRITEABLE
-        flags = b.and_(self._load_field(array, "flags", INT), ir.Constant(INT, required_flags))
-        ndim = self._load_field(array, "nd", INT)
-        descr = self._load_field(array, "descr", POINTER)
-        type_number = self._load(descr, layout.TYPE_NUMBER, INT)
-        byte_order = self._load(descr, layout.BYTE_ORDER, BYTE)
-        has_dtype: Any = ir.Constant(ir.IntType(1), 0)
-        for n in list_type_numbers(kind.dtype):
-            has_dtype = b.or_(has_dtype, b.icmp_signed("==", type_number, ir.Constant(INT, n)))
-        is_valid = b.and_(has_dtype, b.icmp_signed("==", flags, ir.Constant(INT, required_flags)))
-        is_valid = b.and_(is_valid, b.icmp_signed("==", ndim, ir.Constant(INT, kind.ndim)))
-        swapped = ir.Constant(BYTE, layout.SWAPPED)
-        self._require(b.and_(is_valid, b.icmp_signed("!=", byte_order, swapped)))
-        return self._load_array(array, kind)
-
-    def _load_array(self, array: Any, kind: ArrayKind) -> Any:
-        builder = self._builder
-
-        def load_integers(field: str) -> list[Any]:
-            integers = self._load_field(array, field, LONG.as_pointer())
-            return [builder.load(builder.gep(integers, [long(i)])) for i in range(kind.ndim)]
-
-        lengths, strides = load_integers("dimensions"), load_integers("strides")
-        data = self._load_field(array, "data", POINTER)
-        return make_array_value(self._context, builder, kind, data, lengths, strides)
-
-    def _require(self, condition: Any) -> None:
-        """Emit a jump to the block that raises TypeError, unless `condition` holds."""
-        next_block = self._entry.append_basic_block()
-        self._builder.cbranch(condition, next_block, self._fail_block)
-        self._builder.position_at_end(next_block)
-
-    def _get_item(self, items: Any, i: int) -> Any:
-        return self._call("PyTuple_GetItem", POINTER, items, long(i))
-
-    def _load_field(self, array: Any, name: str, value_type: Any) -> Any:
-        return self._load(array, layout.FIELDS[name], value_type)
-
-    def _load(self, address: Any, offset: int, value_type: Any) -> Any:
-        b = self._builder
-        return b.load(b.bitcast(b.gep(address, [long(offset)]), value_type.as_pointer()))
-
-    def _call(self, name: str, result_type: Any, *args: Any) -> Any:
-        return self._builder.call(declare_function(self._module, name, result_type, *args), args)
-
-    def _add_text(self, text: str) -> Any:
-        content = ir.Constant(ir.ArrayType(BYTE, len(text) + 1), bytearray(text.encode() + b"\0"))
-        variable = ir.GlobalVariable(self._module, content.type, "sqlml_message")
-        variable.initializer, variable.linkage, variable.global_constant = content, "internal", True
-        return self._builder.bitcast(variable, POINTER)
-
-
-def list_type_numbers(dtype: np.dtype[Any]) -> tuple[int, ...]:
-    """Return all numpy type numbers of `dtype`; several C types may have the same layout.
-
-    >>> list_type_numbers(np.dtype(bool))
-    (0,)
-    """
-    if dtype.kind == "V":
-        return (dtype.num,)
-    type_numbers = {np.dtype(code).num for code in "?bBhHiIlLqQefd" if np.dtype(code) == dtype}
-    return tuple(sorted(type_numbers))
 
 
 def _emit_runtime(module: Any) -> None:

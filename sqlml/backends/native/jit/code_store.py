@@ -1,14 +1,10 @@
-"""Store machine code on disk, and find kernels that this machine compiled or the package ships.
+"""Store machine code that this machine compiled on disk.
 
 A file name encodes everything that the kernel's code depends on. If NUMBA_CACHE_DIR is set, files
 are in that folder, otherwise next to the source or in the user's cache folder. Whoever writes these
 files runs code as the user, so folders and files that somebody else can write are skipped
 (`own_files.py`). If no folder is left, each process compiles every kernel. A file contains a digest
 of the file name and the content. A damaged file counts as missing.
-
-Shipped code lies beside the sources. It was compiled for the processor levels in
-`object_code.LEVELS` when the package was built (`compile_ahead.py`). It works with every version of
-Python, numpy and numba for which `argument_kinds.is_array_layout_known` returns True.
 """
 
 from __future__ import annotations
@@ -17,18 +13,25 @@ import hashlib
 import os
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from functools import cache
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import llvmlite.binding as llvm
 
 from sqlml.backends import own_files
-from sqlml.backends.native.jit.argument_kinds import Signature, format_kind
-from sqlml.backends.native.jit.helpers import describe_constants
-from sqlml.backends.native.jit.object_code import ObjectCode, find_level
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectCode:
+    """Two object files: a kernel, and the entries of the kernel (`call_wrapper.py`)."""
+
+    kernel: bytes
+    entry: bytes
+
+
+class NotLoadable(Exception):
+    """The machine code is damaged, or it calls a function that this process lacks."""
+
 
 SUFFIX = ".kernel"
 
@@ -110,36 +113,3 @@ def unpack(name: str, content: bytes) -> ObjectCode | None:
 
 def _digest(name: str, body: bytes) -> bytes:
     return _MAGIC + hashlib.sha256(name.encode() + b"\n" + body).digest()
-
-
-@cache
-def digest_sources(folder: Path | None = None) -> str:
-    """Return a digest of the source files of the backend and of `folder`."""
-    source_folders = [_BACKEND] if folder is None else [_BACKEND, folder]
-    digest = hashlib.sha256()
-    for path in sorted(path for source in source_folders for path in source.rglob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
-
-
-SHIPPED_FOLDER = Path(__file__).parent / "built"
-"""The folder in the wheel of a release. It is missing in an installation from source."""
-
-
-def read_shipped_code(function: Callable[..., Any], signature: Signature) -> ObjectCode | None:
-    """Return the shipped code of a kernel for this processor, or None if missing or damaged."""
-    if find_level() is None or not SHIPPED_FOLDER.is_dir():
-        return None
-    name = make_shipped_name(function, signature)
-    with suppress(OSError):
-        return unpack(name, (SHIPPED_FOLDER / name).read_bytes())
-    return None
-
-
-def make_shipped_name(function: Callable[..., Any], signature: Signature) -> str:
-    """Return the file name of a shipped kernel for the processor level of this process."""
-    path, name = Path(function.__code__.co_filename), function.__name__
-    source = digest_sources(None if path.is_relative_to(_BACKEND) else path.parent)
-    key = (function.__module__, name, describe_constants(function), format_kind(signature))
-    target = (llvm.get_process_triple(), str(find_level()))
-    return make_file_name(name, source, "\n".join((*key, *target)))

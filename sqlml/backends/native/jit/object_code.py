@@ -22,9 +22,17 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 
-from sqlml.backends.native.jit.argument_kinds import ENTRY, Signature, to_numba_type
-from sqlml.backends.native.jit.call_wrapper import NUMBERS_ENTRY, WORDS_ENTRY
+from sqlml.backends.native.jit.argument_kinds import Signature, to_numba_type
+from sqlml.backends.native.jit.call_wrapper import NUMBERS_ENTRY, RESULT_KIND, WORDS_ENTRY
+from sqlml.backends.native.jit.code_store import NotLoadable, ObjectCode
 from sqlml.backends.native.jit.helpers import resolve_helpers
+from sqlml.backends.native.jit.processor_levels import X86, read_numba_settings
+from sqlml.backends.native.jit.runtime_library import (
+    CALLED,
+    LoadedKernel,
+    find_symbol,
+    make_function,
+)
 
 # Object files are checked before they are loaded, because LLVM trusts them. LLVM ends the process
 # if an offset in a file is invalid, or if the file calls an unknown function.
@@ -158,35 +166,6 @@ _FORMATS: Mapping[bytes, tuple[ReadSymbols, int]] = {
 }
 """Maps the first bytes of an object file to a reader and the length of the header."""
 
-# Targets of machine code: this processor, or a level of features that it supports.
-#
-# A package ships machine code for levels (`code_store.py`). On a processor that supports a level,
-# Python code chooses kernels only by the features of that level. So the choice fits both machine
-# code for the level and machine code for the processor.
-
-_V3 = frozenset(
-    "avx avx2 bmi bmi2 cmov cx16 cx8 f16c fma fxsr lzcnt mmx movbe popcnt sahf sse sse2 sse3 "
-    "sse4.1 sse4.2 ssse3 xsave".split()
-)
-
-LEVELS: Mapping[str, frozenset[str]] = {
-    "x86-64-v4": _V3 | {"avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl"},
-    "x86-64-v3": _V3,
-}
-"""Maps LLVM's name of a level to the features of the level, with the best level first."""
-
-
-def get_level_settings(level: str) -> dict[str, str]:
-    """Return the environment variables that make numba compile for `level`, a key of LEVELS."""
-    features = ",".join(f"+{feature}" for feature in sorted(LEVELS[level]))
-    return {"NUMBA_CPU_NAME": level, "NUMBA_CPU_FEATURES": features}
-
-
-def read_numba_settings() -> dict[str, str]:
-    """Return the environment variables that change how numba compiles."""
-    names = [n for n in os.environ if n.startswith("NUMBA_") and not n.startswith("NUMBA_CACHE_")]
-    return {name: os.environ[name] for name in names}
-
 
 def find_target() -> tuple[str, str]:
     """Return LLVM's name and features of the processor to compile for."""
@@ -196,77 +175,12 @@ def find_target() -> tuple[str, str]:
     return name or llvm.get_host_cpu_name(), features
 
 
-@cache
-def find_level() -> str | None:
-    """Return the best supported level in LEVELS, or the level that numba's settings select.
-
-    Returns None if the processor supports no level, or if numba's settings select no level.
-    """
-    numba_settings = read_numba_settings()
-    if numba_settings:
-        return next((name for name in LEVELS if get_level_settings(name) == numba_settings), None)
-    host_features = llvm.get_host_cpu_features()
-    supported = (name for name, needed in LEVELS.items() if all(map(host_features.get, needed)))
-    return next(supported, None)
-
-
-def has_feature(feature: str) -> bool:
-    """Return True if kernels may use `feature`, LLVM's name of a feature such as "avx2".
-
-    Returns False if NUMBA_CPU_NAME or NUMBA_CPU_FEATURES select anything but a key of LEVELS.
-    """
-    level = find_level()
-    if level is not None:
-        return feature in LEVELS[level]
-    if any(os.environ.get(f"NUMBA_CPU_{part}") for part in ("NAME", "FEATURES")):
-        return False
-    return bool(llvm.get_host_cpu_features().get(feature, False))
-
-
-VECTOR_BYTES = 64 if has_feature("avx512bw") else 32 if has_feature("avx2") else 16
-"""Bytes of a vector, for kernels that are written in LLVM IR."""
-
-_FASTCALL = 0x80
-"""CPython's METH_FASTCALL."""
-
 _NUMBA_PREFIXES = ("NRT_", "numba_", "_ZN5numba")
 """Prefixes of the names of functions that only numba defines."""
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectCode:
-    """Two object files: a kernel, and the entries of the kernel (`call_wrapper.py`)."""
-
-    kernel: bytes
-    entry: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedKernel:
-    """A kernel as a Python function, and the addresses of the entries for machine code."""
-
-    call: Callable[..., Any]
-    words_address: int
-    numbers_address: int
-
-
-class NotLoadable(Exception):
-    """The machine code is damaged, or it calls a function that this process lacks."""
-
-
-class _Method(ctypes.Structure):
-    """CPython's PyMethodDef."""
-
-    _fields_ = (
-        ("name", ctypes.c_char_p),
-        ("function", ctypes.c_void_p),
-        ("flags", ctypes.c_int),
-        ("text", ctypes.c_char_p),
-    )
-
-
 _IMMORTAL: list[Any] = []
-"""Objects that are never freed: LLVM's engines, which own the code, and CPython's methods."""
+"""LLVM's engines, which own the code and are never freed."""
 
 
 def describe_processor() -> tuple[str, ...]:
@@ -289,31 +203,38 @@ def compile_kernel(function: Callable[..., Any], signature: Signature) -> Object
 
     Raises NotLoadable if the kernel calls functions that only numba defines.
     """
-    from numba import njit
-    from numba.core.compiler_lock import global_compiler_lock
-
     from sqlml.backends.native.jit.call_wrapper import emit_entries
 
-    options: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-    dispatcher: Any = njit(nogil=True, error_model="numpy", **options)(resolve_helpers(function))
-    with global_compiler_lock, _pause_garbage_collection():
-        types = tuple(to_numba_type(kind) for kind in signature)
-        result = dispatcher._compiler.compile(types, None)
-        kernel = bytes(result.library._get_compiled_object())
-        entry = llvm.parse_assembly(emit_entries(result, signature))
-        entry.verify()
-        code = ObjectCode(kernel, _make_target_machine().emit_object(entry))
+    result = compile_with_numba(function, signature)
+    kernel = bytes(result.library._get_compiled_object())
+    entry = llvm.parse_assembly(emit_entries(result, signature))
+    entry.verify()
+    code = ObjectCode(kernel, _make_target_machine().emit_object(entry))
     if numba_functions := [n for n in _find_callees(code) if n.startswith(_NUMBA_PREFIXES)]:
         raise NotLoadable(f"{function.__name__} calls {', '.join(numba_functions)}")
     return code
 
 
-def load_kernel(code: ObjectCode, name: str) -> LoadedKernel:
+def compile_with_numba(function: Callable[..., Any], signature: Signature) -> Any:
+    """Return numba's compile result of a kernel, which may call functions of the runtime."""
+    _declare_functions()
+    from numba import njit
+    from numba.core.compiler_lock import global_compiler_lock
+
+    options: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    dispatcher: Any = njit(nogil=True, error_model="numpy", **options)(resolve_helpers(function))
+    with global_compiler_lock, _pause_garbage_collection():
+        types = tuple(to_numba_type(kind) for kind in signature)
+        return dispatcher._compiler.compile(types, None)
+
+
+def load_kernel(code: ObjectCode, name: str, signature: Signature) -> LoadedKernel:
     """Load a kernel as a Python function called `name`, which runs without the GIL.
 
     Raises NotLoadable if the code is damaged, or if the process lacks a function that it calls.
     """
     callees = _find_callees(code)
+    _declare_functions()
     engine = llvm.create_mcjit_compiler(_parse_empty_module(), _make_target_machine())
     for callee in callees:
         # LLVM can search the process only after creating an engine.
@@ -322,15 +243,18 @@ def load_kernel(code: ObjectCode, name: str) -> LoadedKernel:
     for content in (code.kernel, code.entry):
         engine.add_object_file(llvm.ObjectFileRef.from_data(content))
     engine.finalize_object()
-    address = engine.get_function_address(ENTRY)
-    method = _Method(name.encode(), address, _FASTCALL, None)
-    self_tuple = (np.ndarray, None, TypeError)
-    make_function = ctypes.PYFUNCTYPE(
-        ctypes.py_object, ctypes.POINTER(_Method), ctypes.py_object, ctypes.c_void_p
-    )(("PyCFunction_NewEx", ctypes.pythonapi))
-    function: Callable[..., Any] = make_function(ctypes.byref(method), self_tuple, None)
-    _IMMORTAL.extend((engine, method))
-    return LoadedKernel(function, *map(engine.get_function_address, (WORDS_ENTRY, NUMBERS_ENTRY)))
+    _IMMORTAL.append(engine)
+    words_address, numbers_address = map(engine.get_function_address, (WORDS_ENTRY, NUMBERS_ENTRY))
+    result_kind = ctypes.c_int64.from_address(engine.get_global_value_address(RESULT_KIND)).value
+    call = make_function(name, words_address, signature, result_kind)
+    return LoadedKernel(call, words_address, numbers_address)
+
+
+@cache
+def _declare_functions() -> None:
+    """Tell LLVM the addresses of the functions of the runtime that kernels call."""
+    for name in CALLED:
+        llvm.add_symbol(name, find_symbol(name))
 
 
 @contextmanager
@@ -352,7 +276,7 @@ def _find_callees(code: ObjectCode) -> list[str]:
         kernel, entry = (read_symbols(content, sample) for content in (code.kernel, code.entry))
     except DamagedError as error:
         raise NotLoadable(str(error)) from None
-    if not {ENTRY, WORDS_ENTRY} <= entry.defined:
+    if not {RESULT_KIND, WORDS_ENTRY} <= entry.defined:
         raise NotLoadable("the machine code lacks an entry")
     return sorted((kernel.missing | entry.missing) - kernel.defined - entry.defined)
 
@@ -365,7 +289,7 @@ def _make_target_machine() -> Any:
         cpu=cpu,
         features=features,
         opt=2,
-        reloc="static" if platform.machine() in ("x86_64", "AMD64") else "default",
+        reloc="static" if platform.machine() in X86 else "default",
         codemodel="jitdefault",
         jit=True,
     )

@@ -78,6 +78,17 @@ def process_function_2(name: str) -> Any:
     return intrinsic(call)
 
 
+def process_function_6(name: str) -> Any:
+    """Return an intrinsic that calls the function `name` of the process with six int64."""
+
+    def call(
+        typing: Any, first: Any, second: Any, third: Any, fourth: Any, fifth: Any, sixth: Any
+    ) -> Any:
+        return integer_signature(6), _make_call_generator(name)
+
+    return intrinsic(call)
+
+
 def _make_call_generator(name: str) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.call(declare_function(builder.module, name, LONG, *arguments), arguments)

@@ -1,9 +1,8 @@
 """`specialise`: compile a kernel for one signature when a model first needs it.
 
 A kernel is compiled only for the dtypes that models have, and once for arrays of any layout. The
-machine code is kept on disk (`code_store.py`), and later processes load it without numba
-(`object_code.py`). Machine code of an older sqlml might read arrays differently, so each file name
-depends on the content of all source files of kernels. The package ships the common kernels.
+runtime has the common kernels. Others are compiled when they are first used, and kept on disk
+(`compiled_kernels.py`).
 
 Why not numba's cache (`njit(cache=True)`)? A later process that scores a forest and a network in
 DuckDB takes 2.5 s of CPU with this loader and 3.3 s with that cache (numba 0.68, Python 3.11). With
@@ -15,48 +14,27 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
-from sqlml.backends.native.jit import argument_kinds, code_store, helpers, object_code
+from sqlml.backends.native.jit import argument_kinds, helpers, runtime_library
 from sqlml.backends.native.jit.argument_kinds import COUNT, FLAG, Signature, reads, to_kinds, writes
-from sqlml.backends.native.jit.background_compiler import compile_in_background
 from sqlml.backends.native.jit.helpers import compiled_helper, inlined_helper
-from sqlml.backends.native.jit.object_code import LoadedKernel, ObjectCode
+from sqlml.backends.native.jit.runtime_library import LoadedKernel
 from sqlml.backends.no_wait import waits_for_kernels
 from sqlml.interruption import run_uninterrupted
-from sqlml.long_work import watched_stream
 
 # Kernels import these names from here.
 __all__ = ["COUNT", "FLAG", "Signature", "reads", "to_kinds", "writes"]
 __all__ += ["Entry", "compiled_helper", "find_entry", "inlined_helper", "specialise"]
 
-_ANNOUNCED = threading.Event()
-
-
-def _announce_compiling(has_folder: bool) -> None:
-    """Tell a watching user, once per process, that kernels are being compiled."""
-    stream = watched_stream()
-    if _ANNOUNCED.is_set() or stream is None:
-        return
-    _ANNOUNCED.set()
-    message = "compiling kernels, once on this machine"
-    if not has_folder:
-        message = (
-            "compiling kernels for this process only: no private cache folder is writable; "
-            "set NUMBA_CACHE_DIR to one"
-        )
-    with suppress(OSError, ValueError):  # The stream may be closed.
-        stream.write(f"sqlml: {message}\n")
-        stream.flush()
-
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The signature of a kernel, and the addresses of the entries (`call_wrapper.py`)."""
+    """A kernel, and the addresses of the entries (`call_wrapper.py`)."""
 
+    function: Callable[..., Any]
     signature: Signature
     words_address: int
     numbers_address: int
@@ -93,14 +71,14 @@ def _compile_once(
     with _LOCK:
         if key not in _COMPILED:
             loaded = None
-            if argument_kinds.is_array_layout_known():
+            if runtime_library.can_call_kernels():
                 loaded = _load_or_compile(function, signature, must_wait)
             if loaded is None:
                 _COMPILED[key] = _compile_with_numba(function, signature)
             else:
                 _COMPILED[key] = loaded.call
                 addresses = (loaded.words_address, loaded.numbers_address)
-                _ENTRIES[loaded.call] = Entry(signature, *addresses)
+                _ENTRIES[loaded.call] = Entry(function, signature, *addresses)
         return _COMPILED[key]
 
 
@@ -116,47 +94,22 @@ def find_entry(kernel: Callable[..., Any]) -> Entry | None:
 def _load_or_compile(
     function: Callable[..., Any], signature: Signature, must_wait: bool
 ) -> LoadedKernel | None:
-    """Load a kernel from disk, or compile it; return None if the kernel needs numba to run."""
-    for code in _find_stored(function, signature):
-        with suppress(object_code.NotLoadable):  # This process may lack a function.
-            return object_code.load_kernel(code, function.__name__)
-    _announce_compiling(code_store.has_writable_folder())
-    name = _make_file_name(function, signature)
-    try:
-        new_code = None if must_wait else compile_in_background(function, signature, name)
-        if new_code is None:
-            new_code = object_code.compile_kernel(function, signature)
-            code_store.write(name, new_code)
-        return object_code.load_kernel(new_code, function.__name__)
-    except object_code.NotLoadable:
-        return None
+    """Find a kernel in the runtime, or compile it; return None if it needs numba."""
+    loaded = runtime_library.find_kernel(function, signature)
+    if loaded is not None:
+        return loaded
+    from sqlml.backends.native.jit import compiled_kernels  # Imported late, since it imports LLVM.
+
+    return compiled_kernels.load_or_compile(function, signature, must_wait)
 
 
-def _find_stored(function: Callable[..., Any], signature: Signature) -> Iterator[ObjectCode]:
-    """Yield the machine code shipped with the package, and the code compiled on this machine."""
-    shipped = code_store.read_shipped_code(function, signature)
-    if shipped is not None:
-        yield shipped
-    cached = code_store.read(_make_file_name(function, signature))
-    if cached is not None:
-        yield cached
+def is_available(function: Callable[..., Any], signature: Signature) -> bool:
+    """Return True if the kernel is in the runtime, or its machine code is stored on disk."""
+    if runtime_library.find_kernel(function, signature) is not None:
+        return True
+    from sqlml.backends.native.jit import compiled_kernels  # Imported late, since it imports LLVM.
 
-
-def _make_file_name(function: Callable[..., Any], signature: Signature) -> str:
-    name, kinds = function.__name__, argument_kinds.format_kind(signature)
-    key = (function.__module__, name, helpers.describe_code(function), kinds)
-    key_text = "\n".join((*key, *object_code.describe_processor()))
-    return code_store.make_file_name(name, code_store.digest_sources(), key_text)
-
-
-def is_on_disk(function: Callable[..., Any], signature: Signature) -> bool:
-    """Return True if the kernel's machine code is stored on disk."""
-    return next(_find_stored(function, signature), None) is not None
-
-
-def store(function: Callable[..., Any], signature: Signature, code: ObjectCode) -> None:
-    """Keep a kernel's machine code on disk for later processes, if possible."""
-    code_store.write(_make_file_name(function, signature), code)
+    return compiled_kernels.is_stored(function, signature)
 
 
 def _compile_with_numba(function: Callable[..., Any], signature: Signature) -> Callable[..., Any]:

@@ -10,7 +10,7 @@ sum, as `linear` and `pairwise` do.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from sqlml.backends.native.jit.call_wrapper import (
     vector_pointer,
 )
 from sqlml.backends.native.jit.helpers import intrinsic, literal_intrinsic
-from sqlml.backends.native.jit.object_code import has_feature
+from sqlml.backends.native.jit.processor_levels import has_feature
 from sqlml.backends.native.kernel_calls import RowKernel
 from sqlml.ir.program import Program
 from sqlml.types import Array
@@ -34,12 +34,23 @@ from sqlml.types import Array
 FUSES = has_feature("fma") or has_feature("neon")
 """True if the processor has fused multiply-adds; only `rounded_tile` works without them."""
 
+TILE_ROWS, WIDTH = 8, 24
+"""Rows and columns of a tile. A panel has as many columns.
+
+The arrays of a model depend on these, so they are the same for all processors. A processor computes
+a tile part by part.
+"""
+
 _LANES = 8 if has_feature("avx512f") else 4 if has_feature("avx2") else 2
 _VECTORS = 3
-TILE_ROWS = 4 if _LANES == 4 else 8
-"""Rows of a tile: AVX2 has 16 registers, AVX-512 and ARM have 32."""
-WIDTH = _LANES * _VECTORS
-"""Columns of a tile and of a panel."""
+_PART_ROWS = 4 if _LANES == 4 else 8
+"""Rows of a part: AVX2 has 16 registers, AVX-512 and ARM have 32."""
+_PARTS = [
+    (row, column)
+    for row in range(0, TILE_ROWS, _PART_ROWS)
+    for column in range(0, WIDTH, _LANES * _VECTORS)
+]
+"""The first row and the first column of each part, which has `_VECTORS` vectors in a row."""
 # Kinds of summands: products rounded only with the sum, rounded products, squared differences.
 _FUSED, _ROUNDED, _GAPS = 0, 1, 2
 
@@ -80,9 +91,10 @@ def rounded_tile(
     summand_kind = _GAPS if gaps.literal_value else _ROUNDED
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        sums = _sum_products(context, builder, signature, arguments, summand_kind=summand_kind)
         (out_data,) = get_pointers(context, builder, signature, arguments, 5)
-        _store_vectors(builder, sums, out_data)
+        for part in _PARTS:
+            sums = _sum_products(context, builder, signature, arguments, part, kind=summand_kind)
+            _store_part(builder, sums, out_data, part)
         return context.get_dummy_value()
 
     return signature, generate
@@ -113,34 +125,39 @@ def distance_tile(
     signature = integer(left, integer, right, integer, row_norms, point_norms, max_distances, out)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        sums = _sum_products(context, builder, signature, arguments)
         pointers = get_pointers(context, builder, signature, arguments, 4, 5, 6, 7)
         row_norms, point_norms, max_distances, out_data = pointers
-        vector = sums[0].type
-        zeros = ir.Constant(vector, [0.0] * _LANES)
-        minus_two = ir.Constant(vector, [-2.0] * _LANES)
-        start = builder.mul(arguments[3], long(WIDTH))
-        point_vectors = [
-            _load_vector(builder, point_norms, start, k * _LANES, vector) for k in range(_VECTORS)
-        ]
+        first_point = builder.mul(arguments[3], long(WIDTH))
         hit_mask = long(0)
-        for r in range(TILE_ROWS):
-            index = builder.add(arguments[1], long(r))
-            row_norm = broadcast(builder, builder.load(builder.gep(row_norms, [index])), vector)
-            bound = broadcast(builder, builder.load(builder.gep(max_distances, [long(r)])), vector)
-            near_lanes = None
-            for k in range(_VECTORS):
-                i = r * _VECTORS + k
-                distance = builder.fadd(row_norm, builder.fmul(sums[i], minus_two))
-                distance = builder.fadd(distance, point_vectors[k])
-                is_negative = builder.fcmp_ordered("<=", distance, zeros)
-                sums[i] = distance = builder.select(is_negative, zeros, distance)
-                is_less = builder.fcmp_ordered("<", distance, bound)
-                near_lanes = is_less if near_lanes is None else builder.or_(near_lanes, is_less)
-            bits = builder.bitcast(near_lanes, ir.IntType(_LANES))
-            has_hit = builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0))
-            hit_mask = builder.or_(hit_mask, builder.shl(builder.zext(has_hit, LONG), long(r)))
-        _store_vectors(builder, sums, out_data)
+        for part in _PARTS:
+            first_row, first_column = part
+            sums = _sum_products(context, builder, signature, arguments, part)
+            vector = sums[0].type
+            zeros = ir.Constant(vector, [0.0] * _LANES)
+            minus_two = ir.Constant(vector, [-2.0] * _LANES)
+            point_vectors = [
+                _load_vector(builder, point_norms, first_point, first_column + k * _LANES, vector)
+                for k in range(_VECTORS)
+            ]
+            for r in range(_PART_ROWS):
+                row = long(first_row + r)
+                index = builder.add(arguments[1], row)
+                row_norm = broadcast(builder, builder.load(builder.gep(row_norms, [index])), vector)
+                bound = builder.load(builder.gep(max_distances, [row]))
+                bound = broadcast(builder, bound, vector)
+                near_lanes = None
+                for k in range(_VECTORS):
+                    i = r * _VECTORS + k
+                    distance = builder.fadd(row_norm, builder.fmul(sums[i], minus_two))
+                    distance = builder.fadd(distance, point_vectors[k])
+                    is_negative = builder.fcmp_ordered("<=", distance, zeros)
+                    sums[i] = distance = builder.select(is_negative, zeros, distance)
+                    is_less = builder.fcmp_ordered("<", distance, bound)
+                    near_lanes = is_less if near_lanes is None else builder.or_(near_lanes, is_less)
+                bits = builder.bitcast(near_lanes, ir.IntType(_LANES))
+                has_hit = builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0))
+                hit_mask = builder.or_(hit_mask, builder.shl(builder.zext(has_hit, LONG), row))
+            _store_part(builder, sums, out_data, part)
         return hit_mask
 
     return signature, generate
@@ -157,19 +174,21 @@ def square_tile(
     signature = types.void(left, integer, integer, right, integer, out)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        sums = _sum_products(context, builder, signature, arguments, argument_indices=(0, 1, 3, 4))
         (out_data,) = get_pointers(context, builder, signature, arguments, 5)
-        vector = sums[0].type
-        start = long(0)
-        zeros = ir.Constant(vector, [0.0] * _LANES)
-        for k in range(_VECTORS):
-            total = _load_vector(builder, out_data, start, k * _LANES, vector)
-            for r in range(TILE_ROWS):
-                value = sums[r * _VECTORS + k]
-                is_counted = builder.icmp_signed("<", long(r), arguments[2])
-                square = builder.select(is_counted, builder.fmul(value, value), zeros)
-                total = builder.fadd(total, square)
-            builder.store(total, _vector_at(builder, out_data, start, k * _LANES, vector), align=8)
+        for part in _PARTS:
+            first_row, first_column = part
+            sums = _sum_products(context, builder, signature, arguments, part, (0, 1, 3, 4))
+            vector = sums[0].type
+            zeros = ir.Constant(vector, [0.0] * _LANES)
+            for k in range(_VECTORS):
+                target = _vector_at(builder, out_data, long(0), first_column + k * _LANES, vector)
+                total = builder.load(target, align=8)
+                for r in range(_PART_ROWS):
+                    value = sums[r * _VECTORS + k]
+                    is_counted = builder.icmp_signed("<", long(first_row + r), arguments[2])
+                    square = builder.select(is_counted, builder.fmul(value, value), zeros)
+                    total = builder.fadd(total, square)
+                builder.store(total, target, align=8)
         return context.get_dummy_value()
 
     return signature, generate
@@ -180,20 +199,23 @@ def _sum_products(
     builder: Any,
     signature: Any,
     arguments: Any,
+    part: tuple[int, int],
     argument_indices: tuple[int, int, int, int] = (0, 1, 2, 3),
-    summand_kind: int = _FUSED,
+    kind: int = _FUSED,
 ) -> list[Any]:
-    """Emit code for the sums of a tile; return the sums as vectors, row by row.
+    """Emit code for the sums of a part of a tile; return the sums as vectors, row by row.
 
-    `argument_indices` are the indices of left, row, right and panel in `arguments`. `summand_kind`
-    is _FUSED, _ROUNDED or _GAPS.
+    `argument_indices` are the indices of left, row, right and panel in `arguments`. `kind` is
+    _FUSED, _ROUNDED or _GAPS.
     """
     left_index, row_index, right_index, panel_index = argument_indices
     vector = ir.VectorType(ir.DoubleType(), _LANES)
     left, right = get_pointers(context, builder, signature, arguments, left_index, right_index)
     width = get_axis_length(context, builder, signature, arguments, right_index, axis=1)
-    first_row = builder.gep(left, [builder.mul(arguments[row_index], width)])
-    starts = [builder.gep(first_row, [builder.mul(long(r), width)]) for r in range(TILE_ROWS)]
+    part_row, part_column = part
+    row = builder.add(arguments[row_index], long(part_row))
+    first_row = builder.gep(left, [builder.mul(row, width)])
+    starts = [builder.gep(first_row, [builder.mul(long(r), width)]) for r in range(_PART_ROWS)]
     size = builder.mul(width, long(WIDTH))
     start = builder.gep(right, [builder.mul(arguments[panel_index], size)])
     zeros = ir.Constant(vector, [0.0] * _LANES)
@@ -203,23 +225,26 @@ def _sum_products(
     builder.position_at_end(head)
     column = builder.phi(LONG)
     column.add_incoming(long(0), entry_block)
-    sums = [builder.phi(vector) for _ in range(TILE_ROWS * _VECTORS)]
+    sums = [builder.phi(vector) for _ in range(_PART_ROWS * _VECTORS)]
     offset = builder.mul(column, long(WIDTH))
-    panel_row = [_load_vector(builder, start, offset, k * _LANES, vector) for k in range(_VECTORS)]
+    panel_row = [
+        _load_vector(builder, start, offset, part_column + k * _LANES, vector)
+        for k in range(_VECTORS)
+    ]
     new_sums = []
-    for r in range(TILE_ROWS):
+    for r in range(_PART_ROWS):
         value = broadcast(builder, builder.load(builder.gep(starts[r], [column])), vector)
         for k in range(_VECTORS):
             total = sums[r * _VECTORS + k]
             total.add_incoming(zeros, entry_block)
-            if summand_kind == _FUSED:
+            if kind == _FUSED:
                 operands = (value, panel_row[k], total)
                 name = f"llvm.fma.v{_LANES}f64"
                 multiply_add = declare_function(builder.module, name, vector, *operands)
                 new_sums.append(builder.call(multiply_add, operands))
                 continue
             factors = (value, panel_row[k])
-            if summand_kind == _GAPS:
+            if kind == _GAPS:
                 gap = builder.fsub(*factors)
                 factors = (gap, gap)
             new_sums.append(builder.fadd(total, builder.fmul(*factors)))
@@ -236,10 +261,13 @@ def _sum_products(
     return results
 
 
-def _store_vectors(builder: Any, vectors: list[Any], array: Any) -> None:
-    for i, vector in enumerate(vectors):
-        pointer = _vector_at(builder, array, long(0), i * _LANES, vector.type)
-        builder.store(vector, pointer, align=8)
+def _store_part(builder: Any, sums: list[Any], tile: Any, part: tuple[int, int]) -> None:
+    """Store the sums of a part in a tile, (TILE_ROWS * WIDTH,)."""
+    first_row, first_column = part
+    for i, vector in enumerate(sums):
+        row, k = divmod(i, _VECTORS)
+        place = (first_row + row) * WIDTH + first_column + k * _LANES
+        builder.store(vector, _vector_at(builder, tile, long(0), place, vector.type), align=8)
 
 
 def _load_vector(builder: Any, array: Any, index: Any, offset: int, vector: Any) -> Any:
@@ -256,7 +284,7 @@ def _vector_at(builder: Any, array: Any, index: Any, offset: int, vector: Any) -
 # through memory once per class. Here rows are lanes, and only the result is written.
 
 
-def find_quadratic(program: Program, i: int) -> tuple[int, Callable[[Array], Array]] | None:
+def find_quadratic(program: Program, i: int) -> tuple[int, RowKernel] | None:
     """Return the node of the rows and a kernel for node i, if node i computes squared norms.
 
     The kernel maps float64 x (n, k) to float64 (n, classes, 1). Returns None if the operators
@@ -287,7 +315,7 @@ def find_quadratic(program: Program, i: int) -> tuple[int, Callable[[Array], Arr
     mean_rows, float64 = np.ascontiguousarray(means.attrs["value"]), np.dtype(np.float64)
     constants = (mean_rows, padded.reshape(-1, width), rotated_width)
     norms = RowKernel.of(_norms, float64, constants, classes, float64)
-    return reshaped.inputs[0], lambda x: norms(x)[:, :, None]
+    return reshaped.inputs[0], replace(norms, row_shape=(classes, 1))
 
 
 def _norms(x: Any, means: Any, rotations: Any, rotated_width: Any, out: Any) -> None:

@@ -20,7 +20,7 @@ from sqlml.backends.native.jit.call_wrapper import (
     vector_pointer,
 )
 from sqlml.backends.native.jit.helpers import intrinsic, literal_intrinsic
-from sqlml.backends.native.jit.object_code import has_feature
+from sqlml.backends.native.jit.processor_levels import has_feature
 
 TOGETHER = 3
 """If leaves have at least this many values, all values of a leaf are added at once."""

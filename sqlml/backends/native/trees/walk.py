@@ -29,7 +29,7 @@ from sqlml.backends.native.jit.call_wrapper import (
     vector_pointer,
 )
 from sqlml.backends.native.jit.helpers import inlined_helper, intrinsic
-from sqlml.backends.native.jit.object_code import VECTOR_BYTES, has_feature
+from sqlml.backends.native.jit.processor_levels import VECTOR_BYTES, has_feature
 from sqlml.ir.trees import Ensemble
 from sqlml.types import Array
 
@@ -148,8 +148,14 @@ def order_triples(
 VECTORS = 8
 """Vectors of cursors in a walk: half of the 16 registers of smaller processors."""
 
-BLOCK_BYTES = VECTORS * VECTOR_BYTES
-"""Bytes of cursors in a block. A cursor has one byte or, like the bins, two bytes."""
+BLOCK_BYTES = 512
+"""Bytes of cursors in a block. A cursor has one byte or, like the bins, two bytes.
+
+The arrays of a model depend on it, so it is the same for all processors. A walk visits the nodes
+once for each part of the block that fits into VECTORS vectors.
+"""
+
+_PART_BYTES = VECTORS * VECTOR_BYTES
 
 _SHUFFLES = has_feature("avx512bw")
 
@@ -246,11 +252,24 @@ def walk(
 
 def _generate_walk(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     panel, cursors = get_pointers(context, builder, signature, arguments, 0, 5)
-    offsets, ranks, flipped, lasts, steps, _ = get_item_pointers(
-        context, builder, signature, arguments, 1
-    )
-    first_triple, first_single, end = arguments[2:5]
-    block = _BlockEmitter(builder, signature.args[0].dtype.bitwidth, panel)
+    nodes = get_item_pointers(context, builder, signature, arguments, 1)[:5]
+    bits = signature.args[0].dtype.bitwidth
+    for part_start in _list_part_starts(bits):
+        part = builder.gep(panel, [part_start]), builder.gep(cursors, [part_start])
+        _walk_part(builder, bits, part, nodes, arguments[2:5])
+    return context.get_dummy_value()
+
+
+def _list_part_starts(bits: int) -> list[Any]:
+    """Return the first row of each part of a block whose cursors have `bits` bits."""
+    return [long(8 * start // bits) for start in range(0, BLOCK_BYTES, _PART_BYTES)]
+
+
+def _walk_part(builder: Any, bits: int, part: tuple[Any, Any], nodes: Any, bounds: Any) -> None:
+    panel, cursors = part
+    offsets, ranks, flipped, lasts, steps = nodes
+    first_triple, first_single, end = bounds
+    block = _BlockEmitter(builder, bits, panel)
     zeros = ir.Constant(block.vector, [0] * block.lanes)
     has_triples = builder.icmp_signed("<", first_triple, end)
     root = builder.select(has_triples, block.broadcast_item(lasts, first_triple), zeros)
@@ -286,7 +305,6 @@ def _generate_walk(context: Any, builder: Any, signature: Any, arguments: Any) -
     current_cursors = loop.close(moved_cursors)
     for k, cursor in enumerate(current_cursors):
         builder.store(cursor, block.vector_pointer(cursors, k), align=1)
-    return context.get_dummy_value()
 
 
 @intrinsic
@@ -303,19 +321,29 @@ def count(typing: Any, panel: Any, nodes: Any, begin: Any, end: Any, cursor: Any
 
 def _generate_count(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     panel, cursors = get_pointers(context, builder, signature, arguments, 0, 4)
-    offsets, ranks, _, _, bits, _ = get_item_pointers(context, builder, signature, arguments, 1)
-    block = _BlockEmitter(builder, signature.args[0].dtype.bitwidth, panel)
+    nodes = get_item_pointers(context, builder, signature, arguments, 1)
+    bits = signature.args[0].dtype.bitwidth
+    for part_start in _list_part_starts(bits):
+        part = builder.gep(panel, [part_start]), builder.gep(cursors, [part_start])
+        _count_part(builder, bits, part, nodes, arguments[2:4])
+    return context.get_dummy_value()
+
+
+def _count_part(builder: Any, bits: int, part: tuple[Any, Any], nodes: Any, bounds: Any) -> None:
+    panel, cursors = part
+    offsets, ranks, _, _, steps, _ = nodes
+    block = _BlockEmitter(builder, bits, panel)
     zeros = ir.Constant(block.vector, [0] * block.lanes)
-    loop = _NodeLoop(block, arguments[2], arguments[3], 1, [zeros] * VECTORS)
+    begin, end = bounds
+    loop = _NodeLoop(block, begin, end, 1, [zeros] * VECTORS)
     column = block.column_pointer(offsets, loop.node)
-    rank, bit = block.broadcast_item(ranks, loop.node), block.broadcast_item(bits, loop.node)
+    rank, bit = block.broadcast_item(ranks, loop.node), block.broadcast_item(steps, loop.node)
     moved_cursors = []
     for k, cursor in enumerate(loop.cursors):
         is_above = builder.icmp_unsigned(">=", block.load_bins(column, k), rank)
         moved_cursors.append(builder.select(is_above, builder.or_(cursor, bit), cursor))
     for k, cursor in enumerate(loop.close(moved_cursors)):
         builder.store(cursor, block.vector_pointer(cursors, k), align=1)
-    return context.get_dummy_value()
 
 
 @inlined_helper

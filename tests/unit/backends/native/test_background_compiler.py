@@ -16,9 +16,9 @@ from sklearn.ensemble import RandomForestClassifier
 import sqlml
 from sqlml.backends.native import NativeBackend, backend
 from sqlml.backends.native.backend import REFERENCE_ROWS
-from sqlml.backends.native.jit import code_store
+from sqlml.backends.native.jit import code_store, compiled_kernels, runtime_library
 from sqlml.backends.native.jit import specialise as jit
-from sqlml.backends.native.jit.specialise import reads, specialise, writes
+from sqlml.backends.native.jit.specialise import Signature, reads, specialise, writes
 from sqlml.backends.native.vm.register_machine import compile_machine
 from sqlml.backends.no_wait import WAIT, NotReady, no_wait, wait_for_kernels
 from sqlml.errors import MissingValueError
@@ -67,7 +67,7 @@ def test_another_process_compiles_what_need_not_be_waited_for(tmp_path: Path) ->
         with pytest.raises(NotReady), no_wait():
             specialise(triple, KINDS)
     assert answer(compiled(triple)) == 6.0
-    (kept,) = tmp_path.rglob(f"triple-*{code_store.SUFFIX}")
+    (kept,) = tmp_path.rglob(f"*.triple-*{code_store.SUFFIX}")
     assert code_store.read(kept.name) is not None, "later processes load it"
 
 
@@ -154,6 +154,10 @@ def test_kernels_score_as_soon_as_none_compiles(monkeypatch: pytest.MonkeyPatch)
     raise AssertionError("it takes more than two minutes")
 
 
+def refuse(function: Callable[..., Any], signature: Signature, name: str) -> None:
+    raise NotReady(name)
+
+
 @pytest.mark.parametrize("rows", [1, 20_000])
 def test_a_scorer_does_not_wait(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of one row, and of many rows that several threads score."""
@@ -162,6 +166,9 @@ def test_a_scorer_does_not_wait(rows: int, monkeypatch: pytest.MonkeyPatch) -> N
     labels = np.array(["no", "yes"])[(random.normal(size=200) > 0).astype(int)]
     model = RandomForestClassifier(5, random_state=0).fit(random.normal(size=(200, 3)), labels)
     monkeypatch.setattr(jit, "_COMPILED", {})
+    monkeypatch.setattr(runtime_library, "find_kernel", lambda function, signature: None)
+    # No kernel is ever ready, and none is stored while other tests run.
+    monkeypatch.setattr(compiled_kernels, "compile_in_background", refuse)
     scorer = sqlml.compile(model)
     np.testing.assert_array_equal(scorer.predict(x), model.predict(x))
     np.testing.assert_allclose(scorer.predict_proba(x), model.predict_proba(x), rtol=1e-14)

@@ -13,8 +13,8 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from sqlml.backends.native.jit import argument_kinds, code_store, object_code
-from sqlml.backends.native.jit.call_wrapper import WORDS_ENTRY
+from sqlml.backends.native.jit import code_store, object_code
+from sqlml.backends.native.jit.call_wrapper import RESULT_KIND, WORDS_ENTRY
 from sqlml.backends.native.jit.object_code import ObjectCode
 from sqlml.backends.native.jit.specialise import (
     Signature,
@@ -92,8 +92,8 @@ def object_file(source: str) -> bytes:
 
 STRANGE = f"""
 declare void @no_such_function()
-define void @{argument_kinds.ENTRY}() {{ call void @no_such_function() ret void }}
-define void @{WORDS_ENTRY}() {{ ret void }}
+@{RESULT_KIND} = global i64 0
+define void @{WORDS_ENTRY}() {{ call void @no_such_function() ret void }}
 """
 
 
@@ -125,7 +125,7 @@ def test_a_file_with_a_right_digest_and_wrong_content_is_replaced(tmp_path: Path
     assert code is not None
     for name, strange in strange_codes(code).items():
         with pytest.raises(object_code.NotLoadable):
-            object_code.load_kernel(strange, name)
+            object_code.load_kernel(strange, name, HALVE)
     code_store.write(path.name, strange)
     assert halved(anew(_halve, HALVE)) == [1.5, 2.5]
     assert code_store.read(path.name) not in (None, strange)
@@ -134,7 +134,7 @@ def test_a_file_with_a_right_digest_and_wrong_content_is_replaced(tmp_path: Path
         found = code_store.read(path.name)
         if found is not None:
             with pytest.raises(object_code.NotLoadable):
-                object_code.load_kernel(found, "halve")
+                object_code.load_kernel(found, "halve", HALVE)
 
 
 def test_a_file_under_the_name_of_another_is_damaged(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_code_that_calls_what_is_not_there_is_not_loaded(tmp_path: Path) -> None
     code = code_store.read(path.name)
     assert code is not None
     with pytest.raises(object_code.NotLoadable, match="halve calls no_such_function"):
-        object_code.load_kernel(strange_codes(code)["calls what is not there"], "halve")
+        object_code.load_kernel(strange_codes(code)["calls what is not there"], "halve", HALVE)
 
 
 def test_each_kind_of_argument_processor_and_setting_has_a_file_of_its_own(

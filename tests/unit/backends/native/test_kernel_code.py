@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sqlml.backends.native.jit import argument_kinds
+from sqlml.backends.native.jit import runtime_library
 from sqlml.backends.native.jit.argument_kinds import NOTHING, format_kind
 from sqlml.backends.native.jit.specialise import (
     COUNT,
@@ -209,8 +209,8 @@ def test_a_kernel_that_needs_numba_is_run_by_numba(tmp_path: Path) -> None:
 def test_where_arrays_have_other_fields_numba_runs_all_kernels(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert argument_kinds.is_array_layout_known()
-    monkeypatch.setattr(argument_kinds, "is_array_layout_known", lambda: False)
+    assert runtime_library.can_call_kernels()
+    monkeypatch.setattr(runtime_library, "can_call_kernels", lambda: False)
     signature = (*WEIGH[:3], writes("f8", 1), NOTHING)
 
     def with_nothing(x: Any, weights: Any, times: Any, out: Any, absent: Any) -> None:

@@ -18,6 +18,12 @@ from sqlml.ir import reference
 from sqlml.ir.builder import Builder
 from tests.support.random_trees import WIDTH, Recipe, grow, program_of, rows_for
 
+OTHER_KERNELS = """
+from sqlml.backends.native.jit import kernel_keys
+kernel_keys.digest_sources = lambda function: 'changed sources'
+"""
+"""Without what was compiled ahead, as after a change of the kernels' sources."""
+
 SCORE = """
 import sys
 import numpy as np
@@ -41,7 +47,7 @@ def score_elsewhere(before: str = "", after: str = "", **env: str) -> str:
     with open(ours, "rb", buffering=0) as terminal:
         try:
             subprocess.run(
-                [sys.executable, "-c", before + SCORE + after],
+                [sys.executable, "-c", OTHER_KERNELS + before + SCORE + after],
                 check=True,
                 env={**os.environ, "PYTHONPATH": root, **env},
                 timeout=120,
@@ -65,8 +71,8 @@ def test_native_needs_no_torch_and_no_library_of_models(tmp_path: Path) -> None:
 
 
 CHANGED = """
-from sqlml.backends.native.jit import code_store
-code_store.digest_sources = lambda folder=None: 'another sqlml'
+from sqlml.backends.native.jit import kernel_keys
+kernel_keys.digest_sources = lambda function: 'another sqlml'
 """
 
 

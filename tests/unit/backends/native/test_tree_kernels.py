@@ -423,12 +423,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sqlml.backends.native.jit import object_code
+from sqlml.backends.native.jit import processor_levels
 from sqlml.backends.native.trees.binned import bin_tests
 from sqlml.backends.native.trees.cursor_forest import compile_cursor_forest
 from sqlml.ir import reference
 from tests.support.random_trees import Recipe, grow, rows_for
-assert object_code.VECTOR_BYTES == 16
+assert processor_levels.VECTOR_BYTES == 16
 for leaves in ("float32", "float64"):
     e = grow(Recipe(2, 9, 6, leaves=leaves, sets=True))
     x = rows_for(e, 700)

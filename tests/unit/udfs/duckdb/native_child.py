@@ -18,11 +18,11 @@ from sklearn.preprocessing import StandardScaler
 from xgboost import XGBClassifier
 
 import sqlml
+from sqlml.backends.native.runtime.build_runtime import build_runtime, detect_duckdb_platform
 from sqlml.errors import MissingValueError
 from sqlml.planner.program.function_spec import FunctionSpec, ResultPart
 from sqlml.udfs.batch_function import BatchFunction, claim_error
 from sqlml.udfs.duckdb.native import native_functions
-from sqlml.udfs.duckdb.native.build_shim import build_shim, detect_duckdb_platform
 from sqlml.udfs.duckdb.native.extension import open_native_connection
 from sqlml.udfs.duckdb.native.plan_bytecode import explain_obstacle
 from sqlml.udfs.engine_function import EngineFunction
@@ -63,7 +63,7 @@ def main(folder: Path) -> None:
     con = duckdb.connect(folder / "t.duckdb")
     before = con.execute("SELECT name, value FROM duckdb_settings() ORDER BY 1").fetchall()
     target = detect_duckdb_platform()
-    assert target is not None and build_shim(folder / "built", target)
+    assert target is not None and build_runtime(folder / "built", target)
     native = open_native_connection(con, folder / "built")
     after = con.execute("SELECT name, value FROM duckdb_settings() ORDER BY 1").fetchall()
     assert before == after

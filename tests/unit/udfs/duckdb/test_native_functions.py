@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from sqlml.backends.native.runtime.build_runtime import detect_duckdb_platform
 from sqlml.catalog.catalog_connection import IS_DUCKDB_2
-from sqlml.udfs.duckdb.native.build_shim import detect_duckdb_platform
 
 CHILD = Path(__file__).with_name("native_child.py")
 

@@ -12,11 +12,12 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa, utils
 
-from sqlml.udfs.duckdb.native.build_shim import (
+from sqlml.backends.native.runtime.build_runtime import (
+    CONNECTION,
     EXTENSION,
     PUBLIC_KEY,
     TARGETS,
-    build_shim,
+    build_runtime,
     detect_duckdb_platform,
     find_compiler_command,
 )
@@ -55,11 +56,12 @@ def test_it_is_built_for_this_platform(tmp_path: Path) -> None:
     target = detect_duckdb_platform()
     if target is None or find_compiler_command(target) is None:
         pytest.skip("no C compiler for this platform")
-    assert build_shim(tmp_path, target)
-    assert sorted(p.name for p in tmp_path.iterdir()) == [PUBLIC_KEY, EXTENSION]
+    assert build_runtime(tmp_path, target)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [CONNECTION, PUBLIC_KEY, EXTENSION]
     check(tmp_path, target)
+    check(tmp_path / CONNECTION, target)
     first = (tmp_path / PUBLIC_KEY).read_text()
-    assert build_shim(tmp_path, target)
+    assert build_runtime(tmp_path, target)
     assert (tmp_path / PUBLIC_KEY).read_text() != first, "each build has a key of its own"
 
 
@@ -67,5 +69,5 @@ def test_it_is_built_for_this_platform(tmp_path: Path) -> None:
 @pytest.mark.skipif(importlib.util.find_spec("ziglang") is None, reason="needs ziglang")
 @pytest.mark.parametrize("target", TARGETS)
 def test_it_is_built_for_every_platform(tmp_path: Path, target: str) -> None:
-    assert build_shim(tmp_path, target)
+    assert build_runtime(tmp_path, target)
     check(tmp_path, target)

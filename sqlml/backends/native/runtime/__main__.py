@@ -1,0 +1,67 @@
+"""Build a checkout's runtime with machine code.
+
+    python -m sqlml.backends.native.runtime [PLATFORM ...]
+
+By default, the runtime is for this platform and this processor's level. Object files are kept in
+`build/kernels`, so only kernels whose sources have changed are compiled again. The runtimes of
+other platforms are for all levels, and are written to `build/runtimes`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+from sqlml.backends.native.jit.compile_ahead import read_known_kernels
+from sqlml.backends.native.jit.kernel_keys import make_key
+from sqlml.backends.native.jit.processor_levels import LEVELS, LIBRARY, find_level
+from sqlml.backends.native.jit.runtime_library import list_kernel_keys
+from sqlml.backends.native.runtime.build_runtime import (
+    EXTENSION,
+    build_runtime,
+    detect_duckdb_platform,
+    digest_source,
+)
+from sqlml.backends.native.runtime.compile_kernels import TRIPLES, compile_kernels
+
+_ROOT = LIBRARY.parents[5]
+_OBJECTS = _ROOT / "build" / f"kernels-{version('numba')}-{version('llvmlite')}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m sqlml.backends.native.runtime")
+    parser.add_argument("platforms", nargs="*", metavar="PLATFORM", choices=[[], *TRIPLES])
+    parser.add_argument("--all-levels", action="store_true", help="for all processors")
+    options = parser.parse_args()
+    own_platform = detect_duckdb_platform()
+    platforms = options.platforms or [own_platform]
+    if own_platform is None or (own_platform in platforms and find_level() is None):
+        print("this platform has no runtime, or NUMBA_* asks for another processor")
+        return 1
+    for platform in platforms:
+        is_own = platform == own_platform
+        levels = [find_level()] if is_own and not options.all_levels else list(LEVELS)
+        folder = LIBRARY.parent if is_own else _ROOT / "build" / "runtimes" / platform
+        if is_own and not options.all_levels and _is_current(folder / EXTENSION):
+            continue
+        kernels = read_known_kernels()
+        compile_kernels(_OBJECTS, [platform], kernels, [level for level in levels if level])
+        if not build_runtime(folder, platform, _OBJECTS / platform, portable=not is_own):
+            print("no C compiler: install gcc, or pip install ziglang")
+            return 1
+        print(f"built {folder / EXTENSION}")
+    return 0
+
+
+def _is_current(library: Path) -> bool:
+    """Return True if the library was built from the present sources."""
+    if not library.is_file() or digest_source().encode() not in library.read_bytes():
+        return False
+    keys = tuple(make_key(k.function, k.signature) for k in read_known_kernels())
+    return list_kernel_keys(library.read_bytes()) == keys
+
+
+if __name__ == "__main__":
+    sys.exit(main())
