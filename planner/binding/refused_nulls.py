@@ -226,7 +226,7 @@ def build_null_if(null_condition: str | None, value_sql: str) -> str:
 @cache_by_program
 def _find_required_inputs(program: Program) -> frozenset[str]:
     """Find the inputs without which the reference interpreter rejects an otherwise valid row."""
-    row = _find_accepted_row(program)
+    row = find_accepted_row(program)
     if row is None:
         raise ConfigError(
             "on_null = 'null' is not available for this model: no row was found that it accepts, "
@@ -244,7 +244,7 @@ def _find_required_inputs(program: Program) -> frozenset[str]:
     return frozenset(required_inputs)
 
 
-def _find_accepted_row(program: Program) -> dict[str, Array] | None:
+def find_accepted_row(program: Program) -> dict[str, Array] | None:
     """Return a row that the model accepts, or None if it rejects 32 rows of each of two samples."""
     for frame in islice(make_sample_frames(program, program.features), 2):
         for i in range(32):

@@ -18,9 +18,9 @@ from sqlml.suggestions import closest
 from sqlml.types import fold
 
 FORMATS = tuple("AUTO XGBOOST LIGHTGBM CATBOOST ONNX SKOPS PICKLE TORCH SPARK SQLML".split())
-EXPORT_FORMATS = ("ONNX", "SQLML", "SQL")
+EXPORT_FORMATS = ("ONNX", "SQLML", "SQL", "EXTENSION")
 
-_EXPORT_OPTIONS = ("FORMAT", "DIALECT", "FORM", "TABLE", "COLUMNS")
+_EXPORT_OPTIONS = ("FORMAT", "DIALECT", "FORM", "TABLE", "COLUMNS", "PLATFORM")
 _COMPARISONS = (">=", ">", "<=", "<")
 _OPTION_PREFIX = "SQLML_"
 
@@ -173,47 +173,68 @@ class ModelStatements(StatementParts):
         return statements.Explain(self._statement_sql, query, analyze, mode)
 
     def _parse_export_model(self) -> Statement | None:
+        if self._accept("EXPORT", "MODELS"):
+            return self._parse_export_models()
         if not self._accept_model("EXPORT"):
             return None
         name = self._parse_model_version()
+        path, options = self._parse_export_target()
+        file_format, platform = options.pop("FORMAT", None), options.pop("PLATFORM", None)
+        if platform is not None and file_format not in (None, "EXTENSION"):
+            raise self._error_here(f"PLATFORM goes with FORMAT EXTENSION, not {file_format}")
+        database = self._make_other_database(file_format, options) if options else None
+        return statements.ExportModel(
+            self._statement_sql, name, path, file_format, database, platform
+        )
+
+    def _parse_export_models(self) -> Statement:
+        self._expect_symbol(TokenType.L_PAREN, "(")
+        names = tuple([self._parse_model_version() for _ in self._iterate_items(TokenType.R_PAREN)])
+        path, options = self._parse_export_target()
+        platform = options.pop("PLATFORM", None)
+        if options.pop("FORMAT", "EXTENSION") != "EXTENSION" or options:
+            raise self._error_here("several models go into one file only with FORMAT EXTENSION")
+        return statements.ExportModels(self._statement_sql, names, path, platform)
+
+    def _parse_export_target(self) -> tuple[str, dict[str, Any]]:
+        """Parse the path of an export, and the options after it, to the end of the statement."""
         self._expect("TO")
         path = self._parse_text("the path of the file to write")
-        file_format = database = None
+        options: dict[str, Any] = {}
         if self._match(TokenType.L_PAREN):  # Brackets are allowed, as in COPY ... (FORMAT x).
-            file_format, database = self._parse_export_options()
+            for _ in self._iterate_items(TokenType.R_PAREN):
+                word = self._peek_word()
+                if word not in _EXPORT_OPTIONS:
+                    message = f"expected {', '.join(_EXPORT_OPTIONS[:-1])} or {_EXPORT_OPTIONS[-1]}"
+                    raise self._error_here(message)
+                if word in options:
+                    raise self._error_here(f"{word} is given twice")
+                self._advance()
+                options[word] = self._parse_export_option(word)
         elif self._curr:
             self._expect("FORMAT")
-            file_format = self._parse_file_format(EXPORT_FORMATS)
+            options["FORMAT"] = self._parse_file_format(EXPORT_FORMATS)
         self._expect_end()
-        return statements.ExportModel(self._statement_sql, name, path, file_format, database)
+        return path, options
 
-    def _parse_export_options(self) -> tuple[str | None, statements.OtherDatabase | None]:
-        """Parse the options in brackets; return the format and the other database, each or None."""
-        options: dict[str, Any] = {}
-        for _ in self._iterate_items(TokenType.R_PAREN):
-            word = self._peek_word()
-            if word not in _EXPORT_OPTIONS:
-                raise self._error_here(f"expected {', '.join(_EXPORT_OPTIONS[:-1])} or COLUMNS")
-            if word in options:
-                raise self._error_here(f"{word} is given twice")
-            self._advance()
-            options[word] = self._parse_export_option(word)
-        file_format = options.pop("FORMAT", None)
-        if options and "DIALECT" not in options:
+    def _make_other_database(
+        self, file_format: str | None, options: Mapping[str, Any]
+    ) -> statements.OtherDatabase:
+        if "DIALECT" not in options:
             example = "(DIALECT postgres, TABLE customers)"
             message = f"{next(iter(options))} goes with DIALECT: {example}"
             raise self._error_here(message, tokens_back=1)
-        if not options:
-            return file_format, None
         if file_format not in (None, "SQL"):
             message = f"DIALECT goes with FORMAT SQL, not {file_format}"
             raise self._error_here(message, tokens_back=1)
         form, table, columns = (options.get(word) for word in ("FORM", "TABLE", "COLUMNS"))
-        return file_format, statements.OtherDatabase(options["DIALECT"], form, table, columns)
+        return statements.OtherDatabase(options["DIALECT"], form, table, columns)
 
     def _parse_export_option(self, word: str) -> Any:
         if word == "FORMAT":
             return self._parse_file_format(EXPORT_FORMATS)
+        if word == "PLATFORM":
+            return self._parse_text("the name of a platform, such as 'linux_arm64'")
         if word == "TABLE":
             return self._parse_names("the name of a table", TokenType.DOT)
         if word == "COLUMNS":

@@ -309,11 +309,24 @@ class OtherDatabase:
 
 @dataclass(frozen=True, slots=True)
 class ExportModel(OfModel):
-    """EXPORT MODEL m TO 'path' (FORMAT ONNX), or (DIALECT postgres, TABLE t)."""
+    """EXPORT MODEL m TO 'path' (FORMAT ONNX), or (DIALECT postgres, TABLE t).
+
+    `platform` is DuckDB's name of the platform that an extension is for, or None for this one.
+    """
 
     path: str
     format: str | None = None
     database: OtherDatabase | None = None
+    platform: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExportModels(Statement):
+    """EXPORT MODELS (a, b) TO 'path' (PLATFORM 'linux_arm64'), as one extension."""
+
+    names: tuple[ModelName, ...]
+    path: str
+    platform: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

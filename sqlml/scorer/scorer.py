@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 import numpy as np
@@ -308,6 +309,38 @@ class Scorer:
         tuples = [None if names is None else tuple(names) for names in (table_names, columns)]
         target = OtherDatabase(dialect, form, *tuples)
         return export_for(self.program, self.features, name, target, self._options)
+
+    def to_extension(
+        self, path: str | os.PathLike[str], *, name: str | None = None, platform: str | None = None
+    ) -> None:
+        """Write the model to `path` as an extension of DuckDB, which any of its clients can load.
+
+        After `LOAD 'churn.duckdb_extension'`, `churn(..)` predicts and `churn_info()` lists the
+        other functions; docs/clients.md describes them. The arguments are the columns in training
+        order. The file has no signature, so DuckDB loads it only with `allow_unsigned_extensions`.
+
+        Args:
+            path: the path of the file; its name must end in ".duckdb_extension".
+            name: the name of the functions. The default is the file's name without the suffix.
+            platform: DuckDB's name of the platform that will load the file, such as "linux_arm64".
+                The default is this platform.
+
+        Raises:
+            BackendError: the model needs Python to be scored. The message says why.
+            ConfigError: the platform is unknown, or the file's name does not fit.
+            OSError: the file cannot be written.
+        """
+        # The writer of extensions imports much that scoring does without.
+        from sqlml.udfs.duckdb.native.export_extension import (
+            ExportedModel,
+            export_extension,
+            find_extension_name,
+        )
+
+        file_path = os.fspath(path)
+        model_name = find_extension_name(file_path) if name is None else name
+        model = ExportedModel(model_name, self.program, self.features)
+        Path(file_path).write_bytes(export_extension([model], file_path, platform))
 
     def _score(self, output: str, X: Rows, options: Mapping[str, Any]) -> Array:
         result = self._try_fast_score(output, X, options)

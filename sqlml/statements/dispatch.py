@@ -12,7 +12,7 @@ from sqlml.parsing import statements
 from sqlml.statements import describe_model, model_options
 from sqlml.statements.connection_models import Answer, Models, resolve_model, resolve_name
 from sqlml.statements.create_model import add_version, create_model
-from sqlml.statements.export_model import export_statement
+from sqlml.statements.export_model import export_models, export_statement
 from sqlml.statements.learn_small_models import add_cascade, add_top_k_filter
 from sqlml.statements.show_create_model import show_create
 from sqlml.statements.train_model import retrain_model, train_model, train_version
@@ -64,6 +64,7 @@ STATEMENTS: Mapping[type, Callable[[Models, Any], Answer | None]] = {
     statements.DropModel: lambda models, s: models.changes.drop(resolve_model(s.name), s.if_exists),
     statements.CommentOn: lambda models, s: models.changes.comment(resolve_name(s.name), s.comment),
     statements.ExportModel: export_statement,
+    statements.ExportModels: export_models,
     statements.ShowModels: describe_model.show_models,
     statements.ShowVersions: describe_model.show_versions,
     statements.ShowCreate: show_create,

@@ -1,15 +1,16 @@
-"""EXPORT MODEL: write a model to a file, under the access settings of the engine."""
+"""EXPORT MODEL: write models to a file, under the access settings of the engine."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 
 from sqlml.catalog.model import Reference
 from sqlml.catalog.small_models import dump_facts
 from sqlml.errors import ConfigError
 from sqlml.importers.sqlml_file import build_description
-from sqlml.parsing.statements import ExportModel, OtherDatabase
+from sqlml.parsing.statements import ExportModel, ExportModels, OtherDatabase
 from sqlml.planner.databases.export_for import export_for, find_database
 from sqlml.planner.export_bytes import FORMATS, export_to_bytes
 from sqlml.statements.connection_models import Models, resolve_name
@@ -19,18 +20,39 @@ def export_statement(models: Models, statement: ExportModel) -> None:
     """Carry out EXPORT MODEL ... TO 'path' [FORMAT ...] [FOR ...]."""
     reference = resolve_name(statement.name)
     if statement.database is None:
-        export_model(models, reference, statement.path, statement.format)
+        export_model(models, reference, statement.path, statement.format, statement.platform)
     else:
         _export_for_database(models, reference, statement.path, statement.database)
 
 
-def export_model(models: Models, reference: Reference, path: str, format: str | None) -> None:
-    """Write a model to a file. If `format` is None, the extension of `path` implies the format."""
+def export_models(models: Models, statement: ExportModels) -> None:
+    """Carry out EXPORT MODELS (a, b) TO 'path'."""
+    references = [resolve_name(name) for name in statement.names]
+    _export_extension(models, references, statement.path, statement.platform)
+
+
+def export_model(
+    models: Models,
+    reference: Reference,
+    path: str,
+    format: str | None,
+    platform: str | None = None,
+) -> None:
+    """Write a model to a file. If `format` is None, the extension of `path` implies the format.
+
+    `platform` is DuckDB's name of the platform that an extension is for, or None for this one.
+    """
     model = models.catalog.get(reference)
     _check_path(path)
     extension = path.rsplit(".", 1)[-1].upper()
+    if (format or extension) in ("EXTENSION", "DUCKDB_EXTENSION"):
+        _export_extension(models, [reference], path, platform)
+        return
+    if platform is not None:
+        raise ConfigError("PLATFORM goes with FORMAT EXTENSION")
     if format is None and extension not in FORMATS:
-        raise ConfigError(f"cannot tell the format of {path!r}; write FORMAT ONNX, SQLML or SQL")
+        formats = "FORMAT ONNX, SQLML, SQL or EXTENSION"
+        raise ConfigError(f"cannot tell the format of {path!r}; write {formats}")
     if model.transform is not None and (format or extension) == "SQL":
         raise ConfigError(
             f"model {model.label} {model.transform.summary()}, which macros in a file cannot "
@@ -48,6 +70,28 @@ def export_model(models: Models, reference: Reference, path: str, format: str | 
         model.program, format or extension, model.name, metadata, model.options
     )
     models.host.write_file(path, content)
+
+
+def _export_extension(
+    models: Models, references: Sequence[Reference], path: str, platform: str | None
+) -> None:
+    # Imported late, since it imports LLVM.
+    from sqlml.udfs.duckdb.native.export_extension import ExportedModel, export_extension
+
+    _check_path(path)
+    exported = []
+    for reference in references:
+        model = models.catalog.get(reference)
+        if model.transform is not None:
+            raise ConfigError(
+                f"model {model.label} {model.transform.summary()}, which an extension cannot "
+                "compute: train it on a query that has these features as columns"
+            )
+        facts = {"version": str(model.version), "library": model.origin.library or ""}
+        exported.append(
+            ExportedModel(model.name, model.program, model.features, model.options, facts)
+        )
+    models.host.write_file(path, export_extension(exported, path, platform))
 
 
 def _export_for_database(

@@ -263,15 +263,22 @@ class ModelMethods(ABC, Generic[Relation]):
             return describe(self._models, parse_reference(name))
 
     def export_model(
-        self, name: str, path: str | os.PathLike[str], *, format: str | None = None
+        self,
+        name: str,
+        path: str | os.PathLike[str],
+        *,
+        format: str | None = None,
+        platform: str | None = None,
     ) -> Self:
         """Write a model to a file, like EXPORT MODEL.
 
         Args:
             name: `model` or `database.model`, or a version of it: `model/2`.
             path: the path of the file to write.
-            format: "ONNX", "SQLML" or "SQL" (macros); by default, the extension of `path` implies
-                the format.
+            format: "ONNX", "SQLML", "SQL" (macros) or "EXTENSION" (of DuckDB); by default, the
+                extension of `path` implies the format.
+            platform: the platform that an extension of DuckDB is for, by DuckDB's name of it, such
+                as "linux_arm64"; by default, this platform.
 
         Returns:
             The session.
@@ -283,7 +290,8 @@ class ModelMethods(ABC, Generic[Relation]):
         """
         with self._calling():
             self._before_change()
-            export_model(self._models, parse_reference(name), os.fspath(path), format)
+            reference = parse_reference(name)
+            export_model(self._models, reference, os.fspath(path), format, platform)
         return self
 
     @abstractmethod

@@ -116,9 +116,40 @@ def demo(arguments: Sequence[str]) -> int:
     return 0
 
 
+def export(arguments: Sequence[str]) -> int:
+    """Run `sqlml export`: write model files as an extension of DuckDB."""
+    from sqlml.scorer.scorer import compile
+    from sqlml.udfs.duckdb.native.export_extension import ExportedModel, export_extension
+
+    parser = argparse.ArgumentParser(
+        prog="sqlml export",
+        description="Write model files as one extension of DuckDB. Any client of DuckDB 1.2 or "
+        "later that loads it can call each model by the name of the model's file.",
+    )
+    add = parser.add_argument
+    add("models", nargs="+", metavar="MODEL", help="a file that CREATE MODEL accepts")
+    add("-o", "--output", required=True, metavar="FILE", help="a file NAME.duckdb_extension")
+    add("--platform", help="DuckDB's name of the platform that loads it (default: this one)")
+    add("--allow-pickle", action="store_true", help="read pickles, which execute code")
+    options = parser.parse_args(arguments)
+    try:
+        models = []
+        for path in options.models:
+            scorer = compile(path, allow_pickle=options.allow_pickle)
+            models.append(ExportedModel(Path(path).stem, scorer.program, scorer.features))
+        content = export_extension(models, options.output, options.platform)
+        Path(options.output).write_bytes(content)
+    except OSError as error:
+        return _fail(f"cannot write {options.output}: {error.strerror}", 1)
+    except SqlmlError as error:
+        return _print_error(error)
+    print(f"wrote {options.output} ({len(content) / 1e6:.1f} MB)")
+    return 0
+
+
 def native(arguments: Sequence[str]) -> int:
-    """Run `sqlml native`: report the state of native functions, or remove installed files."""
-    from sqlml.udfs.duckdb.native import extension
+    """Run `sqlml native`: report the state of native functions, or change what is installed."""
+    from sqlml.udfs.duckdb.native import extension, platform_runtimes
 
     parser = argparse.ArgumentParser(
         prog="sqlml native",
@@ -127,21 +158,33 @@ def native(arguments: Sequence[str]) -> int:
         epilog=f"With the environment variable {extension.OFF}=0 it is neither installed nor used.",
     )
     parser.add_argument("--remove", action="store_true", help="remove what was installed")
-    if parser.parse_args(arguments).remove:
+    message = "keep the runtime in this wheel of sqlml, to export models for its platform"
+    parser.add_argument("--add", type=Path, metavar="WHEEL", help=message)
+    options = parser.parse_args(arguments)
+    if options.add is not None:
+        try:
+            platform = platform_runtimes.add_runtime(options.add)
+        except OSError as error:
+            return _fail(f"cannot keep {options.add}: {error}", 1)
+        except SqlmlError as error:
+            return _print_error(error)
+        print(f"models can be exported for {platform}")
+        return 0
+    if options.remove:
         removals = [f"removed {folder}" for folder in extension.uninstall()]
         print("\n".join(removals or ["nothing to remove"]))
         return 0
     with duckdb.connect() as connection:
         try:
-            shim = extension.find_install_path(connection)
-            is_installed = shim.path.is_file()
+            runtime = extension.find_install_path(connection)
+            is_installed = runtime.path.is_file()
             if not is_installed:
-                extension.check_folder(shim)
+                extension.check_folder(runtime)
         except extension.Unavailable as error:
             print(f"native functions are unavailable: {error}")
             return 0
     state = "installed at" if is_installed else "installed when they are first used, at"
-    print(f"native functions are {state} {shim.path}")
+    print(f"native functions are {state} {runtime.path}")
     return 0
 
 
@@ -242,18 +285,18 @@ def _install_functions() -> int:
         return 0
     with duckdb.connect() as connection:
         try:
-            shim = ensure_installed(connection)
+            runtime = ensure_installed(connection)
         except Unavailable as error:
             return _fail(
                 f"native functions are unavailable: {error}. Rows will go through Arrow and "
                 f"Python. Set {OFF}=0 to warm without native functions.",
                 1,
             )
-    print(f"native functions are installed at {shim.path}")
+    print(f"native functions are installed at {runtime.path}")
     return 0
 
 
-_COMMANDS = (calibrate, dbt, demo, native, report, warm)
+_COMMANDS = (calibrate, dbt, demo, export, native, report, warm)
 COMMANDS: Mapping[str, Command] = {command.__name__: command for command in _COMMANDS}
 
 
@@ -265,7 +308,8 @@ def make_parser() -> argparse.ArgumentParser:
         epilog="`sqlml report` writes a page about a model, `sqlml demo` scores the flights of "
         "2013 in one run, `sqlml calibrate` measures this machine for the choice of backends, "
         "`sqlml native` says whether DuckDB calls models without Python, `sqlml warm` compiles "
-        "kernels ahead of time, `sqlml dbt` adds models to a dbt project; see their --help.",
+        "kernels ahead of time, `sqlml export` writes model files as an extension of DuckDB, "
+        "`sqlml dbt` adds models to a dbt project; see their --help.",
     )
     add = parser.add_argument
     add("database", nargs="?", default=":memory:", help="a DuckDB file (default: in memory)")

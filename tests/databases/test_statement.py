@@ -44,7 +44,7 @@ def con() -> Any:
         ("TABLE t", "ParseError", "TABLE goes with DIALECT"),
         ("DIALECT postgres, DIALECT sqlite", "ParseError", "DIALECT is given twice"),
         ("DIALECT postgres, FORMAT ONNX", "ParseError", "DIALECT goes with FORMAT SQL"),
-        ("COLOUR red", "ParseError", "expected FORMAT, DIALECT, FORM, TABLE or COLUMNS"),
+        ("COLOUR red", "ParseError", "expected FORMAT, DIALECT, FORM, TABLE, COLUMNS or PLATFORM"),
         ("DIALECT postgres, COLUMNS id", "ParseError", r"expected '\('"),
     ],
 )

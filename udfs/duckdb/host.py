@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -14,6 +15,8 @@ from sqlml.errors import ConfigError, ParseError
 from sqlml.planner.syntax.parameters import inline_values
 from sqlml.regular_files import check_regular, find_local_path
 from sqlml.udfs.duckdb.engine import DuckDBEngine
+
+_EXTENSION_SUFFIX = ".duckdb_extension"
 
 _FILLER_COLUMNS = 32  # Columns of the temporary table that evicts the pages.
 
@@ -49,6 +52,19 @@ class DuckDBHost:
     def write_file(self, path: str, content: bytes) -> None:
         self._check_regular_files(path)  # This also checks that DuckDB may read there.
         check_regular(path)  # A target is a path and never a pattern.
+        if not path.endswith(_EXTENSION_SUFFIX):
+            self._write_blob(path, content)
+            return
+        # DuckDB writes no file whose name contains the suffix, but it decides whether the folder
+        # may be written to.
+        local_path = find_local_path(path)
+        if local_path is None:
+            raise ConfigError(f"cannot write {path!r}: DuckDB loads extensions from local files")
+        partial_suffix = f".{secrets.token_hex(4)}.part"
+        self._write_blob(path.removesuffix(_EXTENSION_SUFFIX) + partial_suffix, content)
+        os.replace(local_path.removesuffix(_EXTENSION_SUFFIX) + partial_suffix, local_path)
+
+    def _write_blob(self, path: str, content: bytes) -> None:
         target = DUCKDB.quote_string(path)
         query = f"COPY (SELECT ?::BLOB AS content) TO {target} (FORMAT BLOB)"
         self._connection.write(query, [content])

@@ -1,0 +1,434 @@
+"""Describe a model's outputs as functions of an extension (`extension_file.py`).
+
+Each output is a function of one argument per feature: `m(..)` returns the label or the value,
+`m_proba(..)` the probabilities, `m_score(..)`, `m_transform(..)` and `m_explain(..)` the rest. The
+results are those of the SQL in `planner/program/result_sql.py`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from sqlml.dialects import DUCKDB
+from sqlml.dialects.type_names import element, map_types, struct_fields
+from sqlml.errors import BackendError, ConfigError, SqlmlError, UnknownCategoryError
+from sqlml.explaining.explained import OWN, ensure_explained, find_block_size
+from sqlml.ir import reference
+from sqlml.ir.operators.categories import make_unknown_category_error
+from sqlml.ir.program import Program
+from sqlml.planner.binding.refused_nulls import find_accepted_row, find_null_inputs
+from sqlml.planner.binding.requested_output import find_label
+from sqlml.planner.binding.unknown_categories import (
+    accept_unknown_as_missing,
+    find_known_categories,
+)
+from sqlml.planner.model_sql.export_macros import MACRO_SUFFIXES
+from sqlml.planner.program.function_spec import FunctionSpec, ResultPart
+from sqlml.planner.program.prepare_program import prepare_parts
+from sqlml.planner.program.result_sql import (
+    find_first_positions,
+    find_label_type,
+    find_result_type,
+)
+from sqlml.types import DATETIME, Array, Feature, Labels
+from sqlml.udfs.batch_function import BatchFunction
+from sqlml.udfs.duckdb.native.extension_file import (
+    ARRAY_OF,
+    COMPLEMENT,
+    FIELDS,
+    INFINITE,
+    LABEL,
+    LISTED,
+    MISSING,
+    MISSING_TEXT,
+    NUMBER,
+    PAIRS,
+    PLAIN,
+    RECORD,
+    TAKES_ANYTHING,
+    TAKES_NUMBER,
+    TAKES_TEXT,
+    TAKES_TIME,
+    TOO_LARGE,
+    UNKNOWN,
+    UNKNOWN_NUMBER,
+    Argument,
+    Check,
+    DataWriter,
+    ExportedFunction,
+    ExportedTable,
+    Word,
+)
+from sqlml.udfs.duckdb.native.plan_bytecode import explain_obstacle
+from sqlml.udfs.make_function import format_value, make_engine_function
+
+SUFFIXES = {**MACRO_SUFFIXES, OWN: "_explain"}
+"""Maps an output to what follows the model's name in the name of its function."""
+
+_ARGUMENT_KINDS = {
+    "number": TAKES_NUMBER,
+    "string": TAKES_TEXT,
+    DATETIME: TAKES_TIME,
+    "any": TAKES_ANYTHING,
+}
+
+
+def make_exported_functions(
+    program: Program, features: Sequence[Feature], name: str, options: Mapping[str, Any]
+) -> tuple[ExportedFunction, ...]:
+    """Return the functions of the model `name`, with an argument for each of `features`.
+
+    Raises BackendError if the model needs Python to be scored.
+    """
+    for feature in features:
+        if feature.kind not in _ARGUMENT_KINDS:
+            raise BackendError(
+                f"an extension cannot take column {feature.name!r}, which is of kind "
+                f"{feature.kind!r}; export the model for Python instead"
+            )
+    known = find_known_categories(options, program)
+    if known:
+        program = accept_unknown_as_missing(program)
+    functions = [
+        _make_function(program, features, name, output, options, known)
+        for output in _list_outputs(program)
+    ]
+    return tuple(functions)
+
+
+def _list_outputs(program: Program) -> Iterator[str]:
+    """Yield the outputs that become functions, with the contributions if kernels compute them."""
+    # As in `predict_score`, the decision function comes before the score of samples.
+    for output in program.outputs:
+        if output in MACRO_SUFFIXES and not (output == "samples" and "score" in program.outputs):
+            yield output
+    with suppress(SqlmlError):
+        explained = ensure_explained(program, OWN)
+        if OWN in explained.outputs and all(op.op not in _SAMPLED for op in explained.nodes):
+            yield OWN
+
+
+_SAMPLED = frozenset({"sampled_contributions"})
+"""Operators of contributions that are estimated from samples, in Python."""
+
+
+def make_info_table(
+    features: Sequence[Feature],
+    name: str,
+    facts: Mapping[str, str],
+    functions: Sequence[ExportedFunction],
+) -> ExportedTable:
+    """Return the table function `<name>_info`: facts, features with types, and macros.
+
+    A macro calls a function with the columns of a row by their names, as in `m_row(t)`.
+    """
+    rows = list(facts.items())
+    rows += [(f"feature {f.name}", _find_feature_type(f)) for f in features]
+    quote = DUCKDB.quote_name
+    columns = ", ".join(f"r.{quote(f.name)}" for f in features)
+    for function in functions:
+        macro = (
+            f"CREATE MACRO {quote(function.name + '_row')}(r) AS {quote(function.name)}({columns})"
+        )
+        rows.append((f"macro {function.name}_row", macro))
+    return ExportedTable(f"{name}_info", tuple(rows))
+
+
+_FEATURE_TYPES = {"number": "DOUBLE", "string": "VARCHAR", DATETIME: "TIMESTAMP", "any": "ANY"}
+
+
+def _find_feature_type(feature: Feature) -> str:
+    return "BOOLEAN" if feature.is_boolean else _FEATURE_TYPES[feature.kind]
+
+
+def _make_function(
+    program: Program,
+    features: Sequence[Feature],
+    name: str,
+    output: str,
+    options: Mapping[str, Any],
+    known: Mapping[str, Array],
+) -> ExportedFunction:
+    column = None
+    if output == "proba" and len(program.labels) == 1 and options.get("positive_class") is not None:
+        column = find_label(program.labels[0], options["positive_class"])
+    part = ResultPart(output, column)  # type: ignore[arg-type]
+    spec = FunctionSpec(
+        program.hash,
+        (part,),
+        "f64",
+        "native",
+        "traverse",
+        "cpu",
+        max_categories=0,
+        by_column=True,
+    )
+    function = make_engine_function(spec, program).function
+    assert isinstance(function, BatchFunction)
+    obstacle = explain_obstacle(function)
+    if obstacle is not None:
+        raise BackendError(f"an extension cannot run this model: {obstacle}")
+    chosen = None if column is None else (column,)
+    shape, value = _make_result(program, output, chosen, function.columns)
+    sql_type = find_result_type(program, output, chosen)
+    return ExportedFunction(
+        name=name + SUFFIXES[output],
+        function=function,
+        arguments=_make_arguments(program, features, part, options, known),
+        type_code=lambda writer: list(_encode_type(sql_type, writer)),
+        shape=shape,
+        value=value,
+        checks=_find_checks(program, part),
+        other_message=f"a row cannot be scored by {name}{SUFFIXES[output]}",
+    )
+
+
+def _make_arguments(
+    program: Program,
+    features: Sequence[Feature],
+    part: ResultPart,
+    options: Mapping[str, Any],
+    known: Mapping[str, Array],
+) -> tuple[Argument, ...]:
+    split = prepare_parts(program, (part,), max_categories=0).split
+    numbers = {column.name: k for k, column in enumerate(split.packed_columns)}
+    texts = {name: max(1, len(numbers)) + k for k, name in enumerate(split.text_inputs)}
+    null_inputs = find_null_inputs(options, program)
+    return tuple(
+        Argument(
+            kind=_ARGUMENT_KINDS[feature.kind],
+            position=(texts if feature.kind == "string" else numbers).get(feature.name),
+            refuses_null=feature.name in null_inputs,
+            type_message=f"argument {feature.name!r} takes numbers; cast it",
+            known=known.get(feature.name),
+        )
+        for feature in features
+    )
+
+
+# Results.
+
+Value = Callable[[DataWriter], list[Word]]
+
+
+def _make_result(
+    program: Program, output: str, chosen: tuple[int] | None, width: int
+) -> tuple[tuple[int, ...], Value]:
+    """Return the shape of a result and its value, as `runtime.c` describes them."""
+    labels = program.labels
+    if output == OWN:
+        return _make_contributions(program, width)
+    if output == "label" and labels:
+        return _make_labels(labels)
+    if output == "proba" and labels and chosen is None:
+        return _make_probabilities(program)
+    if find_result_type(program, output, chosen) == "DOUBLE":
+        return (PLAIN,), lambda _: [NUMBER, 0]
+    numbers = [word for k in range(width) for word in (NUMBER, k)]
+    return (LISTED, width, PLAIN), lambda _: [ARRAY_OF, width, *numbers]
+
+
+def _make_labels(labels: Sequence[Labels]) -> tuple[tuple[int, ...], Value]:
+    if len(labels) == 1:
+        return (PLAIN,), lambda writer: [LABEL, 0, 0, *_add_table(writer, labels[0])]
+    positions = find_first_positions(labels)
+
+    def write(writer: DataWriter) -> list[Word]:
+        words: list[Word] = [_join_kind(labels), len(labels)]
+        for t, (target, position) in enumerate(zip(labels, positions, strict=True)):
+            words += (LABEL, t, position, *_add_table(writer, target))
+        return words
+
+    if _join_kind(labels) == ARRAY_OF:
+        return (LISTED, len(labels), PLAIN), write
+    return (FIELDS, len(labels), *[PLAIN] * len(labels)), write
+
+
+def _join_kind(labels: Sequence[Labels]) -> int:
+    """Return ARRAY_OF if the results of all targets have one type, or else RECORD."""
+    return ARRAY_OF if len({find_label_type(target) for target in labels}) == 1 else RECORD
+
+
+def _make_probabilities(program: Program) -> tuple[tuple[int, ...], Value]:
+    labels, has_one = program.labels, program.has_one_probability_per_target
+    has_one = has_one and len(labels) > 1
+
+    def write_map(writer: DataWriter, target: int, column: int) -> list[Word]:
+        count = len(labels[target])
+        words: list[Word] = [PAIRS, count, *_add_table(writer, labels[target])]
+        if has_one:
+            return [*words, COMPLEMENT, column, NUMBER, column]
+        return [*words, *(word for k in range(count) for word in (NUMBER, column + k))]
+
+    counts = [len(target) for target in labels]
+    columns = range(len(labels)) if has_one else np.cumsum([0, *counts[:-1]]).tolist()
+    if len(labels) == 1:
+        return _shape_map(counts[0]), lambda writer: write_map(writer, 0, 0)
+
+    def write(writer: DataWriter) -> list[Word]:
+        maps = (write_map(writer, t, column) for t, column in enumerate(columns))
+        return [_join_kind(labels), len(labels), *(word for words in maps for word in words)]
+
+    if _join_kind(labels) == ARRAY_OF:
+        return (LISTED, len(labels), *_shape_map(sum(counts))), write
+    shapes = (word for count in counts for word in _shape_map(count))
+    return (FIELDS, len(labels), *shapes), write
+
+
+def _shape_map(pair_count: int) -> tuple[int, ...]:
+    return (LISTED, pair_count, FIELDS, 2, PLAIN, PLAIN)
+
+
+def _make_contributions(program: Program, width: int) -> tuple[tuple[int, ...], Value]:
+    names = list(program.inputs)
+    block_size = find_block_size(ensure_explained(program, OWN))
+    value_count = width // block_size
+
+    def write(writer: DataWriter) -> list[Word]:
+        keys = _add_texts(writer, names)
+        words: list[Word] = [] if value_count == 1 else [ARRAY_OF, value_count]
+        for start in range(0, value_count * block_size, block_size):
+            words += (PAIRS, len(names), *keys)
+            words += [word for k in range(len(names)) for word in (NUMBER, start + k)]
+        return words
+
+    shape = _shape_map(value_count * len(names))
+    return (shape if value_count == 1 else (LISTED, value_count, *shape)), write
+
+
+# Labels and types.
+
+_FIXED_TYPES = {
+    "BOOLEAN": (1, "?"),
+    "TINYINT": (2, "b"),
+    "SMALLINT": (3, "h"),
+    "INTEGER": (4, "i"),
+    "BIGINT": (5, "q"),
+    "UTINYINT": (6, "B"),
+    "USMALLINT": (7, "H"),
+    "UINTEGER": (8, "I"),
+    "UBIGINT": (9, "Q"),
+    "FLOAT": (10, "f"),
+    "DOUBLE": (11, "d"),
+}
+"""Maps SQL types to DuckDB's numbers of types and to the codes of the module `struct`."""
+
+_VARCHAR, _LIST, _STRUCT, _MAP = 17, 24, 25, 26
+
+
+def _add_table(writer: DataWriter, labels: Labels) -> list[Word]:
+    """Add a table of labels; return the words that refer to it."""
+    sql_type = find_label_type(labels)
+    if sql_type not in _FIXED_TYPES:
+        return _add_texts(writer, list(map(str, labels.values)))
+    code = _FIXED_TYPES[sql_type][1]
+    content = b"".join(struct.pack(f"<{code}", value) for value in labels.values)
+    address = writer.add_array(np.frombuffer(content, np.uint8))
+    return [len(labels), struct.calcsize(code), address]
+
+
+def _add_texts(writer: DataWriter, texts: Sequence[str]) -> list[Word]:
+    places = [number for text in texts for number in writer.add_label(text)]
+    return [len(texts), 0, writer.add_words(places)]
+
+
+def _encode_type(sql_type: str, writer: DataWriter) -> Iterator[Word]:
+    """Yield the words that describe a type to `runtime.c`."""
+    if (element_type := element(sql_type)) is not None:
+        yield _LIST
+        yield from _encode_type(element_type, writer)
+    elif (parts := map_types(sql_type)) is not None:
+        yield _MAP
+        for part in parts:
+            yield from _encode_type(part, writer)
+    elif (fields := struct_fields(sql_type)) is not None:
+        yield from (_STRUCT, len(fields))
+        for field in fields:
+            yield writer.add_text(field.name)
+            yield from _encode_type(field.type, writer)
+    elif sql_type in _FIXED_TYPES:
+        yield _FIXED_TYPES[sql_type][0]
+    elif sql_type == "VARCHAR":
+        yield _VARCHAR
+    else:
+        raise BackendError(f"an extension cannot return {sql_type}; cast the label before training")
+
+
+# Checks: the messages are those of the reference interpreter for a row with one bad value.
+
+_SENTINEL = "\x01"  # stands for the unknown category in a message
+_UNKNOWN_NUMBER = -1234567.5  # is hardly a category
+_BAD_NUMBERS = ((MISSING, np.nan), (INFINITE, np.inf), (INFINITE, -np.inf), (TOO_LARGE, 1e300))
+
+
+def _find_checks(program: Program, part: ResultPart) -> tuple[Check, ...]:
+    prepared = prepare_parts(program, (part,), max_categories=0)
+    split, checks = prepared.split, list[Check]()
+    row = find_accepted_row(prepared.program)
+    if row is None:
+        return ()
+    text_positions = {name: k for k, name in enumerate(split.text_inputs)}
+    known = _find_known_numbers(prepared.program)
+    for k, column in enumerate(split.columns):
+        if column.name in row and not column.is_looked_up:
+            for kind, number in _BAD_NUMBERS:
+                message = _find_message(prepared.program, row, column.name, np.array([number]))
+                if message is not None:
+                    checks.append(Check(kind, k, message))
+            if column.name in known:
+                message = _find_message(
+                    prepared.program, row, column.name, np.array([_UNKNOWN_NUMBER])
+                )
+                if message is not None:
+                    checks.append(Check(UNKNOWN_NUMBER, k, message, known=known[column.name]))
+    for name, position in text_positions.items():
+        message = _find_message(prepared.program, row, name, np.array([None], object))
+        if message is not None:
+            checks.append(Check(MISSING_TEXT, -1, message, position))
+        message = _find_message(prepared.program, row, name, np.array([_SENTINEL], object))
+        if message is not None and split.lookup is not None:
+            outputs = _list_outputs_of(split.lookup, name)
+            for k, column in enumerate(split.columns):
+                if column.is_looked_up and column.is_strict and column.name in outputs:
+                    checks.append(Check(UNKNOWN, k, message, position))
+    return tuple(checks)
+
+
+def _find_known_numbers(program: Program) -> Mapping[str, Array]:
+    """Return the known numbers of each input that refuses others, if nothing is computed before."""
+    try:
+        categories = find_known_categories({"on_unknown": "null"}, program)
+    except ConfigError:
+        return {}
+    return {name: known for name, known in categories.items() if known.dtype != object}
+
+
+def _list_outputs_of(lookup: Program, name: str) -> frozenset[str]:
+    """Return the outputs of `lookup` that encode the input `name`."""
+    reads: list[bool] = []
+    for node in lookup.nodes:
+        reads.append(node.attrs.get("name") == name or any(reads[i] for i in node.inputs))
+    return frozenset(output for output, i in lookup.outputs.items() if reads[i])
+
+
+def _find_message(
+    program: Program, row: Mapping[str, Array], name: str, bad_value: Array
+) -> str | None:
+    """Return the message about a row with `bad_value`, for C's printf, or None if it is valid."""
+    try:
+        with np.errstate(all="ignore"):
+            reference.run(program, {**row, name: bad_value.reshape(row[name].shape)})
+    except UnknownCategoryError as error:
+        is_unknown = bad_value[0] in (_SENTINEL, _UNKNOWN_NUMBER)
+        value = _SENTINEL if is_unknown else format_value(bad_value[0])
+        if error.feature is not None and error.step is not None:
+            error = make_unknown_category_error(error.feature, error.step, value)
+        return str(error).replace("%", "%%").replace(_SENTINEL, "%s")
+    except SqlmlError as error:
+        return str(error).replace("%", "%%")
+    return None
