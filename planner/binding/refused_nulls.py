@@ -7,7 +7,7 @@ that an engine evaluates but discards.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -244,13 +244,18 @@ def _find_required_inputs(program: Program) -> frozenset[str]:
     return frozenset(required_inputs)
 
 
-def find_accepted_row(program: Program) -> dict[str, Array] | None:
-    """Return a row that the model accepts, or None if it rejects 32 rows of each of two samples."""
+def find_accepted_row(
+    program: Program, run: Callable[[Program, dict[str, Array]], object] = reference.run
+) -> dict[str, Array] | None:
+    """Return a row that the model accepts, or None if it rejects 32 rows of each of two samples.
+
+    `run` raises an error about a row that the model rejects.
+    """
     for frame in islice(make_sample_frames(program, program.features), 2):
         for i in range(32):
             row = {name: frame[name].to_numpy()[i : i + 1] for name in program.inputs}
             try:
-                reference.run(program, row)
+                run(program, row)
             except (SqlmlError, KeyError):
                 continue
             return row

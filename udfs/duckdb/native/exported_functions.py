@@ -16,12 +16,10 @@ import numpy as np
 
 from sqlml.dialects import DUCKDB
 from sqlml.dialects.type_names import element, map_types, struct_fields
-from sqlml.errors import BackendError, ConfigError, SqlmlError, UnknownCategoryError
+from sqlml.errors import BackendError, SqlmlError
 from sqlml.explaining.explained import OWN, ensure_explained, find_block_size
-from sqlml.ir import reference
-from sqlml.ir.operators.categories import make_unknown_category_error
 from sqlml.ir.program import Program
-from sqlml.planner.binding.refused_nulls import find_accepted_row, find_null_inputs
+from sqlml.planner.binding.refused_nulls import find_null_inputs
 from sqlml.planner.binding.requested_output import find_label
 from sqlml.planner.binding.unknown_categories import (
     accept_unknown_as_missing,
@@ -37,15 +35,13 @@ from sqlml.planner.program.result_sql import (
 )
 from sqlml.types import DATETIME, Array, Feature, Labels
 from sqlml.udfs.batch_function import BatchFunction
+from sqlml.udfs.duckdb.native.exported_checks import find_checks
 from sqlml.udfs.duckdb.native.extension_file import (
     ARRAY_OF,
     COMPLEMENT,
     FIELDS,
-    INFINITE,
     LABEL,
     LISTED,
-    MISSING,
-    MISSING_TEXT,
     NUMBER,
     PAIRS,
     PLAIN,
@@ -54,18 +50,14 @@ from sqlml.udfs.duckdb.native.extension_file import (
     TAKES_NUMBER,
     TAKES_TEXT,
     TAKES_TIME,
-    TOO_LARGE,
-    UNKNOWN,
-    UNKNOWN_NUMBER,
     Argument,
-    Check,
     DataWriter,
     ExportedFunction,
     ExportedTable,
     Word,
 )
 from sqlml.udfs.duckdb.native.plan_bytecode import explain_obstacle
-from sqlml.udfs.make_function import format_value, make_engine_function
+from sqlml.udfs.make_function import make_engine_function
 
 SUFFIXES = {**MACRO_SUFFIXES, OWN: "_explain"}
 """Maps an output to what follows the model's name in the name of its function."""
@@ -183,7 +175,7 @@ def _make_function(
         type_code=lambda writer: list(_encode_type(sql_type, writer)),
         shape=shape,
         value=value,
-        checks=_find_checks(program, part),
+        checks=find_checks(program, part),
         other_message=f"a row cannot be scored by {name}{SUFFIXES[output]}",
     )
 
@@ -357,78 +349,3 @@ def _encode_type(sql_type: str, writer: DataWriter) -> Iterator[Word]:
         yield _VARCHAR
     else:
         raise BackendError(f"an extension cannot return {sql_type}; cast the label before training")
-
-
-# Checks: the messages are those of the reference interpreter for a row with one bad value.
-
-_SENTINEL = "\x01"  # stands for the unknown category in a message
-_UNKNOWN_NUMBER = -1234567.5  # is hardly a category
-_BAD_NUMBERS = ((MISSING, np.nan), (INFINITE, np.inf), (INFINITE, -np.inf), (TOO_LARGE, 1e300))
-
-
-def _find_checks(program: Program, part: ResultPart) -> tuple[Check, ...]:
-    prepared = prepare_parts(program, (part,), max_categories=0)
-    split, checks = prepared.split, list[Check]()
-    row = find_accepted_row(prepared.program)
-    if row is None:
-        return ()
-    text_positions = {name: k for k, name in enumerate(split.text_inputs)}
-    known = _find_known_numbers(prepared.program)
-    for k, column in enumerate(split.columns):
-        if column.name in row and not column.is_looked_up:
-            for kind, number in _BAD_NUMBERS:
-                message = _find_message(prepared.program, row, column.name, np.array([number]))
-                if message is not None:
-                    checks.append(Check(kind, k, message))
-            if column.name in known:
-                message = _find_message(
-                    prepared.program, row, column.name, np.array([_UNKNOWN_NUMBER])
-                )
-                if message is not None:
-                    checks.append(Check(UNKNOWN_NUMBER, k, message, known=known[column.name]))
-    for name, position in text_positions.items():
-        message = _find_message(prepared.program, row, name, np.array([None], object))
-        if message is not None:
-            checks.append(Check(MISSING_TEXT, -1, message, position))
-        message = _find_message(prepared.program, row, name, np.array([_SENTINEL], object))
-        if message is not None and split.lookup is not None:
-            outputs = _list_outputs_of(split.lookup, name)
-            for k, column in enumerate(split.columns):
-                if column.is_looked_up and column.is_strict and column.name in outputs:
-                    checks.append(Check(UNKNOWN, k, message, position))
-    return tuple(checks)
-
-
-def _find_known_numbers(program: Program) -> Mapping[str, Array]:
-    """Return the known numbers of each input that refuses others, if nothing is computed before."""
-    try:
-        categories = find_known_categories({"on_unknown": "null"}, program)
-    except ConfigError:
-        return {}
-    return {name: known for name, known in categories.items() if known.dtype != object}
-
-
-def _list_outputs_of(lookup: Program, name: str) -> frozenset[str]:
-    """Return the outputs of `lookup` that encode the input `name`."""
-    reads: list[bool] = []
-    for node in lookup.nodes:
-        reads.append(node.attrs.get("name") == name or any(reads[i] for i in node.inputs))
-    return frozenset(output for output, i in lookup.outputs.items() if reads[i])
-
-
-def _find_message(
-    program: Program, row: Mapping[str, Array], name: str, bad_value: Array
-) -> str | None:
-    """Return the message about a row with `bad_value`, for C's printf, or None if it is valid."""
-    try:
-        with np.errstate(all="ignore"):
-            reference.run(program, {**row, name: bad_value.reshape(row[name].shape)})
-    except UnknownCategoryError as error:
-        is_unknown = bad_value[0] in (_SENTINEL, _UNKNOWN_NUMBER)
-        value = _SENTINEL if is_unknown else format_value(bad_value[0])
-        if error.feature is not None and error.step is not None:
-            error = make_unknown_category_error(error.feature, error.step, value)
-        return str(error).replace("%", "%%").replace(_SENTINEL, "%s")
-    except SqlmlError as error:
-        return str(error).replace("%", "%%")
-    return None
