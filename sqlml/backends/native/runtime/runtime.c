@@ -49,6 +49,7 @@ typedef struct {
 
 #define DUCKDB(index, result, ...) ((result(*)(__VA_ARGS__))sqlml_duckdb_api[index])
 #define connect_to DUCKDB(3, int, void *, void **)
+#define disconnect DUCKDB(6, void, void **)
 #define hugeint_to_double DUCKDB(40, double, hugeint)
 #define uhugeint_to_double DUCKDB(42, double, hugeint)
 #define decimal_to_double DUCKDB(45, double, decimal)
@@ -350,6 +351,7 @@ EXPORTED word sqlml_call_python(word function, word handler, word first, word in
 
 #define FOOTER 512
 #define MAGIC "sqlml 1\n"
+#define DAMAGED "the file is damaged: export the model again"
 
 // The beginning of the data. Positions are bytes from the beginning, and all are multiples of 8.
 typedef struct {
@@ -397,14 +399,15 @@ static const char *read_data(const char *bytes, word size) {
 		return "the file is of another version of sqlml: export the model again";
 	if (head->size != size || size % 8 != 0 ||
 	    head->checksum != hash_words((const uint64_t *)bytes + 2, size / 8 - 2))
-		return "the file is damaged: export the model again";
+		return DAMAGED;
 	if (head->word_count > size || head->patch_count > size ||
 	    !is_inside(head->words, head->word_count * 8, size) ||
 	    !is_inside(head->patches, head->patch_count * (word)sizeof(patch), size) ||
 	    !is_inside(head->texts, head->text_size, size) || head->text_size < 1 ||
-	    !is_inside(head->arrays, head->array_size, size) ||
+	    !is_inside(head->arrays, head->array_size, size) || head->functions < 0 ||
+	    head->functions >= head->word_count ||
 	    bytes[head->texts + head->text_size - 1] != 0)
-		return "the file is damaged: export the model again";
+		return DAMAGED;
 	data.words = malloc((size_t)head->word_count * 8 + 8);
 	if (!data.words)
 		return "out of memory";
@@ -416,7 +419,7 @@ static const char *read_data(const char *bytes, word size) {
 	for (word i = 0; i < head->patch_count; i++) {
 		word value = patches[i].value, *target = data.words + patches[i].index;
 		if (patches[i].index < 0 || patches[i].index >= data.word_count || value < 0)
-			return "the file is damaged: export the model again";
+			return DAMAGED;
 		if (patches[i].kind == ARRAY_PATCH && value <= data.array_size)
 			*target = (word)(data.arrays + value);
 		else if (patches[i].kind == WORD_PATCH && value < data.word_count)
@@ -424,7 +427,7 @@ static const char *read_data(const char *bytes, word size) {
 		else if (patches[i].kind == KERNEL_PATCH && get_kernel(value, 0))
 			*target = (word)get_kernel(value, 0);
 		else
-			return "the file is damaged: export the model again";
+			return DAMAGED;
 	}
 	return 0;
 }
@@ -1032,6 +1035,11 @@ static const char *map_own_file(word *size) {
 	*size = length.QuadPart;
 	return bytes;
 }
+
+static void unmap_file(const char *bytes, word size) {
+	(void)size;
+	UnmapViewOfFile(bytes);
+}
 #else
 static const char *map_own_file(word *size) {
 	Dl_info info;
@@ -1046,6 +1054,10 @@ static const char *map_own_file(word *size) {
 		close(file);
 	return bytes == MAP_FAILED ? 0 : bytes;
 }
+
+static void unmap_file(const char *bytes, word size) {
+	munmap((void *)(uintptr_t)bytes, (size_t)size);
+}
 #endif
 
 // The end of an exported file, before DuckDB's footer.
@@ -1054,31 +1066,48 @@ typedef struct {
 	word size;
 } trailer;
 
-// Register the functions of the models behind the library; return an error, or NULL. The library
-// itself has no models, and no trailer.
-static const char *register_models(void *connection) {
+// The words that list the functions of the models behind the library, or NULL.
+static const word *model_list;
+
+// Read the models behind the library, once per process; return an error, or NULL. The library itself
+// has no models, and no trailer.
+static const char *load_models(void) {
 	word size = 0;
-	const char *bytes = map_own_file(&size);
-	if (!bytes || size < FOOTER + (word)sizeof(trailer))
-		return bytes ? 0 : "the file of the extension cannot be read";
-	trailer end;
-	memcpy(&end, bytes + size - FOOTER - sizeof end, sizeof end);
-	if (memcmp(end.magic, MAGIC, 8) != 0)
+	const char *bytes = model_list ? 0 : map_own_file(&size);
+	if (model_list)
 		return 0;
-	word begin = size - FOOTER - (word)sizeof end - end.size;
-	if (end.size < 0 || begin < 0 || begin % 64 != 0)
-		return "the file is damaged: export the model again";
-	const char *error = data.words ? 0 : read_data(bytes + begin, end.size);
-	if (error)
-		return error;
-	const word *list = data.words + ((const header *)(bytes + begin))->functions;
-	score_columns = (word(*)(word, word, word, word, word, word))get_kernel(*list++, 1);
+	if (!bytes)
+		return "the file of the extension cannot be read";
+	trailer end = {{0}, 0};
+	if (size >= FOOTER + (word)sizeof end)
+		memcpy(&end, bytes + size - FOOTER - sizeof end, sizeof end);
+	const char *error = 0;
+	if (memcmp(end.magic, MAGIC, 8) == 0) {
+		word begin = size - FOOTER - (word)sizeof end - end.size;
+		error = DAMAGED;
+		if (end.size >= 0 && begin >= 0 && begin % 64 == 0)
+			error = read_data(bytes + begin, end.size);
+		if (!error) {
+			model_list = data.words + ((const header *)(bytes + begin))->functions;
+			score_columns = (word(*)(word, word, word, word, word, word))get_kernel(model_list[0], 1);
+			return 0;
+		}
+		free(data.words);
+		data.words = 0;
+	}
+	unmap_file(bytes, size);
+	return error;
+}
+
+// Register the functions of the models on a connection; return an error, or NULL.
+static const char *register_models(void *connection) {
+	const word *list = model_list + 1;
 	for (word count = *list++; count > 0; count--, list += FUNCTION_WORDS)
 		if (!register_model(connection, list))
-			return "a function of the model could not be registered";
+			return "DuckDB refuses a function of the model, perhaps because another has its name";
 	for (word count = *list++; count > 0; count--, list += TABLE_WORDS)
 		if (!register_table(connection, list))
-			return "a function of the model could not be registered";
+			return "DuckDB refuses a function of the model, perhaps because another has its name";
 	return 0;
 }
 
@@ -1091,7 +1120,8 @@ typedef struct {
 } extension_access;
 
 // The connection that Python registers its functions on, opened because DuckDB frees the database's
-// wrapper when the function below returns.
+// wrapper when the function below returns. A library with models closes its connection, which would
+// keep the database open.
 EXPORTED void *sqlml_connection;
 
 EXPORTED _Bool sqlml_init_c_api(void *info, extension_access *access) {
@@ -1100,9 +1130,13 @@ EXPORTED _Bool sqlml_init_c_api(void *info, extension_access *access) {
 	if (!api || !database)
 		return 0;
 	memcpy(sqlml_duckdb_api, api, sizeof sqlml_duckdb_api);
-	if (connect_to(*database, &sqlml_connection) != 0)
+	const char *error = load_models();
+	if (!error && connect_to(*database, &sqlml_connection) != 0)
 		return 0;
-	const char *error = register_models(sqlml_connection);
+	if (!error && model_list) {
+		error = register_models(sqlml_connection);
+		disconnect(&sqlml_connection);
+	}
 	if (error)
 		access->set_error(info, error);
 	return !error;
