@@ -268,9 +268,7 @@ def test_damaged_files_are_refused(tmp_path: Path, shop: tuple[Any, pd.DataFrame
         con.execute(f"LOAD '{renamed}'")
 
 
-def test_loading_twice_in_several_databases(
-    tmp_path: Path, shop: tuple[Any, pd.DataFrame]
-) -> None:
+def test_loading_twice_in_several_databases(tmp_path: Path, shop: tuple[Any, pd.DataFrame]) -> None:
     path, database = write(tmp_path, shop[0]), tmp_path / "shop.duckdb"
     with duckdb.connect(database, config=UNSIGNED) as con:
         for _ in range(2):

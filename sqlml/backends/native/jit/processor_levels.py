@@ -30,6 +30,33 @@ LEVELS: Mapping[str, frozenset[str]] = {
 }
 """Maps the name of a level to LLVM's names of its features, with the best level first."""
 
+_TUNING: Mapping[str, str] = {
+    "x86-64-v4": "znver4",
+    "x86-64-v3": "znver3",
+    "x86-64": "x86-64",
+    "armv8-a": "generic",
+}
+"""Maps a level to LLVM's name of the processor whose times decide the order of instructions.
+
+For the name of the level itself, LLVM unrolls fewer loops: on a Zen 4 processor, XGBoost with 500
+trees then takes 86 ns per row instead of 62 ns, and 180 ns instead of 151 ns without AVX-512.
+"""
+
+_OTHER_FEATURES = frozenset(
+    "adx aes avx512bf16 avx512bitalg avx512ifma avx512vbmi avx512vbmi2 avx512vnni avx512vpopcntdq "
+    "clzero fsrm gfni mwaitx pclmul sha sse4a vaes vpclmulqdq".split()
+)
+"""Features of those processors that the levels lack."""
+
+
+def get_target(level: str) -> tuple[str, str]:
+    """Return LLVM's name of a processor, and the features to use of it, for a level."""
+    features = [f"+{feature}" for feature in sorted(LEVELS[level])]
+    if level.startswith("x86"):
+        features += [f"-{feature}" for feature in sorted(_OTHER_FEATURES)]
+    return _TUNING[level], ",".join(features)
+
+
 SETTING = "SQLML_LEVEL"
 """The environment variable that selects a level, for processes that compile for another one."""
 
@@ -41,8 +68,7 @@ def get_level_settings(level: str) -> dict[str, str]:
     code for x86-64, and `runtime/compile_kernels.py` translates it.
     """
     numba_level = level if level.startswith("x86") == (platform.machine() in X86) else _own_base()
-    features = ",".join(f"+{feature}" for feature in sorted(LEVELS[numba_level]))
-    name = numba_level if numba_level.startswith("x86") else "generic"
+    name, features = get_target(numba_level)
     return {SETTING: level, "NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": features}
 
 

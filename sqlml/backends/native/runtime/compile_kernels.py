@@ -30,7 +30,12 @@ from sqlml.backends.native.jit.compile_ahead import (
 )
 from sqlml.backends.native.jit.kernel_keys import make_key
 from sqlml.backends.native.jit.object_code import compile_with_numba
-from sqlml.backends.native.jit.processor_levels import LEVELS, find_level, get_level_settings
+from sqlml.backends.native.jit.processor_levels import (
+    LEVELS,
+    find_level,
+    get_level_settings,
+    get_target,
+)
 from sqlml.backends.native.runtime.build_runtime import TABLES, TARGETS
 
 TRIPLES = {
@@ -178,9 +183,9 @@ def _parse(text: str, machine: Any) -> Any:
 def _make_machine(target: str, level: str) -> Any:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    cpu = level if level.startswith("x86") else "generic"
+    cpu, features = get_target(level)
     return llvm.Target.from_triple(TRIPLES[target]).create_target_machine(
-        cpu=cpu, opt=3, reloc="pic", codemodel="default"
+        cpu=cpu, features=features, opt=3, reloc="pic", codemodel="default"
     )
 
 
