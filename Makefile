@@ -100,7 +100,10 @@ nightly-dbt: $(DBT)/.dbt
 nightly-clickhouse: $(CLICKHOUSE)/.chdb
 	$(CLICKHOUSE)/bin/python $(PYTEST) -m "nightly or not nightly" -k clickhouse tests/databases
 
+# A shell for ARM64 runs where there is qemu (Debian: qemu-user-static, libstdc++6-arm64-cross).
 nightly-clients: runtime $(CLIENTS)/.clients
+	$(PY) -m sqlml.backends.native.runtime linux_arm64
+	XDG_DATA_HOME=$(abspath $(CLIENTS))/data $(PY) -m sqlml native --add build/runtimes/linux_arm64/sqlml.duckdb_extension
 	CLIENTS=$(CLIENTS) $(PY) $(PYTEST) -m nightly tests/clients
 
 nightly-duckdb-1.5: $(VENV15)/.duckdb
@@ -214,6 +217,8 @@ INTO := $(PY) -m pip install --no-compile --quiet --disable-pip-version-check --
 $(CLIENTS)/.clients: $(VENV)/.dev
 	for version in 1.2.2 1.3.2 1.4.4 1.5.6 2.0.1; do $(INTO)/duckdb-$$version duckdb==$$version || exit 1; done
 	for version in 1.4.4.post2 1.5.0 1.5.6; do $(INTO)/shell-$$version duckdb-cli==$$version || exit 1; done
+	$(INTO)/arm64 --platform manylinux_2_17_aarch64 --only-binary=:all: duckdb-cli==1.5.6
+	$(PIP) ziglang==0.17.1
 	! command -v npm >/dev/null || npm install --silent --prefix $(CLIENTS)/node @duckdb/node-api@1.5.6-r.1
 	touch $@
 

@@ -96,6 +96,24 @@ def test_shell(folder: Path, exported: Exported, tmp_path: Path) -> None:
     assert rows == [(name, 0) for name in exported.functions]
 
 
+ARM_LIBRARIES = Path("/usr/aarch64-linux-gnu")
+HAS_ARM = shutil.which("qemu-aarch64-static") is not None and ARM_LIBRARIES.is_dir()
+
+
+@pytest.mark.skipif(not HAS_ARM, reason="needs qemu-user-static and libstdc++6-arm64-cross")
+def test_shell_on_arm64(
+    exported: Exported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(CLIENTS / "data"))
+    script = write_script(exported, tmp_path, "linux_arm64")
+    shell = CLIENTS / "arm64" / "duckdb_cli" / "duckdb"
+    shell.chmod(0o755)
+    emulator = ("qemu-aarch64-static", "-L", ARM_LIBRARIES)
+    printed = run(*emulator, shell, "-unsigned", "-csv", "-noheader", "-f", script)
+    rows = [(name, int(differing)) for name, differing, _ in csv.reader(printed.splitlines())]
+    assert rows == [(name, 0) for name in exported.functions]
+
+
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs Node.js")
 def test_node(exported: Exported, tmp_path: Path) -> None:
     script = write_script(exported, tmp_path)
