@@ -1066,6 +1066,15 @@ typedef struct {
 	word size;
 } trailer;
 
+// Return whether the library has kernels that this processor can run.
+static _Bool has_code(void) {
+#ifdef KERNEL_TABLES
+	return find_level() < LEVELS;
+#else
+	return 0;
+#endif
+}
+
 // The words that list the functions of the models behind the library, or NULL.
 static const word *model_list;
 
@@ -1085,7 +1094,9 @@ static const char *load_models(void) {
 	if (memcmp(end.magic, MAGIC, 8) == 0) {
 		word begin = size - FOOTER - (word)sizeof end - end.size;
 		error = DAMAGED;
-		if (end.size >= 0 && begin >= 0 && begin % 64 == 0)
+		if (!has_code())
+			error = "the file has no machine code for this processor: export the model with a wheel";
+		else if (end.size >= 0 && begin >= 0 && begin % 64 == 0)
 			error = read_data(bytes + begin, end.size);
 		if (!error) {
 			model_list = data.words + ((const header *)(bytes + begin))->functions;
