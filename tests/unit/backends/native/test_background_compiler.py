@@ -31,6 +31,7 @@ KINDS = (reads("f8", 1), writes("f8", 1))
 def _nobody_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv(WAIT, "0")
+    monkeypatch.setattr(runtime_library, "find_kernel", lambda function, signature: None)
     for function in (triple, negate):  # Another test of this process may have compiled them.
         jit._COMPILED.pop((function, KINDS), None)
 
@@ -166,7 +167,6 @@ def test_a_scorer_does_not_wait(rows: int, monkeypatch: pytest.MonkeyPatch) -> N
     labels = np.array(["no", "yes"])[(random.normal(size=200) > 0).astype(int)]
     model = RandomForestClassifier(5, random_state=0).fit(random.normal(size=(200, 3)), labels)
     monkeypatch.setattr(jit, "_COMPILED", {})
-    monkeypatch.setattr(runtime_library, "find_kernel", lambda function, signature: None)
     # No kernel is ever ready, and none is stored while other tests run.
     monkeypatch.setattr(compiled_kernels, "compile_in_background", refuse)
     scorer = sqlml.compile(model)
