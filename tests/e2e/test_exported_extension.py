@@ -43,10 +43,10 @@ MODELS = {
 
 
 def make_table(con: sqlml.Session, rows: pd.DataFrame) -> None:
-    made = model_zoo.arrow(rows).append_column("note", pa.array(rows.note))
-    con.register("made", made)
-    con.execute("CREATE TABLE t AS SELECT * FROM made")
-    con.unregister("made")
+    table = model_zoo.arrow(rows).append_column("note", pa.array(rows.note))
+    con.register("zoo_rows", table)
+    con.execute("CREATE TABLE t AS SELECT * FROM zoo_rows")
+    con.unregister("zoo_rows")
 
 
 @pytest.fixture(scope="module")
@@ -59,11 +59,13 @@ def db() -> Iterator[sqlml.Session]:
         yield con
 
 
-@pytest.mark.skipif(not IS_DUCKDB_2, reason="the Arrow route takes powers of 2 from numpy")
 def test_results_are_those_of_the_session(db: sqlml.Session, tmp_path: Path) -> None:
     exported = export(db, list(MODELS), "t", tmp_path)
     assert {"forest_proba", "linear_score", "component_transform", "two"} < {*exported.functions}
-    assert count_differences(exported) == dict.fromkeys(exported.functions, 0)
+    differences = count_differences(exported)
+    if not IS_DUCKDB_2:  # The session's Arrow route takes powers of 2 from numpy.
+        del differences["odd_score"]
+    assert set(differences.values()) == {0}
 
 
 REFUSED = ("CategoricalNB", "KNNImputer")
@@ -208,10 +210,10 @@ def test_names_that_sql_must_quote(tmp_path: Path) -> None:
     with load(path) as con:
         con.execute(info["macro order by_row"])
         con.register("x", x)
-        found = con.execute(
+        labels = con.execute(
             'SELECT "order by_row"(t), "order by"(t."a b", 1, 0) FROM x t'
         ).fetchall()
-    assert [label for label, _ in found] == model.predict(x).tolist()
+    assert [label for label, _ in labels] == model.predict(x).tolist()
 
 
 def test_a_scorer_writes_an_extension(tmp_path: Path, shop: tuple[Any, pd.DataFrame]) -> None:
@@ -220,8 +222,8 @@ def test_a_scorer_writes_an_extension(tmp_path: Path, shop: tuple[Any, pd.DataFr
     sqlml.compile(model).to_extension(path)
     with load(path) as con:
         con.register("x", columns)
-        found = con.execute("SELECT churn(age, city) FROM x").fetchall()
-    assert [label for (label,) in found] == model.predict(columns).tolist()
+        labels = con.execute("SELECT churn(age, city) FROM x").fetchall()
+    assert [label for (label,) in labels] == model.predict(columns).tolist()
 
 
 def test_what_cannot_be_exported(tmp_path: Path, db: sqlml.Session) -> None:
@@ -306,3 +308,15 @@ def test_many_threads(tmp_path: Path, shop: tuple[Any, pd.DataFrame]) -> None:
         labels = dict(con.execute("SELECT m(age, city), count(*) FROM t GROUP BY ALL").fetchall())
     expected = pd.Series(model.predict(columns)).value_counts() * 400
     assert labels == expected.to_dict()
+
+
+def test_a_file_that_is_exported_again_is_not_mistaken_for_the_old_one(
+    tmp_path: Path, shop: tuple[Any, pd.DataFrame]
+) -> None:
+    """The system's loader returns the library that it has loaded from a path before."""
+    path = write(tmp_path, shop[0])
+    with load(path) as con:
+        write(tmp_path, LogisticRegression().fit([[0.0], [1.0]], [7, 8]))
+        with pytest.raises(duckdb.Error, match="has changed since this process loaded it"):
+            load(path)
+        assert fetch(con, "SELECT m(40, 'Bonn') IS NOT NULL")

@@ -25,8 +25,9 @@ from sqlml.planner.binding.unknown_categories import (
     accept_unknown_as_missing,
     find_known_categories,
 )
+from sqlml.planner.databases.export_for import EXPORTED_OUTPUTS
 from sqlml.planner.model_sql.export_macros import MACRO_SUFFIXES
-from sqlml.planner.program.function_spec import FunctionSpec, ResultPart
+from sqlml.planner.program.function_spec import FunctionSpec, Output, ResultPart
 from sqlml.planner.program.prepare_program import prepare_parts
 from sqlml.planner.program.result_sql import (
     find_first_positions,
@@ -93,11 +94,11 @@ def make_exported_functions(
     return tuple(functions)
 
 
-def _list_outputs(program: Program) -> Iterator[str]:
+def _list_outputs(program: Program) -> Iterator[Output]:
     """Yield the outputs that become functions, with the contributions if kernels compute them."""
     # As in `predict_score`, the decision function comes before the score of samples.
-    for output in program.outputs:
-        if output in MACRO_SUFFIXES and not (output == "samples" and "score" in program.outputs):
+    for output in EXPORTED_OUTPUTS:
+        if output in program.outputs and (output, "score" in program.outputs) != ("samples", True):
             yield output
     with suppress(SqlmlError):
         explained = ensure_explained(program, OWN)
@@ -142,14 +143,14 @@ def _make_function(
     program: Program,
     features: Sequence[Feature],
     name: str,
-    output: str,
+    output: Output,
     options: Mapping[str, Any],
     known: Mapping[str, Array],
 ) -> ExportedFunction:
     column = None
     if output == "proba" and len(program.labels) == 1 and options.get("positive_class") is not None:
         column = find_label(program.labels[0], options["positive_class"])
-    part = ResultPart(output, column)  # type: ignore[arg-type]
+    part = ResultPart(output, column)
     spec = FunctionSpec(
         program.hash,
         (part,),

@@ -61,8 +61,8 @@ def _read(path: str) -> tuple[str, tuple[str, ...]]:
     """Return the digest of a source file, and the files of kernels that the file imports."""
     content = Path(path).read_bytes()
     imports = _IMPORT.findall(content.decode("utf-8"))
-    found = dict.fromkeys(file for package, names in imports for file in _find(package, names))
-    return hashlib.sha256(content).hexdigest(), tuple(found)
+    files = (file for package, names in imports for file in _find(package, names))
+    return hashlib.sha256(content).hexdigest(), tuple(dict.fromkeys(files))
 
 
 def _find(package: str, names: str) -> Iterator[str]:

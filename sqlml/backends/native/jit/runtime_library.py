@@ -176,10 +176,10 @@ def share_duckdb_api(loaded: ctypes.CDLL, get_bind_data: int) -> None:
     `get_bind_data` is the address of the one function that DuckDB does not hand over.
     """
     pointers = ctypes.c_void_p * API_FUNCTIONS
-    own = load_library()
-    own_api, api = (pointers.in_dll(library, "sqlml_duckdb_api") for library in (own, loaded))
-    ctypes.memmove(own_api, api, ctypes.sizeof(pointers))
-    ctypes.c_void_p.in_dll(own, "sqlml_get_bind_data").value = get_bind_data
+    library = load_library()
+    target, source = (pointers.in_dll(copy, "sqlml_duckdb_api") for copy in (library, loaded))
+    ctypes.memmove(target, source, ctypes.sizeof(pointers))
+    ctypes.c_void_p.in_dll(library, "sqlml_get_bind_data").value = get_bind_data
 
 
 API_FUNCTIONS = 357

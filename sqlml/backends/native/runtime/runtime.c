@@ -352,6 +352,8 @@ EXPORTED word sqlml_call_python(word function, word handler, word first, word in
 #define FOOTER 512
 #define MAGIC "sqlml 1\n"
 #define DAMAGED "the file is damaged: export the model again"
+#define CHANGED                                                                                     \
+	"the file has changed since this process loaded it: start a new process, or export to another name"
 
 // The beginning of the data. Positions are bytes from the beginning, and all are multiples of 8.
 typedef struct {
@@ -1075,33 +1077,39 @@ static _Bool has_code(void) {
 #endif
 }
 
-// The words that list the functions of the models behind the library, or NULL.
+// The words that list the functions of the models behind the library, or NULL, and the checksum of
+// the data.
 static const word *model_list;
+static uint64_t loaded_checksum;
 
 // Read the models behind the library, once per process; return an error, or NULL. The library itself
 // has no models, and no trailer.
 static const char *load_models(void) {
 	word size = 0;
-	const char *bytes = model_list ? 0 : map_own_file(&size);
-	if (model_list)
-		return 0;
+	const char *bytes = map_own_file(&size);
 	if (!bytes)
 		return "the file of the extension cannot be read";
 	trailer end = {{0}, 0};
 	if (size >= FOOTER + (word)sizeof end)
 		memcpy(&end, bytes + size - FOOTER - sizeof end, sizeof end);
+	word begin = size - FOOTER - (word)sizeof end - end.size;
 	const char *error = 0;
-	if (memcmp(end.magic, MAGIC, 8) == 0) {
-		word begin = size - FOOTER - (word)sizeof end - end.size;
+	if (memcmp(end.magic, MAGIC, 8) != 0)
+		error = model_list ? CHANGED : 0;
+	else if (end.size < (word)sizeof(header) || begin < 0 || begin % 64 != 0)
 		error = DAMAGED;
-		if (!has_code())
-			error = "the file has no machine code for this processor: export the model with a wheel";
-		else if (end.size >= 0 && begin >= 0 && begin % 64 == 0)
-			error = read_data(bytes + begin, end.size);
+	else if (model_list)  // The system's loader returns a library that has been loaded under a path.
+		error = ((const header *)(bytes + begin))->checksum == loaded_checksum ? 0 : CHANGED;
+	else if (!has_code())
+		error = "the file has no machine code for this processor: export the model with a wheel";
+	else {
+		const header *head = (const header *)(bytes + begin);
+		error = read_data(bytes + begin, end.size);
 		if (!error) {
-			model_list = data.words + ((const header *)(bytes + begin))->functions;
+			model_list = data.words + head->functions;
+			loaded_checksum = head->checksum;
 			score_columns = (word(*)(word, word, word, word, word, word))get_kernel(model_list[0], 1);
-			return 0;
+			return 0;  // The data stays mapped.
 		}
 		free(data.words);
 		data.words = 0;

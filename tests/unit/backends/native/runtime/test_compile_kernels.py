@@ -38,10 +38,10 @@ from pathlib import Path
 from sqlml.backends.native.jit import compile_ahead, runtime_library, specialise
 runtime_library.LIBRARY = Path(sys.argv[1])
 (kernel,) = [k for k in compile_ahead.read_known_kernels() if k.to_line().startswith({SHIFT!r})]
-made = np.zeros((2, 2), np.int32)
+shifted = np.zeros((2, 2), np.int32)
 shift = specialise.specialise(kernel.function, kernel.signature)
-shift(np.array([[1, 2], [3, 4]]), np.array([10, 20]), made)
-assert made.tolist() == [[11, 22], [13, 24]], made
+shift(np.array([[1, 2], [3, 4]]), np.array([10, 20]), shifted)
+assert shifted.tolist() == [[11, 22], [13, 24]], shifted
 print("numba" in sys.modules)
 """
 
@@ -76,7 +76,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def compiles(library: Path, cache: Path, **settings: str) -> bool:
-    """Whether a process that needs the kernel has to compile it."""
+    """Return True if a process that needs the kernel has to compile it."""
     env = {**os.environ, "NUMBA_CACHE_DIR": str(cache), **settings}
     command = [sys.executable, "-c", CHILD, str(library)]
     done = subprocess.run(command, env=env, check=True, stdout=subprocess.PIPE, text=True)
