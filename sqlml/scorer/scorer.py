@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 import numpy as np
@@ -335,12 +334,13 @@ class Scorer:
             ExportedModel,
             export_extension,
             find_extension_name,
+            write_extension_file,
         )
 
         file_path = os.fspath(path)
         model_name = find_extension_name(file_path) if name is None else name
         model = ExportedModel(model_name, self.program, self.features)
-        Path(file_path).write_bytes(export_extension([model], file_path, platform))
+        write_extension_file(file_path, export_extension([model], file_path, platform))
 
     def _score(self, output: str, X: Rows, options: Mapping[str, Any]) -> Array:
         result = self._try_fast_score(output, X, options)

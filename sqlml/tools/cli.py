@@ -119,7 +119,11 @@ def demo(arguments: Sequence[str]) -> int:
 def export(arguments: Sequence[str]) -> int:
     """Run `sqlml export`: write model files as an extension of DuckDB."""
     from sqlml.scorer.scorer import compile
-    from sqlml.udfs.duckdb.native.export_extension import ExportedModel, export_extension
+    from sqlml.udfs.duckdb.native.export_extension import (
+        ExportedModel,
+        export_extension,
+        write_extension_file,
+    )
 
     parser = argparse.ArgumentParser(
         prog="sqlml export",
@@ -138,7 +142,7 @@ def export(arguments: Sequence[str]) -> int:
             scorer = compile(path, allow_pickle=options.allow_pickle)
             models.append(ExportedModel(Path(path).stem, scorer.program, scorer.features))
         content = export_extension(models, options.output, options.platform)
-        Path(options.output).write_bytes(content)
+        write_extension_file(options.output, content)
     except OSError as error:
         return _fail(f"cannot write {options.output}: {error.strerror}", 1)
     except SqlmlError as error:

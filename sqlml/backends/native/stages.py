@@ -181,7 +181,9 @@ def _make_row_kernel(step: Step, node: Node, dtype: DType) -> RowKernel | None:
         case "search_sorted":
             edges = (attrs["edges"], attrs["offsets"], attrs["side"])
             return make_search_kernel(*edges, np.dtype(np.float64))
-    kernel = step.function if node.op in _KERNEL_OPERATORS else None
+    # The VM adds in float64, so it has no float32 sums.
+    has_kernel = node.op in _KERNEL_OPERATORS or (node.op == "linear" and dtype == "float32")
+    kernel = step.function if has_kernel else None
     return kernel if isinstance(kernel, RowKernel) else None
 
 

@@ -6,7 +6,9 @@ The extension is a copy of the runtime of a platform with the models behind it
 
 from __future__ import annotations
 
+import os
 import re
+import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -86,6 +88,19 @@ def export_extension(
         names.add(fold(name))
     content = runtime.read_bytes()
     return write_extension(content, find_extension_name(path), platform, functions, tables)
+
+
+def write_extension_file(path: str, content: bytes) -> None:
+    """Write an extension as a new file, since a process may have loaded the previous one."""
+    partial_path = f"{path}.{secrets.token_hex(4)}.part"
+    try:
+        with open(partial_path, "xb") as file:
+            file.write(content)
+        os.replace(partial_path, path)
+    except OSError:
+        with suppress(OSError):
+            os.remove(partial_path)
+        raise
 
 
 def _find_version() -> str:
