@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from skl2onnx import to_onnx
 from sklearn.compose import make_column_transformer
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
@@ -320,3 +321,22 @@ def test_a_file_that_is_exported_again_is_not_mistaken_for_the_old_one(
         with pytest.raises(duckdb.Error, match="has changed since this process loaded it"):
             load(path)
         assert fetch(con, "SELECT m(40, 'Bonn') IS NOT NULL")
+
+
+def test_a_linear_model_of_onnx_and_one_of_many_classes(tmp_path: Path) -> None:
+    r = np.random.default_rng(0)
+    x = r.normal(size=(600, 3)).astype(np.float32)
+    linear = LogisticRegression().fit(x, x[:, 0] > x[:, 1])
+    (tmp_path / "linear.onnx").write_bytes(
+        to_onnx(linear, x[:1], options={"zipmap": False}).SerializeToString()
+    )
+    forest = RandomForestClassifier(3, max_depth=5, random_state=0).fit(x, r.integers(0, 300, 600))
+    with sqlml.connect() as con:
+        con.register("rows", pd.DataFrame(x, columns=["X_0", "X_1", "X_2"]))
+        con.execute("CREATE TABLE t AS FROM rows")
+        con.execute(f"CREATE MODEL linear FROM '{tmp_path / 'linear.onnx'}'")
+        names = ["X_0", "X_1", "X_2"]
+        con.create_model("forest", forest, inputs=names, verify=False)
+        exported = export(con, ["linear", "forest"], "t", tmp_path)
+    assert {"linear", "linear_proba", "forest", "forest_proba"} <= {*exported.functions}
+    assert set(count_differences(exported).values()) == {0}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import numpy as np
@@ -87,15 +87,16 @@ def make_exported_functions(
     known = find_known_categories(options, program)
     if known:
         program = accept_unknown_as_missing(program)
-    functions = [
-        _make_function(program, features, name, output, options, known)
-        for output in _list_outputs(program)
-    ]
+    functions: list[ExportedFunction] = []
+    for output in _list_outputs(program):
+        # Contributions are an addition, which the model may do without.
+        with suppress(BackendError) if output == OWN else nullcontext():
+            functions.append(_make_function(program, features, name, output, options, known))
     return tuple(functions)
 
 
 def _list_outputs(program: Program) -> Iterator[Output]:
-    """Yield the outputs that become functions, with the contributions if kernels compute them."""
+    """Yield the outputs that become functions, and the contributions if the model has some."""
     # As in `predict_score`, the decision function comes before the score of samples.
     for output in EXPORTED_OUTPUTS:
         if output in program.outputs and (output, "score" in program.outputs) != ("samples", True):
