@@ -14,7 +14,6 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-from sqlml.backends.native.jit.compile_ahead import read_known_kernels
 from sqlml.backends.native.jit.kernel_keys import make_key
 from sqlml.backends.native.jit.processor_levels import LEVELS, LIBRARY, find_level
 from sqlml.backends.native.jit.runtime_library import list_kernel_keys
@@ -25,6 +24,7 @@ from sqlml.backends.native.runtime.build_runtime import (
     digest_source,
 )
 from sqlml.backends.native.runtime.compile_kernels import TRIPLES, compile_kernels
+from sqlml.backends.native.runtime.kernel_tables import list_kernels
 
 _ROOT = LIBRARY.parents[5]
 _OBJECTS = _ROOT / "build" / f"kernels-{version('numba')}-{version('llvmlite')}"
@@ -46,7 +46,7 @@ def main() -> int:
         folder = LIBRARY.parent if is_own else _ROOT / "build" / "runtimes" / platform
         if is_own and not options.all_levels and _is_current(folder / EXTENSION):
             continue
-        kernels = read_known_kernels()
+        kernels = list_kernels()
         compile_kernels(_OBJECTS, [platform], kernels, [level for level in levels if level])
         if not build_runtime(folder, platform, _OBJECTS / platform, portable=not is_own):
             print("no C compiler: install gcc, or pip install ziglang")
@@ -59,7 +59,7 @@ def _is_current(library: Path) -> bool:
     """Return True if the library was built from the present sources."""
     if not library.is_file() or digest_source().encode() not in library.read_bytes():
         return False
-    keys = tuple(make_key(k.function, k.signature) for k in read_known_kernels())
+    keys = tuple(make_key(k.function, k.signature) for k in list_kernels())
     return list_kernel_keys(library.read_bytes()) == keys
 
 
