@@ -1322,9 +1322,8 @@ static _Bool check_call(call_check *call, word kernel) {
 		}
 		i += size, kind += ARRAY_KIND_WORDS;
 	}
-	if (i != call->word_count || call->next_patch != call->patch_count)
+	if (i != call->word_count || call->next_patch != call->patch_count || kernel_checks[kernel] < 0)
 		return 0;
-	if (kernel_checks[kernel] < 0) return 1;  // TEMPORARY
 	word (*check)(const word *) = (word(*)(const word *))get_kernel(kernel_checks[kernel], 0);
 	return check && check(call->arguments) == 0;  // 0 is the result True.
 }
