@@ -289,10 +289,10 @@ class DataWriter:
             *(positions[4], len(self.arrays), functions),
         )
         rest = struct.pack("<12q", *numbers).ljust(begin - 16, b"\0") + body
-        return MAGIC + struct.pack("<Q", _hash_words(rest)) + rest
+        return MAGIC + struct.pack("<Q", hash_words(rest)) + rest
 
 
-def _hash_words(content: bytes) -> int:
+def hash_words(content: bytes) -> int:
     """Return the checksum of `runtime.c` over 64-bit words."""
     words = np.frombuffer(content, np.uint64)
     mixed = words + np.arange(words.size, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)

@@ -503,17 +503,40 @@ static const word *open_vectors(const word *shape, word handle, word rows, vecto
 	return shape;
 }
 
+// Give the lists of a tree of vectors the sizes that they were filled to.
+static const word *close_vectors(const word *shape, const vector *out) {
+	word kind = *shape++, children = kind == PLAIN ? 0 : kind == LISTED ? 1 : *shape;
+	shape += kind != PLAIN;
+	if (kind == LISTED)
+		duckdb_list_vector_set_size(out->handle, out->children->next);
+	for (word i = 0; i < children; i++)
+		shape = close_vectors(shape, out->children + i);
+	return shape;
+}
+
 // A value as words: NUMBER and a column; COMPLEMENT and a column, for 1 minus its number; LABEL, a
 // column, the number that stands for the first label, and a table of labels; ARRAY_OF, the number of
 // items and the items; PAIRS, the number of pairs, a table of keys, and the values; RECORD, the number
 // of fields, and the fields.
 enum { NUMBER, LABEL, ARRAY_OF, PAIRS, RECORD, COMPLEMENT };
 
+// Write NULL to the position `row` of a vector; the fields of a STRUCT become NULL, too.
+static void put_null(vector *out, word fields, word row) {
+	duckdb_vector_ensure_validity_writable(out->handle);
+	((uint64_t *)duckdb_vector_get_validity(out->handle))[row >> 6] &= ~(1ull << (row & 63));
+	if (out->items && out->children)  // A list.
+		((word *)out->items)[2 * row] = ((word *)out->items)[2 * row + 1] = 0;
+	for (word i = 0; i < fields; i++)
+		put_null(out->children + i, 0, row);
+}
+
 // A table of labels: how many there are, the bytes of each, and their address; or 0 bytes, and the
-// address of the words with the texts' positions and sizes.
+// address of the words with the texts' positions and sizes. A number that is no label's gives NULL.
 static void put_label(const char *texts, const word *table, double number, vector *out, word at) {
-	if (!(number >= 0 && number < (double)table[0]))
+	if (!(number >= 0 && number < (double)table[0])) {
+		put_null(out, 0, at);
 		return;
+	}
 	word k = (word)number, bytes = table[1];
 	if (bytes > 0) {
 		memcpy(out->items + at * bytes, (const char *)table[2] + k * bytes, (size_t)bytes);
@@ -774,16 +797,6 @@ static void set_error(word info, const char *message) {
 	duckdb_scalar_function_set_error(info, (word)message);
 }
 
-// Write NULL to the position `row` of a vector; the fields of a STRUCT become NULL, too.
-static void put_null(vector *out, word fields, word row) {
-	duckdb_vector_ensure_validity_writable(out->handle);
-	((uint64_t *)duckdb_vector_get_validity(out->handle))[row >> 6] &= ~(1ull << (row & 63));
-	if (out->items && out->children)  // A list.
-		((word *)out->items)[2 * row] = ((word *)out->items)[2 * row + 1] = 0;
-	for (word i = 0; i < fields; i++)
-		put_null(out->children + i, 0, row);
-}
-
 // Score a chunk of rows with a model, whose arguments begin at the column `first` of the chunk.
 static void score_chunk(const model *self, word info, word chunk, word first, word out) {
 	const word *function = self->function;
@@ -861,6 +874,7 @@ static void score_chunk(const model *self, word info, word chunk, word first, wo
 				put_value(self->data->texts, (const word *)function[VALUE], numbers + width * k++, tree, r);
 			else
 				put_null(tree, fields, r);
+		close_vectors(shape, tree);
 	}
 done:
 	free(memory);
