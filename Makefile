@@ -54,9 +54,9 @@ test% nightly%: export OMP_NUM_THREADS ?= 1
 test% nightly%: export OMP_THREAD_LIMIT ?= 1
 
 # The families of `make bench`; `make bench-trees OPTIONS='--rounds 3'` runs one.
-FAMILIES := trees operators scaling pipelines end_to_end choice starting planner texts cascades train explain databases gpu
+FAMILIES := trees operators scaling pipelines end_to_end exported choice starting planner texts cascades train explain databases gpu
 
-.PHONY: demo test test-duckdb test-spark test-duckdb-1.5 nightly nightly-duckdb nightly-triton nightly-dbt nightly-clickhouse nightly-clients nightly-duckdb-1.5 nightly-machines lint bench $(FAMILIES:%=bench-%) bench-quick bench-report bench-passes bench-compile bench-spark runtime docs site dist clean
+.PHONY: demo test test-duckdb test-spark test-duckdb-1.5 nightly nightly-duckdb nightly-triton nightly-dbt nightly-clickhouse nightly-clients nightly-duckdb-1.5 nightly-machines lint bench $(FAMILIES:%=bench-%) bench-kernels bench-quick bench-report bench-passes bench-compile bench-spark runtime docs site dist clean
 .DELETE_ON_ERROR:
 
 # Without a C compiler there is no runtime, and the demo says that it leaves its last step out.
@@ -129,6 +129,12 @@ bench: $(VENV)/.bench
 
 $(FAMILIES:%=bench-%): bench-%: $(VENV)/.bench
 	PYTHONPATH=$(HUMMINGBIRD) $(PY) -m benchmarks.$* $(OPTIONS) --write benchmarks/results/$*.json
+
+# The kernels that an extension contains.
+bench-kernels: $(VENV)/.bench
+	$(PY) -m sqlml.backends.native.runtime
+
+bench-exported: bench-kernels
 
 bench-quick: $(VENV)/.openmp
 	$(PY) -m benchmarks.end_to_end --rows 200000 --train 20000 --trees 100 --rounds 3 --memory-times 0 \
