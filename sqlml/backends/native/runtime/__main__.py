@@ -22,6 +22,7 @@ from sqlml.backends.native.runtime.build_runtime import (
     build_runtime,
     detect_duckdb_platform,
     digest_source,
+    find_compiler_command,
 )
 from sqlml.backends.native.runtime.compile_kernels import TRIPLES, compile_kernels
 from sqlml.backends.native.runtime.kernel_tables import list_kernels
@@ -46,11 +47,13 @@ def main() -> int:
         folder = LIBRARY.parent if is_own else _ROOT / "build" / "runtimes" / platform
         if is_own and not options.all_levels and _is_current(folder / EXTENSION):
             continue
-        kernels = list_kernels()
-        compile_kernels(_OBJECTS, [platform], kernels, [level for level in levels if level])
-        if not build_runtime(folder, platform, _OBJECTS / platform, portable=not is_own):
+        if find_compiler_command(platform, portable=not is_own) is None:
             print("no C compiler: install gcc, or pip install ziglang")
             return 1
+        print(f"compiling kernels for {platform}, which takes minutes the first time", flush=True)
+        kernels = list_kernels()
+        compile_kernels(_OBJECTS, [platform], kernels, [level for level in levels if level])
+        build_runtime(folder, platform, _OBJECTS / platform, portable=not is_own)
         print(f"built {folder / EXTENSION}")
     return 0
 
