@@ -10,8 +10,8 @@ How to test an argument check:
 1. Get a real `Call`, as the compilers of sqlml make it. The arguments that are rows must be `Rows`;
    see `kernel_calls.py`.
 2. Write `run(case)`. It makes a damaged copy of the call with `np.random.default_rng(case)` and
-   `replace_constants`. If `is_accepted(check, call)`, it calls `run_call` for several numbers of
-   rows and both sides. It returns whether the check accepted the call.
+   `damage_call` of `damaged_calls.py`. If `is_accepted(check, call)`, it calls `run_call` for
+   several numbers of rows and both sides. It returns whether the check accepted the call.
 3. `run_cases(run, range(1000))` runs the cases in child processes. The `failures` of the result
    name the cases that ended a child: by a signal, after the time limit, or with an exception.
 
@@ -149,7 +149,7 @@ def _view_rows(rows: Rows, count: int, address: int) -> Array:
     address += rows.first_column * itemsize
     if rows.is_flat:
         return view_memory(address, (count * rows.width,), rows.dtype)
-    strides = ((rows.stride or rows.width) * itemsize, itemsize)
+    strides = (_measure_row(rows), itemsize)
     return view_memory(address, (count, rows.width), rows.dtype, strides)
 
 
@@ -203,39 +203,48 @@ def is_accepted(check: Callable[..., Any], call: Call) -> bool:
 
 def run_call(
     call: Call,
-    count: int,
+    counts: Iterable[int],
     fill: FillRows,
     side: Side = "end",
     kernel: Callable[..., Any] | None = None,
 ) -> None:
-    """Call a kernel for `count` rows in guarded memory; an access outside ends the process.
+    """Call a kernel for each number of rows in guarded memory; an access outside ends the process.
 
     `kernel` replaces the kernel of the call, for example by that of `load_guarded_kernel`.
     """
     with guard(side) as memory:
-        constants = map_arguments(
+        placed = map_arguments(
             call.arguments, lambda a: memory.place(a) if isinstance(a, np.ndarray) else a
         )
-        rows = [argument for argument in constants if isinstance(argument, Rows)]
-        buffers: dict[int, int] = {}
-        for number in {r.buffer for r in rows}:
-            widths = [(r.stride or r.width) * r.dtype.itemsize for r in rows if r.buffer == number]
-            buffers[number] = memory.allocate(max(widths) * count)
-            ctypes.memset(buffers[number], GARBAGE, max(widths) * count)
-        for item in rows[:1]:
-            content = np.ascontiguousarray(fill(item, count), item.dtype)
-            ctypes.memmove(buffers[item.buffer], content.ctypes.data, content.nbytes)
-        arguments = (
-            _view_rows(a, count, buffers[a.buffer]) if isinstance(a, Rows) else a for a in constants
-        )
-        with suppress(MemoryError):  # A kernel may fail to allocate its scratch arrays.
-            (kernel or call.kernel)(*arguments)
+        for count in counts:
+            with guard(side) as row_memory:
+                arguments = _place_rows(placed, count, fill, row_memory)
+                with suppress(MemoryError):  # A kernel may fail to allocate its scratch arrays.
+                    (kernel or call.kernel)(*arguments)
+
+
+def _place_rows(
+    arguments: tuple[Any, ...], count: int, fill: FillRows, memory: GuardedMemory
+) -> tuple[Any, ...]:
+    """Replace `Rows` by arrays of `count` rows; the first is filled, others have any content."""
+    rows = [argument for argument in list_arguments(arguments) if isinstance(argument, Rows)]
+    buffers: dict[int, int] = {}
+    for number in {r.buffer for r in rows}:
+        size = count * max(_measure_row(r) for r in rows if r.buffer == number)
+        buffers[number] = memory.allocate(size)
+        ctypes.memset(buffers[number], GARBAGE, size)
+    content = np.ascontiguousarray(fill(rows[0], count), rows[0].dtype)
+    ctypes.memmove(buffers[rows[0].buffer], content.ctypes.data, content.nbytes)
+    return map_arguments(
+        arguments, lambda a: _view_rows(a, count, buffers[a.buffer]) if isinstance(a, Rows) else a
+    )
+
+
+def _measure_row(rows: Rows) -> int:
+    return (rows.stride or rows.width) * rows.dtype.itemsize
 
 
 # A guarded allocator for the scratch arrays of kernels.
-
-_HEADER = 64
-"""Bytes before the data of an array, which numba's runtime uses; see `call_wrapper.py`."""
 
 _ALIGN = 32
 """The alignment of the data of an array."""

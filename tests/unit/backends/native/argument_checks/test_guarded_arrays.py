@@ -65,7 +65,7 @@ def fill(rows: Rows, count: int) -> Any:
 def find_failures(call: Call, side: Side, count: int = 3, kernel: Any = None) -> list[str]:
     def run(case: int) -> bool:
         set_allocation_side(side)
-        run_call(call, count, fill, side, kernel)
+        run_call(call, (count,), fill, side, kernel)
         return True
 
     return [reason for _, reason in run_cases(run, [0], case_seconds=2).failures]
@@ -110,7 +110,7 @@ def test_cases_after_a_crash_still_run() -> None:
             raise ValueError("case 7")
         if case != 12345 and not is_accepted(check_table, changed):
             return False
-        run_call(changed, 2, fill)
+        run_call(changed, (1, 2), fill)
         return True
 
     outcome = run_cases(run, [-1, 0, 12345, 4, 5, 7, 1, 1 << 62])
