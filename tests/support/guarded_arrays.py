@@ -207,14 +207,16 @@ def run_call(
     fill: FillRows,
     side: Side = "end",
     kernel: Callable[..., Any] | None = None,
+    padding: int = PADDING,
 ) -> None:
     """Call a kernel for each number of rows in guarded memory; an access outside ends the process.
 
-    `kernel` replaces the kernel of the call, for example by that of `load_guarded_kernel`.
+    `kernel` replaces the kernel of the call, for example by that of `load_guarded_kernel`. It may
+    read up to `padding` bytes beyond the end of a constant.
     """
     with guard(side) as memory:
         placed = map_arguments(
-            call.arguments, lambda a: memory.place(a) if isinstance(a, np.ndarray) else a
+            call.arguments, lambda a: memory.place(a, padding) if isinstance(a, np.ndarray) else a
         )
         for count in counts:
             with guard(side) as row_memory:
