@@ -27,7 +27,8 @@ from sqlml.backends.native.runtime.build_runtime import (
 from sqlml.backends.native.runtime.compile_kernels import TRIPLES, compile_kernels
 
 _ROOT = LIBRARY.parents[5]
-_OBJECTS = _ROOT / "build" / f"kernels-{version('numba')}-{version('llvmlite')}"
+OBJECTS = _ROOT / "build" / f"kernels-{version('numba')}-{version('llvmlite')}"
+"""The folder of object files, which has a folder for each platform."""
 
 
 def main() -> int:
@@ -40,6 +41,9 @@ def main() -> int:
     if own_platform is None or (own_platform in platforms and find_level() is None):
         print("this platform has no runtime, or NUMBA_* asks for another processor")
         return 1
+    # numba compiles a kernel once for the platforms that are compiled together.
+    others = [platform for platform in platforms if platform != own_platform]
+    compile_kernels(OBJECTS, others, read_known_kernels())
     for platform in platforms:
         is_own = platform == own_platform
         levels = [find_level()] if is_own and not options.all_levels else list(LEVELS)
@@ -47,8 +51,8 @@ def main() -> int:
         if is_own and not options.all_levels and _is_current(folder / EXTENSION):
             continue
         kernels = read_known_kernels()
-        compile_kernels(_OBJECTS, [platform], kernels, [level for level in levels if level])
-        if not build_runtime(folder, platform, _OBJECTS / platform, portable=not is_own):
+        compile_kernels(OBJECTS, [platform], kernels, [level for level in levels if level])
+        if not build_runtime(folder, platform, OBJECTS / platform, portable=not is_own):
             print("no C compiler: install gcc, or pip install ziglang")
             return 1
         print(f"built {folder / EXTENSION}")

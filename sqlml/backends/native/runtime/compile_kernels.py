@@ -36,7 +36,8 @@ from sqlml.backends.native.jit.processor_levels import (
     get_level_settings,
     get_target,
 )
-from sqlml.backends.native.runtime.build_runtime import TABLES, TARGETS
+from sqlml.backends.native.jit.runtime_library import CALLED
+from sqlml.backends.native.runtime.build_runtime import OBJECTS, TABLES, TARGETS
 
 TRIPLES = {
     "linux_amd64": "x86_64-unknown-linux-gnu",
@@ -44,6 +45,7 @@ TRIPLES = {
     "osx_amd64": "x86_64-apple-macosx11.0.0",
     "osx_arm64": "arm64-apple-macosx11.0.0",
     "windows_amd64": "x86_64-pc-windows-gnu",
+    "windows_arm64": "aarch64-pc-windows-gnu",
 }
 """Maps DuckDB's names of platforms to LLVM's."""
 
@@ -67,7 +69,8 @@ def compile_kernels(
     """Write the object files of `kernels` and their tables to a folder for each of `targets`.
 
     Files that are there already are kept, and files of other kernels are deleted. The name of a
-    file has the key of the kernel, the level, and the kind of the kernel's result.
+    file has the key of the kernel, the level, and the kind of the kernel's result. numba compiles
+    a kernel once for all platforms of an architecture.
     """
     keys = [make_key(kernel.function, kernel.signature).hex() for kernel in kernels]
     for target in targets:
@@ -131,6 +134,9 @@ def _rename_entries(module: Any, entries: Sequence[str], suffix: str) -> None:
         entry.name, entry.visibility = name + suffix, "hidden"
 
 
+_ANY_ADDRESS = 0x1000
+
+
 def _capture_ir(kernel: KnownKernel) -> tuple[Any, str]:
     """Compile a kernel; return numba's result, and the IR before LLVM optimises it."""
     from numba.core.codegen import CPUCodeLibrary
@@ -143,6 +149,9 @@ def _capture_ir(kernel: KnownKernel) -> tuple[Any, str]:
         captured.append(str(library._final_module))
         return optimise(library)
 
+    # The kernel is not called here, so that any address will do, and no runtime is needed yet.
+    for name in CALLED:
+        llvm.add_symbol(name, _ANY_ADDRESS)
     library_class._optimize_final_module = capture
     try:
         result = compile_with_numba(kernel.function, kernel.signature)
@@ -202,8 +211,11 @@ def _optimise(module: Any, machine: Any) -> None:
 def _write_tables(
     folder: Path, keys: Sequence[str], kernels: Sequence[KnownKernel], levels: Sequence[str]
 ) -> None:
-    """Write the C tables that `runtime.c` includes, and delete files that are not in them."""
-    objects = {(k, level): _find_object(folder, k, level) for k in keys for level in levels}
+    """Write the C tables that `runtime.c` includes, and the list of the object files in them.
+
+    Files of other kernels are deleted. Files of other levels are kept for later libraries.
+    """
+    objects = {(key, level): _get_object(folder, key, level) for level in levels for key in keys}
     result_kinds = [_read_result_kind(objects[key, levels[0]]) for key in keys]
     lines = [f"#define KERNELS {len(keys)}", f"#define LEVELS {len(levels)}"]
     names = ", ".join(f'"{level}"' for level in levels)
@@ -225,12 +237,20 @@ def _write_tables(
             rows.append("{" + ", ".join(symbols) + "}")
         lines.append(f"static char *const {table}[][KERNELS] = {{{', '.join(rows)}}};")
     (folder / TABLES).write_text("\n".join(lines) + "\n")
-    for path in {*folder.glob("*.o"), *folder.glob("*.part")} - set(objects.values()):
-        path.unlink()
+    paths = "".join(f'"{path.as_posix()}"\n' for path in objects.values())
+    (folder / OBJECTS).write_text(paths)
+    for path in (*folder.glob("*.o"), *folder.glob("*.part")):
+        if path.suffix == ".part" or path.name.partition("_")[0] not in keys:
+            path.unlink()
 
 
-def _read_result_kind(path: Path | None) -> int:
+def _get_object(folder: Path, key: str, level: str) -> Path:
+    path = _find_object(folder, key, level)
     assert path is not None
+    return path.absolute()
+
+
+def _read_result_kind(path: Path) -> int:
     return int(path.stem.rpartition("_")[2])
 
 
