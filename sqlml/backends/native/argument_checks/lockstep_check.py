@@ -88,7 +88,8 @@ def check_lockstep(
     begin = np.int64(0)
     for tree in range(tree_count):
         row = tree - tree % WINDOW + np.int64(trees[tree, 2])
-        root, depth = np.int64(trees[row, 0]), np.int64(trees[row, 1])
+        root: Any = np.int64(trees[row, 0])
+        depth: Any = np.int64(trees[row, 1])
         first_leaf, size = np.int64(trees[tree, 3]), np.int64(trees[tree, 4])
         if root != begin or size < 1 or size > position_count - begin or depth > size:
             return False
@@ -120,7 +121,8 @@ def _is_order_valid(trees: Any, moving: Any, width: Any) -> Any:
     if moving.shape[0] < (tree_count + WINDOW - 1) // WINDOW:
         return False
     for i in range(tree_count):
-        order, depth = i % WINDOW, np.int64(trees[i, 1])
+        order = i % WINDOW
+        depth: Any = np.int64(trees[i, 1])
         window_size = min(WINDOW, tree_count - (i - order))
         if np.int64(trees[i, 2]) >= window_size:
             return False

@@ -205,6 +205,7 @@ def compile_kernel(function: Callable[..., Any], signature: Signature) -> Object
     """
     from sqlml.backends.native.jit.call_wrapper import emit_entries
 
+    _declare_functions()
     result = compile_with_numba(function, signature)
     kernel = bytes(result.library._get_compiled_object())
     entry = llvm.parse_assembly(emit_entries(result, signature))
@@ -216,8 +217,10 @@ def compile_kernel(function: Callable[..., Any], signature: Signature) -> Object
 
 
 def compile_with_numba(function: Callable[..., Any], signature: Signature) -> Any:
-    """Return numba's compile result of a kernel, which may call functions of the runtime."""
-    _declare_functions()
+    """Return numba's compile result of a kernel.
+
+    LLVM must know an address of each function of the runtime that the kernel calls.
+    """
     from numba import njit
     from numba.core.compiler_lock import global_compiler_lock
 

@@ -28,7 +28,8 @@ from sqlml.backends.native.runtime.compile_kernels import TRIPLES, compile_kerne
 from sqlml.backends.native.runtime.kernel_tables import list_kernels
 
 _ROOT = LIBRARY.parents[5]
-_OBJECTS = _ROOT / "build" / f"kernels-{version('numba')}-{version('llvmlite')}"
+OBJECTS = _ROOT / "build" / f"kernels-{version('numba')}-{version('llvmlite')}"
+"""The folder of object files, which has a folder for each platform."""
 
 
 def main() -> int:
@@ -41,6 +42,9 @@ def main() -> int:
     if own_platform is None or (own_platform in platforms and find_level() is None):
         print("this platform has no runtime, or NUMBA_* asks for another processor")
         return 1
+    # numba compiles a kernel once for the platforms that are compiled together.
+    others = [platform for platform in platforms if platform != own_platform]
+    compile_kernels(OBJECTS, others, list_kernels())
     for platform in platforms:
         is_own = platform == own_platform
         levels = [find_level()] if is_own and not options.all_levels else list(LEVELS)
@@ -52,8 +56,8 @@ def main() -> int:
             return 1
         print(f"compiling kernels for {platform}, which takes minutes the first time", flush=True)
         kernels = list_kernels()
-        compile_kernels(_OBJECTS, [platform], kernels, [level for level in levels if level])
-        build_runtime(folder, platform, _OBJECTS / platform, portable=not is_own)
+        compile_kernels(OBJECTS, [platform], kernels, [level for level in levels if level])
+        build_runtime(folder, platform, OBJECTS / platform, portable=not is_own)
         print(f"built {folder / EXTENSION}")
     return 0
 

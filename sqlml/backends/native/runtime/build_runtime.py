@@ -18,8 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SOURCE = Path(__file__).parent / "runtime.c"
-TABLES = "kernel_tables.h"
-"""The file of `compile_kernels.py` that `runtime.c` includes."""
+TABLES, OBJECTS = "kernel_tables.h", "kernel_objects.txt"
+"""The files of `compile_kernels.py` that `runtime.c` includes, and that list the object files.
+
+The list is an argument file of the linker, because Windows limits the length of a command.
+"""
 
 EXTENSION, PUBLIC_KEY = "sqlml.duckdb_extension", "public_key.txt"
 
@@ -96,19 +99,25 @@ def build_runtime(
     command = find_compiler_command(target, portable=portable)
     if command is None:
         return False
-    _build_library(folder / CONNECTION, target, command, None)
-    _build_library(folder, target, command, kernels)
+    _build_library(folder / CONNECTION, target, command, None, portable)
+    _build_library(folder, target, command, kernels, portable)
     return True
 
 
-def _build_library(folder: Path, target: str, command: list[str], kernels: Path | None) -> None:
+def _build_library(
+    folder: Path, target: str, command: list[str], kernels: Path | None, portable: bool
+) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     library = folder / "runtime.library"
     options = ["-O2", "-shared", "-o", str(library), str(SOURCE)]
     options.append(f'-DSOURCE_DIGEST="{digest_source()}"')
     options += [] if target.startswith("windows") else ["-fPIC", "-fvisibility=hidden", "-lm"]
+    if target.startswith("osx"):
+        options.append(f"-Wl,-install_name,@rpath/{EXTENSION}")
+    if portable:  # The names of hidden functions and the paths of this machine are of no use.
+        options.append("-s")
     if kernels is not None:
-        options += [f'-DKERNEL_TABLES="{kernels / TABLES}"', *map(str, sorted(kernels.glob("*.o")))]
+        options += [f'-DKERNEL_TABLES="{(kernels / TABLES).as_posix()}"', f"@{kernels / OBJECTS}"]
     subprocess.run([*command, *options], check=True, capture_output=True)
     content = library.read_bytes() + make_metadata(target)
     signature, public_key = _sign(content)

@@ -32,6 +32,7 @@ from sqlml.backends.native.jit.processor_levels import (
     get_level_settings,
     get_target,
 )
+from sqlml.backends.native.jit.runtime_library import CALLED
 from sqlml.backends.native.runtime.build_runtime import TARGETS
 from sqlml.backends.native.runtime.kernel_tables import (
     find_object,
@@ -47,6 +48,7 @@ TRIPLES = {
     "osx_amd64": "x86_64-apple-macosx11.0.0",
     "osx_arm64": "arm64-apple-macosx11.0.0",
     "windows_amd64": "x86_64-pc-windows-gnu",
+    "windows_arm64": "aarch64-pc-windows-gnu",
 }
 """Maps DuckDB's names of platforms to LLVM's."""
 
@@ -70,7 +72,8 @@ def compile_kernels(
     """Write the object files of `kernels` and their tables to a folder for each of `targets`.
 
     Files that are there already are kept, and files of other kernels are deleted. The name of a
-    file has the key of the kernel, the level, and the kind of the kernel's result.
+    file has the key of the kernel, the level, and the kind of the kernel's result. numba compiles
+    a kernel once for all platforms of an architecture.
     """
     keys = [make_key(kernel.function, kernel.signature).hex() for kernel in kernels]
     for target in targets:
@@ -120,6 +123,9 @@ def _rename_entries(module: Any, entries: Sequence[str], suffix: str) -> None:
         entry.name, entry.visibility = name + suffix, "hidden"
 
 
+_ANY_ADDRESS = 0x1000
+
+
 def _capture_ir(kernel: KnownKernel) -> tuple[Any, str]:
     """Compile a kernel; return numba's result, and the IR before LLVM optimises it."""
     from numba.core.codegen import CPUCodeLibrary
@@ -132,6 +138,9 @@ def _capture_ir(kernel: KnownKernel) -> tuple[Any, str]:
         captured.append(str(library._final_module))
         return optimise(library)
 
+    # The kernel is not called here, so that any address will do, and no runtime is needed yet.
+    for name in CALLED:
+        llvm.add_symbol(name, _ANY_ADDRESS)
     library_class._optimize_final_module = capture
     try:
         result = compile_with_numba(kernel.function, kernel.signature)

@@ -9,9 +9,11 @@ rewritten in place, since they depend on the names.
 from __future__ import annotations
 
 import hashlib
+import os.path
 import struct
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate, groupby
 
 RESERVED = "sqlml_reserved_" + "_" * 240 + "init_c_api"
 """The second name of the function, `SECOND_NAME` in `runtime.c`."""
@@ -135,9 +137,9 @@ def _rename_in_pe(content: bytearray, new_name: bytes) -> None:
     struct.pack_into(f"<{count}H", content, ordinals_at, *(ordinal for _, ordinal in pairs))
 
 
-# Mach-O: the names are the edges of a tree. A tree in which every name is one edge from the root
-# takes more bytes than one with shared beginnings, but the reserved characters leave room for it.
-# The ad-hoc signature has the hash of each page.
+# Mach-O: the texts on the way from the root of a tree to a node make up a name. The tree is packed
+# as tightly as a linker packs it, so that the reserved characters leave room for any name. The
+# ad-hoc signature has the hash of each page.
 
 _SYMBOL_TABLE, _SIGNATURE, _EXPORTS = 0x2, 0x1D, 0x80000033
 _INFO = (0x22, 0x80000022)
@@ -200,16 +202,42 @@ def _list_exports(
 
 
 def _pack_exports(exports: Mapping[bytes, bytes]) -> bytes:
-    """Return a tree with one edge for each name, whose offsets have three bytes."""
-    leaves = b"".join(_pack_number(len(info)) + info + b"\0" for info in exports.values())
-    root_size = 2 + sum(len(name) + 1 + 3 for name in exports)
-    root, offset = bytearray((0, len(exports))), root_size
-    for name, info in exports.items():
-        root += (
-            name + b"\0" + bytes((offset & 0x7F | 0x80, offset >> 7 & 0x7F | 0x80, offset >> 14))
-        )
-        offset += len(_pack_number(len(info))) + len(info) + 1
-    return bytes(root) + leaves
+    """Return the smallest tree of names, which names the children of a node by their offsets."""
+    nodes: list[_Node] = []
+    _add_node(nodes, sorted(exports.items()), 0)
+    # The larger an offset is, the more bytes it takes, which in turn moves later nodes.
+    offsets = [0] * len(nodes)
+    while True:
+        packed = [node.pack(offsets) for node in nodes]
+        ends = [*accumulate(map(len, packed))]
+        if offsets[1:] == ends[:-1]:
+            return b"".join(packed)
+        offsets = [0, *ends[:-1]]
+
+
+@dataclass(slots=True)
+class _Node:
+    """A node: what is known of the name that ends here, if any, and the edges to other nodes."""
+
+    info: bytes
+    edges: list[tuple[bytes, int]] = field(default_factory=list)
+
+    def pack(self, offsets: Sequence[int]) -> bytes:
+        edges = (text + b"\0" + _pack_number(offsets[index]) for text, index in self.edges)
+        info = _pack_number(len(self.info)) + self.info
+        return info + bytes((len(self.edges),)) + b"".join(edges)
+
+
+def _add_node(nodes: list[_Node], exports: list[tuple[bytes, bytes]], start: int) -> int:
+    """Add the node of names that are equal up to `start`, and those below; return its index."""
+    ends_here = len(exports[0][0]) == start
+    node, index = _Node(exports[0][1] if ends_here else b""), len(nodes)
+    nodes.append(node)
+    for _, group in groupby(exports[ends_here:], lambda export: export[0][start]):
+        below = list(group)
+        stop = len(os.path.commonprefix([name for name, _ in below]))
+        node.edges.append((below[0][0][start:stop], _add_node(nodes, below, stop)))
+    return index
 
 
 def _read_number(content: bytearray, offset: int) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from sqlml.backends.native.jit.argument_kinds import ArrayKind, Kind
 from sqlml.backends.native.jit.call_wrapper import NUMBERS_ENTRY, WORDS_ENTRY
 from sqlml.backends.native.jit.compile_ahead import KnownKernel, read_known_kernels
 from sqlml.backends.native.jit.kernel_keys import make_key
-from sqlml.backends.native.runtime.build_runtime import TABLES
+from sqlml.backends.native.runtime.build_runtime import OBJECTS, TABLES
 
 END, NUMBER, ARRAY = range(3)
 """Kinds of words in a signature. An array is followed by five numbers: the axes, the bytes of an
@@ -57,9 +57,12 @@ def make_suffix(key: str, level: str) -> str:
 
 
 def write_tables(folder: Path, kernels: Sequence[KnownKernel], levels: Sequence[str]) -> None:
-    """Write the C tables that `runtime.c` includes, and delete files that are not in them."""
+    """Write the C tables that `runtime.c` includes, and the list of the object files in them.
+
+    Files of other kernels are deleted. Files of other levels are kept for later libraries.
+    """
     keys = [make_key(kernel.function, kernel.signature).hex() for kernel in kernels]
-    objects = {(k, level): find_object(folder, k, level) for k in keys for level in levels}
+    objects = {(key, level): _get_object(folder, key, level) for level in levels for key in keys}
     result_kinds = [_read_result_kind(objects[key, levels[0]]) for key in keys]
     lines = [f"#define KERNELS {len(keys)}", f"#define LEVELS {len(levels)}"]
     names = ", ".join(f'"{level}"' for level in levels)
@@ -92,16 +95,24 @@ def write_tables(folder: Path, kernels: Sequence[KnownKernel], levels: Sequence[
     lines.append(_define_array("int", "signature_starts", starts))
     lines.append(_define_array("short", "signatures", words))
     (folder / TABLES).write_text("\n".join(lines) + "\n")
-    for path in {*folder.glob("*.o"), *folder.glob("*.part")} - set(objects.values()):
-        path.unlink()
+    paths = "".join(f'"{path.as_posix()}"\n' for path in objects.values())
+    (folder / OBJECTS).write_text(paths)
+    for path in (*folder.glob("*.o"), *folder.glob("*.part")):
+        if path.suffix == ".part" or path.name.partition("_")[0] not in keys:
+            path.unlink()
 
 
 def _define_array(c_type: str, name: str, numbers: Sequence[int]) -> str:
     return f"static const {c_type} {name}[] = {{{', '.join(map(str, numbers))}}};"
 
 
-def _read_result_kind(path: Path | None) -> int:
+def _get_object(folder: Path, key: str, level: str) -> Path:
+    path = find_object(folder, key, level)
     assert path is not None
+    return path.absolute()
+
+
+def _read_result_kind(path: Path) -> int:
     return int(path.stem.rpartition("_")[2])
 
 
