@@ -33,7 +33,9 @@ def compile_for_clients(
         return REFUSED + b"the model was created without sqlml's runtime; create it again"
     try:
         with no_wait():
-            return write_data(library, make_client_functions(program, features, options))
+            return write_data(
+                library, make_client_functions(program, features, options), is_compact=True
+            )
     except NotReady:
         return REFUSED + b"the runtime lacks a kernel of this model; score it with sqlml"
     except SqlmlError as error:

@@ -112,7 +112,7 @@ def make_client_functions(
     They take the features that the Program reads. Raises BackendError if the model needs Python.
     """
     features = list_client_features(features, program)
-    outputs = [output for output in _list_outputs(program) if output != OWN]
+    outputs = [*_list_plain_outputs(program)]
     functions = [*_make_functions(program, features, CLIENT_NAME, options, outputs)]
     if options.get("positive_class") is not None and "proba" in outputs:
         others = {name: value for name, value in options.items() if name != "positive_class"}
@@ -120,12 +120,17 @@ def make_client_functions(
     return tuple(functions)
 
 
-def _list_outputs(program: Program) -> Iterator[Output]:
-    """Yield the outputs that become functions, and the contributions if the model has some."""
+def _list_plain_outputs(program: Program) -> Iterator[Output]:
+    """Yield the outputs that become functions."""
     # As in `predict_score`, the decision function comes before the score of samples.
     for output in EXPORTED_OUTPUTS:
         if output in program.outputs and (output, "score" in program.outputs) != ("samples", True):
             yield output
+
+
+def _list_outputs(program: Program) -> Iterator[Output]:
+    """Yield the outputs that become functions, and the contributions if the model has some."""
+    yield from _list_plain_outputs(program)
     with suppress(SqlmlError):
         explained = ensure_explained(program, OWN)
         if OWN in explained.outputs and all(op.op not in _SAMPLED for op in explained.nodes):

@@ -26,7 +26,13 @@ from sqlml.errors import BackendError
 from sqlml.ir.utf8_column import CODEC
 from sqlml.types import Array
 from sqlml.udfs.batch_function import BatchFunction
-from sqlml.udfs.duckdb.native.memory_layout import FLAT, LARGE_TABLE, LEVELS, SMALL_TABLE
+from sqlml.udfs.duckdb.native.memory_layout import (
+    FLAT,
+    LARGE_BATCH,
+    LARGE_TABLE,
+    LEVELS,
+    SMALL_TABLE,
+)
 from sqlml.udfs.duckdb.native.plan_bytecode import VECTOR_ROWS, BytecodePlan, build_plan
 
 MAGIC = b"sqlml 2\n"
@@ -118,10 +124,12 @@ Word = int | Address
 class DataWriter:
     """Collects the words, texts, kernels and arrays of an extension's data.
 
-    `known_keys` are the keys of the kernels that the runtime has.
+    `known_keys` are the keys of the kernels that the runtime has. If `is_compact`, small batches
+    use the kernels for large ones, so that the arrays of one kind of kernel suffice.
     """
 
     known_keys: Collection[bytes]
+    is_compact: bool = False
     words: list[Word] = field(default_factory=list)
     texts: bytearray = field(default_factory=bytearray)
     arrays: bytearray = field(default_factory=bytearray)
@@ -208,9 +216,12 @@ class DataWriter:
 
     def add_plan(self, function: BatchFunction) -> Address:
         """Append the plan of a function, with calls for few and for many rows."""
-        plan: BytecodePlan = build_plan(function, VECTOR_ROWS, build_plan(function, 1))
+        small_plan = None if self.is_compact else build_plan(function, 1)
+        plan: BytecodePlan = build_plan(function, VECTOR_ROWS, small_plan)
         words: list[Word] = [int(word) for word in plan.words]
         words[LEVELS] = FLAT
+        if self.is_compact and plan.large_calls is not None:
+            words[LARGE_BATCH] = 0
         for index, calls in ((SMALL_TABLE, plan.small_calls), (LARGE_TABLE, plan.large_calls)):
             if calls is not None:
                 words[index] = self.add_calls(calls)
@@ -301,13 +312,17 @@ def hash_words(content: bytes) -> int:
 
 
 def write_data(
-    library: bytes, functions: Sequence[ExportedFunction], tables: Sequence[ExportedTable] = ()
+    library: bytes,
+    functions: Sequence[ExportedFunction],
+    tables: Sequence[ExportedTable] = (),
+    is_compact: bool = False,
 ) -> bytes:
     """Return the data of functions, which the runtimes of all platforms can read.
 
     `library` is a runtime. Raises BackendError if it lacks a kernel of the functions.
     """
-    return DataWriter(frozenset(list_kernel_keys(library))).finish(functions, tables)
+    keys = frozenset(list_kernel_keys(library))
+    return DataWriter(keys, is_compact).finish(functions, tables)
 
 
 FOOTER_BYTES = 512

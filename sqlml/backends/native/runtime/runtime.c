@@ -328,13 +328,14 @@ static object *call_object(object *callable, object **arguments, size_t count) {
 	return result;
 }
 
-// Call a Python function with four integers while holding the GIL; return 0 if it raises.
+// Call a Python function with four integers while holding the GIL; return 0 if it raises. Without
+// `handler`, `function` is the address of a C function.
 //
 // A signal handler may raise at the first instruction of the function, before any `try`. Then
 // `handler` is called with `info`, the address of DuckDB's call, and the class of the exception.
 EXPORTED word sqlml_call_python(word function, word handler, word first, word info, word third,
                                 word fourth) {
-	if (!sqlml_python.ensure_gil)  // Without Python, `function` is one of this file.
+	if (!handler)  // `function` is one of this file.
 		return ((word(*)(word, word, word, word))function)(first, info, third, fourth);
 	int state = sqlml_python.ensure_gil();
 	word numbers[] = {first, info, third, fourth}, reply = 0;
@@ -1703,6 +1704,10 @@ static word find_kept(const char *bytes, word size, const char **error) {
 	return ++kept_count;
 }
 
+// What begins the data of a model that needs Python; the reason follows.
+#define REFUSED "sqlml: "
+#define REFUSED_SIZE (sizeof REFUSED - 1)
+
 // Keep the data of each row; the results are numbers of kept data.
 static void keep_models(word info, word chunk, word out) {
 	word rows = duckdb_data_chunk_get_size(chunk), vector = duckdb_data_chunk_get_vector(chunk, 0);
@@ -1716,6 +1721,13 @@ static void keep_models(word info, word chunk, word out) {
 		if (is_null(mask, r))
 			continue;
 		const char *bytes = read_string(items + 16 * r, &size);
+		if (size >= REFUSED_SIZE && memcmp(bytes, REFUSED, REFUSED_SIZE) == 0) {
+			char message[1024];
+			snprintf(message, sizeof message, "this model needs a session of sqlml: %.*s",
+			         (int)(size - REFUSED_SIZE), bytes + REFUSED_SIZE);
+			set_error(info, message);
+			return;
+		}
 		lock(&is_locked);
 		numbers[r] = find_kept(bytes, size, &error);
 		unlock(&is_locked);
