@@ -310,6 +310,12 @@ class ModelChanges(CatalogWriter):
         else:
             self.run_atomically(reference, self.catalog.require_schema(reference), drop_model)
 
+    @changes_model
+    def compile_again(self, target: ChangedModel) -> Calls:
+        """Write a model's macros and its data for clients without Python again."""
+        self.require_model(target)
+        return self.update_default_macros(target)
+
     def rename(self, reference: Reference, name: str) -> None:
         """Rename a model, with its versions, aliases and tags."""
         _check_name(name)

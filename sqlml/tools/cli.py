@@ -162,8 +162,9 @@ def native(arguments: Sequence[str]) -> int:
         epilog=f"With the environment variable {extension.OFF}=0 it is neither installed nor used.",
     )
     parser.add_argument("--remove", action="store_true", help="remove what was installed")
-    message = "install the runtime for other clients of this version of DuckDB"
-    parser.add_argument("--clients", action="store_true", help=message)
+    message = "install the runtime for other clients of this version of DuckDB, and compile the "
+    message += "models of databases for it, which an earlier version of sqlml created"
+    parser.add_argument("--clients", nargs="*", metavar="DATABASE", help=message)
     message = "keep the runtime in this wheel of sqlml, to export models for its platform"
     parser.add_argument("--add", type=Path, metavar="WHEEL", help=message)
     options = parser.parse_args(arguments)
@@ -176,11 +177,16 @@ def native(arguments: Sequence[str]) -> int:
             return _print_error(error)
         print(f"models can be exported for {platform}")
         return 0
-    if options.clients:
+    if options.clients is not None:
         try:
             installed = extension.install_for_clients()
+            for database in options.clients:
+                with connect(database) as session:
+                    print(f"compiled {session.compile_for_clients()} models of {database}")
         except extension.Unavailable as error:
             return _fail(f"cannot install the runtime for other clients: {error}", 1)
+        except (duckdb.Error, SqlmlError) as error:
+            return _print_error(error)
         print(f"installed {installed.path}")
         print(f"other clients load it with: LOAD {extension.NAME} FROM {installed.repository}")
         return 0

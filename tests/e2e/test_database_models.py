@@ -174,6 +174,21 @@ assert con.execute(query).fetchall() == before
     subprocess.run([sys.executable, "-I", "-c", code, str(path), str(LIBRARY)], check=True)
 
 
+def test_models_of_an_earlier_version_are_compiled_again(shop: Path, tmp_path: Path) -> None:
+    path = tmp_path / "old.duckdb"
+    path.write_bytes(shop.read_bytes())
+    with duckdb.connect(path) as plain:
+        plain.execute("DELETE FROM sqlml.catalog_compiled WHERE key < 'd'")
+        keys = "UPDATE sqlml.catalog_compiled SET content = '\\x00'::BLOB || content[2:]"
+        plain.execute(f"{keys} WHERE key = 'value'")
+    queries = ("SELECT predict('churn', t) FROM t", "SELECT predict('value', t) FROM t")
+    without, damaged = ask_client(path, queries)
+    assert "no machine code" in without and "another version" in damaged
+    with sqlml.connect(path, config=CONFIG) as con:
+        assert con.compile_for_clients() == 8
+    assert ask_client(path, queries) == ask_client(shop, queries)
+
+
 def test_a_session_and_the_runtime_in_one_process(shop: Path, tmp_path: Path) -> None:
     path = tmp_path / "copy.duckdb"
     path.write_bytes(shop.read_bytes())
@@ -196,7 +211,7 @@ def test_many_threads_score_while_the_database_is_detached_and_closed(
     path = tmp_path / "attached.duckdb"
     path.write_bytes(shop.read_bytes())
     code = """
-import duckdb, sys, threading
+import duckdb, os, sys, threading
 con = duckdb.connect(config={"allow_unsigned_extensions": "true"})
 con.execute(f"LOAD '{sys.argv[2]}'")
 con.execute(f"ATTACH '{sys.argv[1]}' AS shop")
@@ -211,22 +226,18 @@ def score(cursor):
     except duckdb.Error:
         pass  # The database has gone.
 
-threads = [threading.Thread(target=score, args=(con.cursor(),)) for _ in range(4)]
+cursors = [con.cursor() for _ in range(5)]
+threads = [threading.Thread(target=score, args=(cursor,)) for cursor in cursors[1:]]
 for thread in threads:
     thread.start()
 while len(scored) < 20:
     pass
-try:
-    con.execute("DETACH shop")
-except duckdb.Error:
-    pass
-cursors = [con.cursor() for _ in range(4)]
-con.interrupt()
-con.close()
-for cursor in cursors:
-    cursor.close()
+for end in (lambda: cursors[0].execute("DETACH shop"), con.close, cursors[0].close):
+    try:
+        end()
+    except duckdb.Error:
+        pass  # It is in use.
 assert set(map(str, scored)) == {"[(10000,)]"}, scored[:3]
-import os
 print("scored")
 sys.stdout.flush()
 os._exit(0)  # The threads may still score.

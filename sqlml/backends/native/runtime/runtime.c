@@ -1489,7 +1489,8 @@ static _Bool check_function(const model_data *data, const word *function) {
 static const char *check_data(const model_data *data) {
 	for (word k = 0; k < data->key_count; k++)
 		if (find_kernel_number(data->keys + 16 * k) < 0)
-			return "the file needs machine code that this library lacks: export the model again";
+			return "the model was compiled for another version of sqlml: export it again, or compile "
+			       "the database with `sqlml native --clients DATABASE`";
 	word next = data->functions;
 	for (word table = 0; table < 2; table++) {
 		word size = table ? TABLE_WORDS : FUNCTION_WORDS;
