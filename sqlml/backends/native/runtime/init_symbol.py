@@ -138,8 +138,8 @@ def _rename_in_pe(content: bytearray, new_name: bytes) -> None:
 
 
 # Mach-O: the texts on the way from the root of a tree to a node make up a name. The tree is packed
-# as tightly as a linker packs it, so that the reserved characters leave room for any name. The ad-hoc
-# signature has the hash of each page.
+# as tightly as a linker packs it, so that the reserved characters leave room for any name. The
+# ad-hoc signature has the hash of each page.
 
 _SYMBOL_TABLE, _SIGNATURE, _EXPORTS = 0x2, 0x1D, 0x80000033
 _INFO = (0x22, 0x80000022)
