@@ -34,7 +34,7 @@ PY := $(VENV)/bin/python
 # Python compiles what it imports; compiling every file of every package takes pip half of its time.
 PIP := $(PY) -m pip install --no-compile --quiet --disable-pip-version-check --constraint constraints.txt
 DUCKDB15 := 1.5.6
-TRITON_WHEELS := "triton==3.9.0; sys_platform == 'linux'" ziglang==0.17.1
+TRITON_WHEELS := "triton==3.9.0; sys_platform == 'linux'" ziglang==0.17.1 lief==1.0.0
 
 # hummingbird-ml asks for an onnx of long ago, which it does not need: it has a folder of its own.
 HUMMINGBIRD := $(abspath $(VENV))/hummingbird
@@ -95,7 +95,8 @@ nightly-duckdb: $(VENV)/.dev
 
 nightly-triton: $(TRITON)/.triton
 	$(TRITON)/bin/python $(PYTEST) -m nightly tests/unit/backends/torch/test_fused.py \
-		tests/unit/backends/native/runtime/test_build_runtime.py
+		tests/unit/backends/native/runtime/test_build_runtime.py \
+		tests/unit/backends/native/runtime/test_platform_libraries.py
 
 nightly-dbt: $(DBT)/.dbt
 	$(DBT)/bin/python $(PYTEST) tests/connectors/test_dbt.py
@@ -103,10 +104,12 @@ nightly-dbt: $(DBT)/.dbt
 nightly-clickhouse: $(CLICKHOUSE)/.chdb
 	$(CLICKHOUSE)/bin/python $(PYTEST) -m "nightly or not nightly" -k clickhouse tests/databases
 
-# A shell for ARM64 runs where there is qemu (Debian: qemu-user-static, libstdc++6-arm64-cross).
+# Shells for other platforms run where there are qemu and Wine (Debian: qemu-user-static,
+# libstdc++6-arm64-cross, wine, wine64).
 nightly-clients: runtime $(CLIENTS)/.clients
-	$(PY) -m sqlml.backends.native.runtime linux_arm64
-	XDG_DATA_HOME=$(abspath $(CLIENTS))/data $(PY) -m sqlml native --add build/runtimes/linux_arm64/sqlml.duckdb_extension
+	$(PY) -m sqlml.backends.native.runtime $(EMULATED)
+	for platform in $(EMULATED); do XDG_DATA_HOME=$(abspath $(CLIENTS))/data \
+		$(PY) -m sqlml native --add build/runtimes/$$platform/sqlml.duckdb_extension || exit 1; done
 	CLIENTS=$(CLIENTS) $(PY) $(PYTEST) -m nightly tests/clients
 
 nightly-duckdb-1.5: $(VENV15)/.duckdb
@@ -214,7 +217,8 @@ endef
 $(VENV15)/.duckdb: $(VENV)/.dev
 	$(call environment,$(VENV15),duckdb==$(DUCKDB15))
 
-# Triton has wheels for Linux alone; elsewhere its tests are skipped. Zig compiles for all platforms.
+# Triton has wheels for Linux alone; elsewhere its tests are skipped. Zig compiles for all platforms,
+# and LIEF reads the files of all.
 $(TRITON)/.triton: $(VENV)/.dev
 	$(call environment,$(TRITON),$(TRITON_WHEELS))
 
@@ -222,12 +226,16 @@ $(TRITON)/.triton: $(VENV)/.dev
 $(CLICKHOUSE)/.chdb: $(VENV)/.dev
 	$(call environment,$(CLICKHOUSE),chdb==4.4.0 chdb-core==26.9.0)
 
+# The platforms whose exported models run here under emulators, or with a loader of the tests.
+EMULATED := linux_arm64 osx_amd64 osx_arm64 windows_amd64
+
 # Clients of DuckDB without sqlml, each in a folder of its own.
 INTO := $(PY) -m pip install --no-compile --quiet --disable-pip-version-check --no-deps --target $(CLIENTS)
 $(CLIENTS)/.clients: $(VENV)/.dev
 	for version in 1.2.2 1.3.2 1.4.4 1.5.6 2.0.1; do $(INTO)/duckdb-$$version duckdb==$$version || exit 1; done
 	for version in 1.4.4.post2 1.5.0 1.5.6; do $(INTO)/shell-$$version duckdb-cli==$$version || exit 1; done
 	$(INTO)/arm64 --platform manylinux_2_17_aarch64 --only-binary=:all: duckdb-cli==1.5.6
+	$(INTO)/windows --platform win_amd64 --only-binary=:all: duckdb-cli==1.5.6
 	$(PIP) ziglang==0.17.1
 	! command -v npm >/dev/null || npm install --silent --prefix $(CLIENTS)/node @duckdb/node-api@1.5.6-r.1
 	touch $@

@@ -1,4 +1,8 @@
-"""Exported models in the clients of DuckDB, which know no sqlml: `make nightly-clients`."""
+"""Exported models in the clients of DuckDB, which know no sqlml: `make nightly-clients`.
+
+DuckDB's shells for Linux on ARM64 and for Windows run under emulators. Files for macOS run in
+shells for Linux, which load them with `macos_loader.c`.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,11 @@ from pathlib import Path
 import pytest
 
 import sqlml
-from sqlml.backends.native.runtime.build_runtime import detect_duckdb_platform
+from sqlml.backends.native.runtime.build_runtime import (
+    detect_duckdb_platform,
+    find_compiler_command,
+    make_metadata,
+)
 from tests.e2e import family_zoo
 from tests.e2e.test_exported_extension import MODELS, make_table
 from tests.support.exported import Exported, export
@@ -87,31 +95,90 @@ def test_python(folder: Path, exported: Exported, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("folder", list_folders("shell-*"), ids=lambda folder: folder.name)
 def test_shell(folder: Path, exported: Exported, tmp_path: Path) -> None:
+    check_in_shell(exported, write_script(exported, tmp_path), find_shell(folder))
+
+
+def find_shell(folder: Path) -> Path:
+    """Return DuckDB's shell in a folder of one of its packages."""
     candidates = (folder / "duckdb_cli" / "duckdb", folder / "bin" / "duckdb")
     shell = next(path for path in candidates if path.is_file())
     shell.chmod(0o755)
-    script = write_script(exported, tmp_path)
-    printed = run(shell, "-unsigned", "-csv", "-noheader", "-f", script)
-    rows = [(name, int(differing)) for name, differing, _ in csv.reader(printed.splitlines())]
-    assert rows == [(name, 0) for name in exported.functions]
+    return shell
 
+
+needs_amd = pytest.mark.skipif(
+    detect_duckdb_platform() != "linux_amd64", reason="needs a processor of x86-64"
+)
 
 ARM_LIBRARIES = Path("/usr/aarch64-linux-gnu")
 HAS_ARM = shutil.which("qemu-aarch64-static") is not None and ARM_LIBRARIES.is_dir()
 
+needs_arm = pytest.mark.skipif(
+    not HAS_ARM, reason="needs qemu-user-static and libstdc++6-arm64-cross"
+)
 
-@pytest.mark.skipif(not HAS_ARM, reason="needs qemu-user-static and libstdc++6-arm64-cross")
+
+def find_arm_shell() -> tuple[str | Path, ...]:
+    """Return the command that starts DuckDB's shell for Linux on ARM64."""
+    shell = CLIENTS / "arm64" / "duckdb_cli" / "duckdb"
+    shell.chmod(0o755)
+    return ("qemu-aarch64-static", "-L", ARM_LIBRARIES, shell)
+
+
+def check_in_shell(exported: Exported, script: Path, *shell: str | Path, **options: str) -> None:
+    printed = run(*shell, "-unsigned", "-csv", "-noheader", "-f", script, **options)
+    rows = [(name, int(differing)) for name, differing, _ in csv.reader(printed.splitlines())]
+    assert rows == [(name, 0) for name in exported.functions]
+
+
+@needs_arm
 def test_shell_on_arm64(
     exported: Exported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(CLIENTS / "data"))
     script = write_script(exported, tmp_path, "linux_arm64")
-    shell = CLIENTS / "arm64" / "duckdb_cli" / "duckdb"
-    shell.chmod(0o755)
-    emulator = ("qemu-aarch64-static", "-L", ARM_LIBRARIES)
-    printed = run(*emulator, shell, "-unsigned", "-csv", "-noheader", "-f", script)
-    rows = [(name, int(differing)) for name, differing, _ in csv.reader(printed.splitlines())]
-    assert rows == [(name, 0) for name in exported.functions]
+    check_in_shell(exported, script, *find_arm_shell())
+
+
+@pytest.mark.skipif(shutil.which("wine") is None, reason="needs Wine for 64 bits")
+def test_shell_on_windows(
+    exported: Exported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(CLIENTS / "data"))
+    script = write_script(exported, tmp_path, "windows_amd64")
+    shell = CLIENTS / "windows" / "duckdb_cli" / "duckdb.exe"
+    # A home of its own, and none of the messages about windows on a screen.
+    wine = {"WINEPREFIX": str(tmp_path / "wine"), "WINEDEBUG": "-all"}
+    check_in_shell(exported, script, "wine", shell, **wine)
+
+
+def build_macos_loader(target: str, folder: Path) -> Path:
+    """Build `macos_loader.c` as an extension for a platform of Linux."""
+    command = find_compiler_command(target, portable=True)
+    if command is None:
+        pytest.skip("needs ziglang")
+    path = folder / "macos_loader.duckdb_extension"
+    options = ("-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-sanitize=all", "-ldl")
+    source = Path(__file__).with_name("macos_loader.c")
+    subprocess.run([*command, *options, "-o", path, source], check=True)
+    path.write_bytes(path.read_bytes() + make_metadata(target) + bytes(256))
+    return path
+
+
+@pytest.mark.parametrize(
+    "processor", [pytest.param("amd64", marks=needs_amd), pytest.param("arm64", marks=needs_arm)]
+)
+def test_macos_code_in_a_shell_on_linux(
+    processor: str, exported: Exported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(CLIENTS / "data"))
+    script = write_script(exported, tmp_path, f"osx_{processor}")
+    extension = tmp_path / exported.extension.name
+    (tmp_path / "loader").mkdir()
+    loader = build_macos_loader(f"linux_{processor}", tmp_path / "loader")
+    script.write_text(script.read_text("utf-8").replace(str(extension), str(loader)), "utf-8")
+    shell = find_arm_shell() if processor == "arm64" else (find_shell(CLIENTS / "shell-1.5.6"),)
+    check_in_shell(exported, script, *shell, MACOS_EXTENSION=str(extension))
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs Node.js")

@@ -111,13 +111,15 @@ def _build_library(
     library = folder / "runtime.library"
     options = ["-O2", "-shared", "-o", str(library), str(SOURCE)]
     options.append(f'-DSOURCE_DIGEST="{digest_source()}"')
-    options += [] if target.startswith("windows") else ["-fPIC", "-fvisibility=hidden", "-lm"]
+    options += [] if target.startswith("windows") else ["-fPIC", "-fvisibility=hidden"]
     if target.startswith("osx"):
         options.append(f"-Wl,-install_name,@rpath/{EXTENSION}")
     if portable:  # The names of hidden functions and the paths of this machine are of no use.
         options.append("-s")
     if kernels is not None:
         options += [f'-DKERNEL_TABLES="{(kernels / TABLES).as_posix()}"', f"@{kernels / OBJECTS}"]
+    # Some linkers ignore a library that nothing before it on the command line needs.
+    options += [] if target.startswith("windows") else ["-lm"]
     subprocess.run([*command, *options], check=True, capture_output=True)
     content = library.read_bytes() + make_metadata(target)
     signature, public_key = _sign(content)

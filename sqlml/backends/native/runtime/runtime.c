@@ -11,6 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef __x86_64__
+#include <cpuid.h>
+#endif
 
 #ifdef _WIN32
 #define WIN32_LEAN_AND_MEAN
@@ -147,18 +150,54 @@ EXPORTED _Bool sqlml_find_kernel(const unsigned char *key, const char *level, wo
 	return 0;
 }
 
+#ifdef __x86_64__
+// The features of levels in `processor_levels.py`, as bits in what the instruction CPUID returns.
+enum {
+	// Leaf 1, ECX: sse3, ssse3, fma, cx16, sse4.1, sse4.2, movbe, popcnt, xsave, avx, f16c, and that
+	// a program can read which registers the system saves.
+	LEAF_1 = 1 << 0 | 1 << 9 | 1 << 12 | 1 << 13 | 1 << 19 | 1 << 20 | 1 << 22 | 1 << 23 | 1 << 26 |
+	         1 << 28 | 1 << 29 | 1 << 27,
+	// Leaf 7, EBX: bmi, avx2, bmi2.
+	LEAF_7 = 1 << 3 | 1 << 5 | 1 << 8,
+	// Leaf 0x80000001, ECX: sahf, lzcnt.
+	EXTENDED_LEAF = 1 << 0 | 1 << 5,
+	// Leaf 7, EBX: avx512f, avx512dq, avx512cd, avx512bw. The last bit, avx512vl, is no int.
+	AVX_512 = 1 << 16 | 1 << 17 | 1 << 28 | 1 << 30,
+	// Registers that the system saves.
+	SAVES_AVX = 1 << 1 | 1 << 2,
+	SAVES_AVX_512 = SAVES_AVX | 1 << 5 | 1 << 6 | 1 << 7,
+};
+#define AVX_512_VL (1u << 31)
+
+static _Bool has_bits(unsigned value, unsigned bits) {
+	return (value & bits) == bits;
+}
+
+// The compiler's own functions for this are missing or empty in some of its support libraries.
+static const char *detect_level(void) {
+	unsigned a, b, c, d, features, saved, unused;
+	if (!__get_cpuid(1, &a, &b, &c, &d) || !has_bits(c, LEAF_1) ||
+	    !__get_cpuid_count(7, 0, &a, &features, &c, &d) || !has_bits(features, LEAF_7) ||
+	    !__get_cpuid(0x80000001, &a, &b, &c, &d) || !has_bits(c, EXTENDED_LEAF))
+		return "x86-64";
+	__asm__("xgetbv" : "=a"(saved), "=d"(unused) : "c"(0));
+	if (!has_bits(saved, SAVES_AVX))
+		return "x86-64";
+#ifdef __APPLE__
+	saved |= SAVES_AVX_512;  // macOS begins to save them when a thread first uses them.
+#endif
+	_Bool has_avx_512 = has_bits(features, AVX_512 | AVX_512_VL) && has_bits(saved, SAVES_AVX_512);
+	return has_avx_512 ? "x86-64-v4" : "x86-64-v3";
+}
+#endif
+
 // Return the name of the best level that the processor supports.
 EXPORTED const char *sqlml_detect_level(void) {
 #ifdef __x86_64__
-	__builtin_cpu_init();
-	if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
-	    !__builtin_cpu_supports("bmi") || !__builtin_cpu_supports("bmi2") ||
-	    !__builtin_cpu_supports("popcnt") || !__builtin_cpu_supports("f16c"))
-		return "x86-64";
-	if (!__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512cd") ||
-	    !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))
-		return "x86-64-v3";
-	return "x86-64-v4";
+	static const char *level;  // Virtual machines take long to answer.
+	if (!level)
+		level = detect_level();
+	return level;
 #else
 	return "armv8-a";
 #endif
