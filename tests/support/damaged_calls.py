@@ -33,7 +33,7 @@ def damage_call(call: Call, rng: Rng) -> Call:
 
 def _damage_once(call: Call, rng: Rng) -> Call:
     items = list_arguments(call.arguments)
-    choices = [i for i, item in enumerate(items) if item is not None]
+    choices = [i for i, item in enumerate(items) if isinstance(item, (Rows, np.ndarray, int))]
     # Large arrays get more changes than single numbers.
     weights = np.array([_weigh(items[i]) for i in choices])
     index = int(rng.choice(choices, p=weights / weights.sum()))

@@ -252,7 +252,7 @@ _ALIGN = 32
 """The alignment of the data of an array."""
 
 _allocations: dict[int, tuple[GuardedMemory, int, int]] = {}
-_allocation_side: list[Side] = ["end"]
+_allocation: dict[str, Any] = {"side": "end", "slack": _ALIGN}
 
 
 _Allocate: Any = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t)
@@ -262,12 +262,12 @@ _Free: Any = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 @_Allocate
 def _allocate_guarded(size: int) -> int:
     """Allocate as `malloc` does, with the data of the array next to a page without access."""
-    memory = GuardedMemory(_allocation_side[0])
+    memory = GuardedMemory(_allocation["side"])
     try:
         if size > MAX_BYTES:
             return 0
         # The data begins after the header and what aligns it: nothing, since the block is aligned.
-        used = size - _ALIGN
+        used = size - _allocation["slack"]
         address = memory.allocate(used, align=_ALIGN)
     except (MemoryError, OSError):
         return 0
@@ -289,9 +289,13 @@ def _free_guarded(address: int | None) -> None:
     memory.close()
 
 
-def set_allocation_side(side: Side) -> None:
-    """Choose where the scratch arrays of guarded kernels lie."""
-    _allocation_side[0] = side
+def set_allocation_side(side: Side, slack: int = _ALIGN) -> None:
+    """Choose where the scratch arrays of guarded kernels lie.
+
+    `slack` is how many bytes numba allocates to align an array. Kernels that call `malloc`
+    themselves use all bytes.
+    """
+    _allocation.update(side=side, slack=slack)
 
 
 def load_guarded_kernel(call: Call) -> Callable[..., Any]:
