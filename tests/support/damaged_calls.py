@@ -126,7 +126,7 @@ def _change_shape(array: Array, rng: Rng) -> Array:
     if way == 0:
         return array.take(np.arange(max(0, length - int(rng.integers(1, 5)))), axis)
     if way == 1:
-        return array.take(np.arange(length // 2), axis)
+        return array.take(np.arange(int(rng.integers(0, length + 1))), axis)
     if way == 2:
         return array.take(np.arange(0), axis)
     if way == 3:

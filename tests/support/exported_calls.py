@@ -15,10 +15,11 @@ from sqlml.udfs.duckdb.native.exported_functions import make_exported_functions
 from sqlml.udfs.duckdb.native.plan_bytecode import VECTOR_ROWS, build_plan
 from tests.support.damaged_calls import Rng, damage_call, make_rows
 from tests.support.guarded_arrays import (
+    SIDES,
     Array,
-    Side,
     is_accepted,
     list_arguments,
+    load_guarded_kernel,
     replace_constants,
     run_call,
     set_allocation_side,
@@ -96,13 +97,22 @@ def is_safe(call: Call) -> bool:
     call = replace_constants(call, {k: hidden for k, a in enumerate(items) if a is MEMORY})
     check = CHECKS.get(name_kernel(call)) or find_check(call)
     assert check is not None, name_kernel(call)
-    return is_accepted(check, call)
+    return is_accepted(check, call, padding=0)
+
+
+def load_guarded(calls: Sequence[Call]) -> Mapping[Any, Any]:
+    """Map the kernels of calls to kernels whose scratch arrays are guarded."""
+    kernels = dict.fromkeys(call.kernel for call in calls)
+    entries = {kernel: find_entry(kernel) for kernel in kernels}
+    return {
+        kernel: load_guarded_kernel(entry.function, entry.signature)
+        for kernel, entry in entries.items()
+        if entry is not None
+    }
 
 
 COUNTS = (0, 1, 7, 64, 700)
 """Numbers of rows for which kernels are called."""
-
-SIDES: tuple[Side, ...] = ("begin", "end")
 
 
 def run_damaged(
@@ -113,7 +123,7 @@ def run_damaged(
 ) -> bool:
     """Damage one of the calls; if its check accepts it, run it. Return whether it was accepted.
 
-    `guarded` maps kernels to those of `load_guarded_kernel`. Kernels of rows, and the register
+    `guarded` is a result of `load_guarded`. Kernels of rows, and the register
     machine, do not need the bytes beyond the end of a constant.
     """
     rng = np.random.default_rng(case)

@@ -46,6 +46,7 @@ from sqlml.backends.native.kernel_calls import Call, Rows
 
 Array = np.ndarray[Any, Any]
 Side = Literal["begin", "end"]
+SIDES: tuple[Side, ...] = ("end", "begin")
 
 PAGE = mmap.PAGESIZE
 
@@ -179,6 +180,13 @@ def replace_constants(call: Call, changed: dict[int, Any]) -> Call:
     return replace(call, arguments=map_arguments(call.arguments, change))
 
 
+def get_function(call: Call) -> Callable[..., Any]:
+    """Return the function from which the kernel of a call was compiled."""
+    entry = find_entry(call.kernel)
+    assert entry is not None, "the kernel needs numba to run"
+    return entry.function
+
+
 def get_signature(call: Call) -> Signature:
     entry = find_entry(call.kernel)
     assert entry is not None, "the kernel needs numba to run"
@@ -190,15 +198,36 @@ def _find_forbidden_address() -> int:
     return _map_forbidden(2 * GUARD)
 
 
-def is_accepted(check: Callable[..., Any], call: Call) -> bool:
-    """Return what an argument check says; its rows are one row each, and must not be read."""
+def is_accepted(
+    check: Callable[..., Any],
+    call: Call,
+    compiled: Callable[..., Any] | None = None,
+    padding: int = PADDING,
+) -> bool:
+    """Return what an argument check says; its rows are one row each, and must not be read.
+
+    The constants lie in guarded memory, since a check must stay inside them, too. `compiled`
+    replaces the compiled check, for example by that of `load_guarded_kernel`. It may read up to
+    `padding` bytes beyond the end of a constant.
+    """
     address = _find_forbidden_address()
+    compiled = compiled or specialise(check, get_signature(call))
+    results = []
+    for side in SIDES:
+        with guard(side) as memory:
+            arguments = map_arguments(
+                _place_constants(call, memory, padding),
+                lambda a: _view_rows(a, 1, address) if isinstance(a, Rows) else a,
+            )
+            results.append(bool(compiled(*arguments)))
+    assert results[0] == results[1], "the check depends on memory outside the arrays"
+    return results[0]
 
-    def make_argument(argument: Any) -> Any:
-        return _view_rows(argument, 1, address) if isinstance(argument, Rows) else argument
 
-    arguments = map_arguments(call.arguments, make_argument)
-    return bool(specialise(check, get_signature(call))(*arguments))
+def _place_constants(call: Call, memory: GuardedMemory, padding: int) -> tuple[Any, ...]:
+    return map_arguments(
+        call.arguments, lambda a: memory.place(a, padding) if isinstance(a, np.ndarray) else a
+    )
 
 
 def run_call(
@@ -215,9 +244,7 @@ def run_call(
     read up to `padding` bytes beyond the end of a constant.
     """
     with guard(side) as memory:
-        placed = map_arguments(
-            call.arguments, lambda a: memory.place(a, padding) if isinstance(a, np.ndarray) else a
-        )
+        placed = _place_constants(call, memory, padding)
         for count in counts:
             with guard(side) as row_memory:
                 arguments = _place_rows(placed, count, fill, row_memory)
@@ -298,15 +325,12 @@ def set_allocation_side(side: Side, slack: int = _ALIGN) -> None:
     _allocation.update(side=side, slack=slack)
 
 
-def load_guarded_kernel(call: Call) -> Callable[..., Any]:
-    """Return the kernel of a call, loaded so that its scratch arrays are guarded."""
+def load_guarded_kernel(function: Callable[..., Any], signature: Signature) -> Callable[..., Any]:
+    """Return a kernel or a check, loaded so that its scratch arrays are guarded."""
     import llvmlite.binding as llvm
 
     from sqlml.backends.native.jit import code_store, compiled_kernels, object_code
 
-    entry = find_entry(call.kernel)
-    assert entry is not None
-    function, signature = entry.function, entry.signature
     code = code_store.read(compiled_kernels._make_file_name(function, signature))
     if code is None:
         code = object_code.compile_kernel(function, signature)

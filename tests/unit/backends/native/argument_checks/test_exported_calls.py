@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
 
 from tests.e2e import family_zoo, model_zoo
 from tests.support.exported_calls import is_safe, list_exported_calls
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs fork and mmap")
 
 FAMILIES = (
     *("SVC", "KernelRidge", "KNeighborsRegressor", "LabelSpreading", "QuantileTransformer"),

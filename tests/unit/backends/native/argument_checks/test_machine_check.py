@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -18,12 +19,13 @@ from sqlml.backends.native.kernel_calls import INPUT, RESULT, Call, Rows
 from sqlml.backends.native.vm.assembler import FIELDS, MAX_INSTRUCTIONS, Assembler, VmCode
 from sqlml.backends.native.vm.register_machine import OPCODES, compile_machine
 from tests.support.damaged_calls import Rng, damage_call
-from tests.support.exported_calls import find_calls, is_safe, run_damaged
+from tests.support.exported_calls import find_calls, is_safe, load_guarded, run_damaged
 from tests.support.guarded_arrays import (
-    load_guarded_kernel,
     replace_constants,
     run_cases,
 )
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs fork and mmap")
 
 SINGLE, DOUBLE, CODE, COLUMNS, NUMBERS, SHAPE, OUT = range(7)
 """The indices of the machine's arguments."""
@@ -151,7 +153,7 @@ def test_what_is_accepted_stays_inside_its_arrays() -> None:
 
 @pytest.mark.nightly
 def test_registers_are_not_left_either() -> None:
-    guarded = {compile_machine(): load_guarded_kernel(list_samples()[0])}
+    guarded = load_guarded(list_samples()[:1])
     outcome = run_cases(lambda case: run(case, guarded), range(300_000), total_seconds=300)
     assert not outcome.failures, outcome
     assert outcome.accepted > 5000

@@ -26,14 +26,14 @@ from sqlml.ir.operators.text import MAX_N
 from sqlml.udfs.duckdb.native.memory_layout import INLINE_BYTES, NULL_LENGTH
 from sqlml.udfs.duckdb.native.plan_bytecode import make_find_bounds_call
 from tests.support.damaged_calls import Rng, damage_call
-from tests.support.exported_calls import find_calls, is_safe, name_kernel, run_damaged
+from tests.support.exported_calls import find_calls, is_safe, load_guarded, name_kernel, run_damaged
 from tests.support.guarded_arrays import (
+    SIDES,
     Array,
     GuardedMemory,
     Side,
     guard,
     list_arguments,
-    load_guarded_kernel,
     map_arguments,
     replace_constants,
     run_cases,
@@ -195,8 +195,7 @@ def run_damaged_texts(
     call = damage_text_call(samples[int(rng.integers(len(samples)))], rng)
     if not is_safe(call):
         return False
-    sides: tuple[Side, ...] = ("begin", "end")
-    for side in sides:
+    for side in SIDES:
         set_allocation_side(side, slack=0)
         texts = [draw_text(rng) for _ in range(int(rng.choice([0, 1, 7, 64, 700])))]
         if rng.random() < 0.1:  # The buffers fit the longest text, if it is longer than a chunk.
@@ -220,7 +219,7 @@ def test_what_is_accepted_stays_inside_its_arrays(name: str) -> None:
 @pytest.mark.parametrize("name", SAMPLES)
 def test_buffers_of_tokens_are_not_left_either(name: str) -> None:
     samples = SAMPLES[name]()
-    guarded = {call.kernel: load_guarded_kernel(call) for call in samples}
+    guarded = load_guarded(samples)
     outcome = run_cases(
         lambda case: run_damaged_texts(samples, case, guarded), range(20_000), total_seconds=240
     )
@@ -255,7 +254,7 @@ def test_tokens_may_be_three_times_as_long_as_texts(sample: int) -> None:
     call = lower_all(original, 0x4E00, 0x20000)
     assert is_safe(call)
     assert not is_safe(lower_all(original, 0x20000, 0x20000))
-    guarded = load_guarded_kernel(call)
+    guarded = load_guarded([call])[call.kernel]
 
     def run(case: int) -> bool:
         set_allocation_side("end", slack=0)
