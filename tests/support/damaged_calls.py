@@ -33,7 +33,7 @@ def damage_call(call: Call, rng: Rng) -> Call:
 
 def _damage_once(call: Call, rng: Rng) -> Call:
     items = list_arguments(call.arguments)
-    choices = [i for i, item in enumerate(items) if item is not None]
+    choices = [i for i, item in enumerate(items) if isinstance(item, (Rows, np.ndarray, int))]
     # Large arrays get more changes than single numbers.
     weights = np.array([_weigh(items[i]) for i in choices])
     index = int(rng.choice(choices, p=weights / weights.sum()))
@@ -126,7 +126,7 @@ def _change_shape(array: Array, rng: Rng) -> Array:
     if way == 0:
         return array.take(np.arange(max(0, length - int(rng.integers(1, 5)))), axis)
     if way == 1:
-        return array.take(np.arange(length // 2), axis)
+        return array.take(np.arange(int(rng.integers(0, length + 1))), axis)
     if way == 2:
         return array.take(np.arange(0), axis)
     if way == 3:

@@ -46,6 +46,7 @@ from sqlml.backends.native.kernel_calls import Call, Rows
 
 Array = np.ndarray[Any, Any]
 Side = Literal["begin", "end"]
+SIDES: tuple[Side, ...] = ("end", "begin")
 
 PAGE = mmap.PAGESIZE
 
@@ -179,6 +180,13 @@ def replace_constants(call: Call, changed: dict[int, Any]) -> Call:
     return replace(call, arguments=map_arguments(call.arguments, change))
 
 
+def get_function(call: Call) -> Callable[..., Any]:
+    """Return the function from which the kernel of a call was compiled."""
+    entry = find_entry(call.kernel)
+    assert entry is not None, "the kernel needs numba to run"
+    return entry.function
+
+
 def get_signature(call: Call) -> Signature:
     entry = find_entry(call.kernel)
     assert entry is not None, "the kernel needs numba to run"
@@ -190,15 +198,36 @@ def _find_forbidden_address() -> int:
     return _map_forbidden(2 * GUARD)
 
 
-def is_accepted(check: Callable[..., Any], call: Call) -> bool:
-    """Return what an argument check says; its rows are one row each, and must not be read."""
+def is_accepted(
+    check: Callable[..., Any],
+    call: Call,
+    compiled: Callable[..., Any] | None = None,
+    padding: int = PADDING,
+) -> bool:
+    """Return what an argument check says; its rows are one row each, and must not be read.
+
+    The constants lie in guarded memory, since a check must stay inside them, too. `compiled`
+    replaces the compiled check, for example by that of `load_guarded_kernel`. It may read up to
+    `padding` bytes beyond the end of a constant.
+    """
     address = _find_forbidden_address()
+    compiled = compiled or specialise(check, get_signature(call))
+    results = []
+    for side in SIDES:
+        with guard(side) as memory:
+            arguments = map_arguments(
+                _place_constants(call, memory, padding),
+                lambda a: _view_rows(a, 1, address) if isinstance(a, Rows) else a,
+            )
+            results.append(bool(compiled(*arguments)))
+    assert results[0] == results[1], "the check depends on memory outside the arrays"
+    return results[0]
 
-    def make_argument(argument: Any) -> Any:
-        return _view_rows(argument, 1, address) if isinstance(argument, Rows) else argument
 
-    arguments = map_arguments(call.arguments, make_argument)
-    return bool(specialise(check, get_signature(call))(*arguments))
+def _place_constants(call: Call, memory: GuardedMemory, padding: int) -> tuple[Any, ...]:
+    return map_arguments(
+        call.arguments, lambda a: memory.place(a, padding) if isinstance(a, np.ndarray) else a
+    )
 
 
 def run_call(
@@ -215,9 +244,7 @@ def run_call(
     read up to `padding` bytes beyond the end of a constant.
     """
     with guard(side) as memory:
-        placed = map_arguments(
-            call.arguments, lambda a: memory.place(a, padding) if isinstance(a, np.ndarray) else a
-        )
+        placed = _place_constants(call, memory, padding)
         for count in counts:
             with guard(side) as row_memory:
                 arguments = _place_rows(placed, count, fill, row_memory)
@@ -252,7 +279,7 @@ _ALIGN = 32
 """The alignment of the data of an array."""
 
 _allocations: dict[int, tuple[GuardedMemory, int, int]] = {}
-_allocation_side: list[Side] = ["end"]
+_allocation: dict[str, Any] = {"side": "end", "slack": _ALIGN}
 
 
 _Allocate: Any = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t)
@@ -262,12 +289,12 @@ _Free: Any = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 @_Allocate
 def _allocate_guarded(size: int) -> int:
     """Allocate as `malloc` does, with the data of the array next to a page without access."""
-    memory = GuardedMemory(_allocation_side[0])
+    memory = GuardedMemory(_allocation["side"])
     try:
         if size > MAX_BYTES:
             return 0
         # The data begins after the header and what aligns it: nothing, since the block is aligned.
-        used = size - _ALIGN
+        used = size - _allocation["slack"]
         address = memory.allocate(used, align=_ALIGN)
     except (MemoryError, OSError):
         return 0
@@ -289,20 +316,21 @@ def _free_guarded(address: int | None) -> None:
     memory.close()
 
 
-def set_allocation_side(side: Side) -> None:
-    """Choose where the scratch arrays of guarded kernels lie."""
-    _allocation_side[0] = side
+def set_allocation_side(side: Side, slack: int = _ALIGN) -> None:
+    """Choose where the scratch arrays of guarded kernels lie.
+
+    `slack` is how many bytes numba allocates to align an array. Kernels that call `malloc`
+    themselves use all bytes.
+    """
+    _allocation.update(side=side, slack=slack)
 
 
-def load_guarded_kernel(call: Call) -> Callable[..., Any]:
-    """Return the kernel of a call, loaded so that its scratch arrays are guarded."""
+def load_guarded_kernel(function: Callable[..., Any], signature: Signature) -> Callable[..., Any]:
+    """Return a kernel or a check, loaded so that its scratch arrays are guarded."""
     import llvmlite.binding as llvm
 
     from sqlml.backends.native.jit import code_store, compiled_kernels, object_code
 
-    entry = find_entry(call.kernel)
-    assert entry is not None
-    function, signature = entry.function, entry.signature
     code = code_store.read(compiled_kernels._make_file_name(function, signature))
     if code is None:
         code = object_code.compile_kernel(function, signature)

@@ -21,7 +21,6 @@ from sqlml.backends.native.argument_checks.tree_checks import (
     check_cursor_forest,
     check_descent_forest,
 )
-from sqlml.backends.native.jit.specialise import find_entry
 from sqlml.backends.native.kernel_calls import INPUT, RESULT, SCRATCH, Call, RowKernel, Rows
 from sqlml.backends.native.trees import (
     contribution_kernel,
@@ -36,6 +35,7 @@ from sqlml.backends.native.trees.descent_forest import compile_descent_forest
 from sqlml.backends.native.trees.lockstep_forest import compile_lockstep_forest
 from sqlml.ir.trees import Ensemble
 from sqlml.planner.program.prepare_program import prepare_output
+from tests.support.guarded_arrays import get_function
 from tests.support.random_trees import WIDTH, Recipe, covered, grow
 
 CHECKS: Mapping[Callable[..., Any], Callable[..., Any]] = {
@@ -53,9 +53,7 @@ MANY_ROWS = 1 << 20
 
 def find_check(call: Call) -> Callable[..., Any] | None:
     """Return the argument check of a kernel for trees, or None for another kernel."""
-    entry = find_entry(call.kernel)
-    assert entry is not None
-    return CHECKS.get(entry.function)
+    return CHECKS.get(get_function(call))
 
 
 def find_model_calls(model: Any, strategy: str = "traverse") -> Iterator[Call]:

@@ -94,7 +94,7 @@ def test_an_access_outside_an_array_ends_the_process(
 @pytest.mark.nightly
 def test_scratch_arrays_are_guarded() -> None:
     call = make_call(write_table, 15)
-    kernel = load_guarded_kernel(call)
+    kernel = load_guarded_kernel(write_table, SIGNATURE)
     assert find_failures(call, "end", kernel=kernel) == []
     for index, side in ((16, "end"), (-9, "begin"), (1 << 40, "end")):
         outside = replace_constants(call, {2: index})

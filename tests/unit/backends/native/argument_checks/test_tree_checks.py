@@ -23,10 +23,14 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from xgboost import XGBClassifier, XGBRegressor
 
 from sqlml.backends.base import BACKENDS
-from sqlml.backends.native.kernel_calls import Call, Rows
+from sqlml.backends.native.jit.specialise import specialise
+from sqlml.backends.native.kernel_calls import Call
 from tests.support.damaged_calls import damage_call, make_rows
 from tests.support.guarded_arrays import (
+    SIDES,
     Outcome,
+    get_function,
+    get_signature,
     is_accepted,
     list_arguments,
     load_guarded_kernel,
@@ -157,30 +161,31 @@ needs_fork = pytest.mark.skipif(sys.platform == "win32", reason="needs fork and 
 COUNTS = (1, 7, 64, 700)
 
 
-def run_damaged(
-    name: str, cases: range, kernel: Callable[..., Any] | None = None, seconds: float | None = None
-) -> Outcome:
+def run_damaged(name: str, cases: range, guards_scratch: bool = False) -> Outcome:
     """Damage a call of `CALLS`, and run it in guarded memory if its check accepts it."""
     call = CALLS[name]()
-    check = find_check(call)
-    assert check is not None and is_accepted(check, call)
+    check, kernel = find_check(call), get_function(call)
+    assert check is not None
+    functions = [specialise(function, get_signature(call)) for function in (check, kernel)]
+    if guards_scratch:
+        functions = [load_guarded_kernel(f, get_signature(call)) for f in (check, kernel)]
+    assert is_accepted(check, call, functions[0])
     numbers = [a.ravel() for a in list_arguments(call.arguments) if isinstance(a, np.ndarray)]
     pool = np.concatenate([a[:500].astype(np.float64) for a in numbers if a.dtype.kind == "f"])
 
     def run(case: int) -> bool:
         rng = np.random.default_rng((case, zlib.crc32(name.encode())))
         damaged = damage_call(call, rng)
-        if not is_accepted(check, damaged):
+        set_allocation_side(SIDES[case % 2])
+        if not is_accepted(check, damaged, functions[0]):
             return False
-
-        def fill(rows: Rows, count: int) -> Any:
-            return make_rows(rows, count, rng, pool)
-
-        run_call(damaged, COUNTS, fill, "end", kernel)
-        run_call(damaged, COUNTS, fill, "begin", kernel)
+        for side in SIDES:
+            run_call(
+                damaged, COUNTS, lambda rows, n: make_rows(rows, n, rng, pool), side, functions[1]
+            )
         return True
 
-    return run_cases(run, cases, total_seconds=seconds)
+    return run_cases(run, cases)
 
 
 @needs_fork
@@ -195,12 +200,8 @@ def test_kernels_stay_inside_their_arrays_if_a_damaged_call_is_accepted(name: st
 @needs_fork
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", CALLS)
-def test_scratch_arrays_of_many_damaged_calls(name: str) -> None:
-    call = CALLS[name]()
-    kernel = load_guarded_kernel(call)
-    for side in ("end", "begin"):
-        set_allocation_side(side)
-        outcome = run_damaged(name, range(1_000, 3_000), kernel)
-        print(name, side, outcome)
-        assert not outcome.failures, str(outcome)
-        assert outcome.accepted > 100, str(outcome)
+def test_many_damaged_calls_with_guarded_scratch_arrays(name: str) -> None:
+    outcome = run_damaged(name, range(1_000, 5_000), guards_scratch=True)
+    print(name, outcome)
+    assert not outcome.failures, str(outcome)
+    assert outcome.accepted > 100, str(outcome)
