@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -98,6 +99,22 @@ def is_safe(call: Call) -> bool:
     check = CHECKS.get(name_kernel(call)) or find_check(call)
     assert check is not None, name_kernel(call)
     return is_accepted(check, call, padding=0)
+
+
+def has_rows_where_annotated(call: Call) -> bool:
+    """Return True if a call has rows exactly where the parameters of its check are `Rows`.
+
+    Of the parameters that are `RowsOrNothing`, one has rows, and the others have no items.
+    """
+    roles = [p.annotation for p in inspect.signature(CHECKS[name_kernel(call)]).parameters.values()]
+    has_rows = [isinstance(argument, Rows) for argument in call.arguments]
+    optional = [k for k, role in enumerate(roles) if role == "RowsOrNothing"]
+    rest = [call.arguments[k] for k in optional if not has_rows[k]]
+    return (
+        all(has_rows[k] == (role == "Rows") for k, role in enumerate(roles) if k not in optional)
+        and len(rest) == max(0, len(optional) - 1)
+        and all(array.size == 0 for array in rest)
+    )
 
 
 def load_guarded(calls: Sequence[Call]) -> Mapping[Any, Any]:

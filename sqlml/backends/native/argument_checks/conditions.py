@@ -6,7 +6,9 @@ from typing import Any
 
 from sqlml.backends.native.jit.helpers import compiled_helper
 
-# A check annotates its parameters with these names. Other parameters are constants.
+# A check annotates its parameters with these names, since only the caller knows where an array
+# comes from. A constant of many rows in place of a block's rows would let a kernel write beyond its
+# results. Other parameters are constants, whose contents a check may read.
 Rows = Any
 """Marks a parameter that is always rows of a buffer. Its shape is known, but not its contents."""
 

@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 
 from tests.e2e import family_zoo, model_zoo
-from tests.support.exported_calls import is_safe, list_exported_calls
+from tests.support.exported_calls import (
+    CHECKS,
+    has_rows_where_annotated,
+    is_safe,
+    list_exported_calls,
+    name_kernel,
+)
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs fork and mmap")
 
@@ -32,6 +38,7 @@ def check_calls(model: Any) -> None:
     assert calls
     for call in calls:
         assert is_safe(call), call
+        assert name_kernel(call) not in CHECKS or has_rows_where_annotated(call)
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -28,7 +28,14 @@ from sqlml.backends.native.rows.weighted_median import make_median_kernel
 from sqlml.backends.native.text.city_hash import make_number_hash_kernel
 from sqlml.ir.operators.categories import Combination, pack_combinations
 from sqlml.types import ROWS, TensorType
-from tests.support.exported_calls import find_calls, is_safe, load_guarded, name_kernel, run_damaged
+from tests.support.exported_calls import (
+    find_calls,
+    has_rows_where_annotated,
+    is_safe,
+    load_guarded,
+    name_kernel,
+    run_damaged,
+)
 from tests.support.guarded_arrays import (
     list_arguments,
     replace_constants,
@@ -174,6 +181,7 @@ def test_samples_are_of_all_kernels_of_rows() -> None:
         for sample in make_calls():
             assert name_kernel(sample).endswith(name)
             assert is_safe(sample)
+            assert has_rows_where_annotated(sample)
 
 
 @pytest.mark.parametrize("name", SAMPLES)
@@ -189,7 +197,9 @@ def test_what_is_accepted_stays_inside_its_arrays(name: str) -> None:
 def test_scratch_arrays_are_not_left_either(name: str) -> None:
     samples = SAMPLES[name]()
     guarded = load_guarded(samples)
-    outcome = run_cases(lambda case: run_damaged(samples, case, guarded), range(10_000))
+    outcome = run_cases(
+        lambda case: run_damaged(samples, case, guarded), range(20_000), total_seconds=60
+    )
     assert not outcome.failures, outcome
 
 
