@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ from sklearn.preprocessing import OneHotEncoder, SplineTransformer, StandardScal
 
 import sqlml
 from sqlml.backends.native.jit.processor_levels import LIBRARY
+from sqlml.backends.native.kernel_calls import INPUT, Call, Rows
+from sqlml.udfs.duckdb.native.extension_file import DataWriter
 
 ROOT = Path(__file__).parents[2]
 
@@ -91,3 +94,44 @@ def test_damaged_models_with_right_checksums(database: Path) -> None:
 @pytest.mark.parametrize("seed", range(1, 51))
 def test_a_hundred_thousand_damaged_models(database: Path, seed: int) -> None:
     assert 0 < run_forged(database, seed, 2000) < 2000
+
+
+@pytest.mark.parametrize("forgery", ["constant rows", "rows as constants"])
+def test_rows_and_constants_are_not_confused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forgery: str
+) -> None:
+    encode = DataWriter._encode_arguments
+
+    def forge(argument: Any) -> Any:
+        if forgery == "constant rows" and isinstance(argument, Rows) and argument.buffer == INPUT:
+            shape = (1000 * argument.width,) if argument.is_flat else (1000, argument.width)
+            return np.zeros(shape, argument.dtype)
+        if forgery == "rows as constants" and isinstance(argument, np.ndarray):
+            flat = argument.ndim == 1
+            return Rows(INPUT, argument.dtype, argument.shape[-1], is_flat=flat)
+        return argument
+
+    def encode_forged(writer: DataWriter, call: Call) -> Any:
+        forged = replace(call, arguments=tuple(map(forge, call.arguments)))
+        return encode(writer, forged)
+
+    monkeypatch.setattr(DataWriter, "_encode_arguments", encode_forged)
+    rng = np.random.default_rng(0)
+    x = pd.DataFrame(rng.normal(size=(60, 3)), columns=["a", "b", "c"])
+    model = make_pipeline(SplineTransformer(), LinearRegression()).fit(x, x.a)
+    path = tmp_path / "forged.duckdb"
+    with sqlml.connect(path) as con:
+        con.create_model("m", model, verify=False)
+    code = f"""
+import duckdb
+con = duckdb.connect({str(path)!r}, config={{"allow_unsigned_extensions": "true"}})
+con.execute("LOAD '{LIBRARY}'")
+try:
+    con.execute("SELECT predict('m', {{'a': 1, 'b': 2, 'c': 3}}) FROM range(7)").fetchall()
+except duckdb.Error as error:
+    print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", code], capture_output=True, text=True, check=False
+    )
+    assert "the file is damaged" in done.stdout, (done.stdout, done.stderr)

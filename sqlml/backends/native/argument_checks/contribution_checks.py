@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.backends.native.argument_checks.bin_checks import are_between, are_offsets
+from sqlml.backends.native.argument_checks.conditions import Rows
 from sqlml.backends.native.jit.specialise import compiled_helper
 from sqlml.backends.native.trees.contribution_kernel import FEWEST, ROWS
 from sqlml.ir.operators.contributions import MAX_BACKGROUND
@@ -18,7 +19,14 @@ UNVISITED = -1
 
 
 def check_contributions(
-    x: Any, tests: Any, sets: Any, nodes: Any, leaves: Any, quadrature: Any, settings: Any, out: Any
+    x: Rows,
+    tests: Any,
+    sets: Any,
+    nodes: Any,
+    leaves: Any,
+    quadrature: Any,
+    settings: Any,
+    out: Rows,
 ) -> Any:
     """Return True if `contribution_kernel.contributions` is safe with these constants."""
     feature, threshold, default_left, _ = tests
@@ -98,7 +106,7 @@ def _are_trees(roots: Any, left: Any, right: Any, leaf_count: Any, depth: Any) -
 
 
 def check_leaf_models(
-    x: Any,
+    x: Rows,
     missing_values: Any,
     intercepts: Any,
     begin: Any,
@@ -106,7 +114,7 @@ def check_leaf_models(
     weights: Any,
     base: Any,
     target: Any,
-    out: Any,
+    out: Rows,
 ) -> Any:
     """Return True if `linear_leaves._add_leaf_models` is safe with these constants."""
     leaf_count, tree_count = intercepts.size, target.size

@@ -8,6 +8,7 @@ import numpy as np
 
 from sqlml.backends.costs import LANES, TOP
 from sqlml.backends.native.argument_checks.bin_checks import are_between
+from sqlml.backends.native.argument_checks.conditions import Rows, RowsOrNothing
 from sqlml.backends.native.jit.specialise import compiled_helper
 from sqlml.backends.native.trees.lockstep import (
     EXITS,
@@ -29,8 +30,8 @@ MAX_SET_SIZE = 1 << 32
 
 
 def check_lockstep(
-    flat: Any,
-    tested: Any,
+    flat: Rows,
+    tested: RowsOrNothing,
     stride: Any,
     allowed: Any,
     columns: Any,
@@ -45,7 +46,7 @@ def check_lockstep(
     target: Any,
     values: Any,
     base: Any,
-    out: Any,
+    out: Rows,
 ) -> Any:
     """Return True if `lockstep.score` is safe with these constants.
 

@@ -11,6 +11,7 @@ from sqlml.backends.native.argument_checks.bin_checks import (
     are_offsets,
     is_panel_filled_inside,
 )
+from sqlml.backends.native.argument_checks.conditions import Rows
 from sqlml.backends.native.jit.specialise import compiled_helper
 from sqlml.backends.native.trees.descent_forest import CHILD_BITS, OFFSET_SHIFT, RANK_SHIFT
 from sqlml.backends.native.trees.leaf_values import PADDING
@@ -24,7 +25,7 @@ MAX_EXITS = 1 << 16
 
 
 def check_cursor_forest(
-    x: Any,
+    x: Rows,
     width: Any,
     leaf_width: Any,
     tables: Any,
@@ -33,7 +34,7 @@ def check_cursor_forest(
     leaves: Any,
     values: Any,
     base: Any,
-    out: Any,
+    out: Rows,
 ) -> Any:
     """Return True if `cursor_forest.score` is safe with these constants."""
     first_leaf, target, is_oblivious = leaves
@@ -68,7 +69,7 @@ def check_cursor_forest(
 
 
 def check_descent_forest(
-    x: Any,
+    x: Rows,
     width: Any,
     outputs: Any,
     leaf_width: Any,
@@ -79,7 +80,7 @@ def check_descent_forest(
     target: Any,
     values: Any,
     base: Any,
-    out: Any,
+    out: Rows,
 ) -> Any:
     """Return True if `descent_forest.score` is safe with these constants."""
     nodes, leaf, begin = lower

@@ -18,11 +18,17 @@ END, NUMBER, ARRAY = range(3)
 item, whether the array is contiguous, whether the kernel writes to it, and its role."""
 
 ROLES = {"memory": 1, "strings": 2, "start": 3, "stop": 4}
-"""Maps the names of parameters with addresses to numbers of roles; other arrays have the role 0.
+"""Maps the names of parameters with addresses to numbers of roles.
 
 `runtime.c` passes the whole memory only as `memory`, the strings of an argument only as `strings`,
 and addresses only as `start` and `stop`.
 """
+
+CONSTANT, ROWS, ROWS_OR_NOTHING = 0, 5, 6
+"""The roles of other arrays, by the annotations of a check's parameters: an array of the file, rows
+of a buffer, or either rows or an array of the file without items."""
+
+_ROLES_OF_ROWS = {"Rows": ROWS, "RowsOrNothing": ROWS_OR_NOTHING}
 
 
 SCORE_KERNEL = "score_columns"
@@ -118,9 +124,11 @@ def _read_result_kind(path: Path) -> int:
 
 def _encode_signature(kernel: KnownKernel) -> Iterator[int]:
     """Yield the kinds of the words that a kernel is called with, and END."""
-    names = inspect.signature(kernel.function).parameters
-    for name, kind in zip(names, kernel.signature, strict=True):
-        yield from _encode_kind(kind, ROLES.get(name, 0))
+    check = find_argument_check(kernel.module, kernel.name) or kernel.function
+    parameters = inspect.signature(check).parameters.values()
+    for parameter, kind in zip(parameters, kernel.signature, strict=True):
+        role = _ROLES_OF_ROWS.get(str(parameter.annotation), CONSTANT)
+        yield from _encode_kind(kind, ROLES.get(parameter.name, role))
     yield END
 
 
@@ -130,6 +138,6 @@ def _encode_kind(kind: Kind, role: int) -> Iterator[int]:
         yield from (ARRAY, kind.ndim, kind.dtype.itemsize, is_contiguous, is_written, role)
     elif isinstance(kind, tuple):
         for item in kind:
-            yield from _encode_kind(item, 0)
+            yield from _encode_kind(item, CONSTANT)
     elif kind != "nothing":
         yield NUMBER

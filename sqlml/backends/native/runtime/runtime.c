@@ -1265,7 +1265,7 @@ typedef struct {
 
 // Kinds of words in a signature, and the roles of arrays: see `kernel_tables.py`.
 enum { SIGNATURE_END, NUMBER_WORD, ARRAY_WORDS };
-enum { PLAIN_ROLE, MEMORY_ROLE, STRINGS_ROLE, STARTS_ROLE, ENDS_ROLE };
+enum { CONSTANT_ROLE, MEMORY_ROLE, STRINGS_ROLE, STARTS_ROLE, ENDS_ROLE, ROWS_ROLE, ROWS_OR_NOTHING_ROLE };
 enum { AXES, ITEM_BYTES, IS_CONTIGUOUS, IS_WRITTEN, ROLE, ARRAY_KIND_WORDS };
 
 // A call of a plan while it is checked. `arguments` are the words that the argument check gets: with the
@@ -1321,12 +1321,12 @@ static _Bool check_rows(call_check *call, const short *kind, const word *array, 
 		}
 		call->starts = role == STARTS_ROLE ? number : -1;
 		return 1;
-	case MEMORY_ROLE: return 0;
-	default:
+	case ROWS_ROLE: case ROWS_OR_NOTHING_ROLE:
 		if (rows->content != UNUSED && rows->content != NUMBERS)
 			return 0;
 		rows->content = NUMBERS;
 		return 1;
+	default: return 0;
 	}
 }
 
@@ -1334,7 +1334,8 @@ static _Bool check_rows(call_check *call, const short *kind, const word *array, 
 // contiguous array.
 static _Bool check_constant(call_check *call, const short *kind, const word *array, word i) {
 	word axes = kind[AXES], bytes = kind[ITEM_BYTES], count = 1;
-	if (kind[IS_WRITTEN] || kind[ROLE] != PLAIN_ROLE || !are_numbers(call->data, array + 1, 2 * axes))
+	_Bool may_be_constant = kind[ROLE] == CONSTANT_ROLE || kind[ROLE] == ROWS_OR_NOTHING_ROLE;
+	if (kind[IS_WRITTEN] || !may_be_constant || !are_numbers(call->data, array + 1, 2 * axes))
 		return 0;
 	for (word axis = axes - 1; axis >= 0; axis--) {
 		word length = array[1 + axis];
@@ -1346,7 +1347,7 @@ static _Bool check_constant(call_check *call, const short *kind, const word *arr
 	}
 	const char *items = find_array(call->data, array, count, kind[ITEM_BYTES]);
 	call->arguments[i] = (word)items;
-	return items != 0;
+	return items && (kind[ROLE] == CONSTANT_ROLE || count == 0);
 }
 
 // Return whether a call's words fit the signature of the kernel, and what they describe may be used.
