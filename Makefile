@@ -1,4 +1,5 @@
-# demo   install sqlml with what its demo needs into .venv, and run the demo
+# demo   install sqlml with what its demo needs into .venv, compile kernels for the last step of the
+#        demo if a C compiler is found (two minutes, the first time), and run the demo
 # test   install the rest (torch and Spark too), and run the tests: on DuckDB 2.0, beside them those
 #        of Spark where there is Java, and on DuckDB 1.5 what depends on the version
 # nightly  the long tests: many rows, thousands of random pipelines, fuzzing, the kernels of Triton,
@@ -53,12 +54,14 @@ test% nightly%: export OMP_NUM_THREADS ?= 1
 test% nightly%: export OMP_THREAD_LIMIT ?= 1
 
 # The families of `make bench`; `make bench-trees OPTIONS='--rounds 3'` runs one.
-FAMILIES := trees operators scaling pipelines end_to_end choice starting planner texts cascades train explain databases gpu
+FAMILIES := trees operators scaling pipelines end_to_end exported choice starting planner texts cascades train explain databases gpu
 
-.PHONY: demo test test-duckdb test-spark test-duckdb-1.5 nightly nightly-duckdb nightly-triton nightly-dbt nightly-clickhouse nightly-clients nightly-duckdb-1.5 nightly-machines lint bench $(FAMILIES:%=bench-%) bench-quick bench-report bench-passes bench-compile bench-spark runtime docs site dist clean
+.PHONY: demo test test-duckdb test-spark test-duckdb-1.5 nightly nightly-duckdb nightly-triton nightly-dbt nightly-clickhouse nightly-clients nightly-duckdb-1.5 nightly-machines lint bench $(FAMILIES:%=bench-%) bench-kernels bench-quick bench-report bench-passes bench-compile bench-spark runtime docs site dist clean
 .DELETE_ON_ERROR:
 
+# Without a C compiler there is no runtime, and the demo says that it leaves its last step out.
 demo: $(VENV)/.openmp
+	$(PY) -m sqlml.backends.native.runtime || true
 	$(PY) -m sqlml demo
 
 PYTEST := -m pytest --quiet --durations=50
@@ -130,6 +133,12 @@ bench: $(VENV)/.bench
 $(FAMILIES:%=bench-%): bench-%: $(VENV)/.bench
 	PYTHONPATH=$(HUMMINGBIRD) $(PY) -m benchmarks.$* $(OPTIONS) --write benchmarks/results/$*.json
 
+# The kernels that an extension contains.
+bench-kernels: $(VENV)/.bench
+	$(PY) -m sqlml.backends.native.runtime
+
+bench-exported: bench-kernels
+
 bench-quick: $(VENV)/.openmp
 	$(PY) -m benchmarks.end_to_end --rows 200000 --train 20000 --trees 100 --rounds 3 --memory-times 0 \
 		--model "logistic regression" --model xgboost --model lightgbm $(OPTIONS)
@@ -169,8 +178,9 @@ $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "sqlml needs Python 3.11 or later; name one with: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv $(VENV)
 
+# cryptography signs the runtime.
 $(VENV)/.demo: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(PIP) --editable '.[demo]'
+	$(PIP) --editable '.[demo]' cryptography
 	touch $@
 
 # Where the system has no libgomp.so.1, LightGBM gets the copy inside scikit-learn's wheel.

@@ -91,7 +91,7 @@ def _onnxruntime(subject: Subject, setting: Setting) -> Score:
     # its threads may spin while it runs, and not while another contender does
     options.add_session_config_entry("session.force_spinning_stop", "1")
     session = onnxruntime.InferenceSession(
-        _onnx(subject), options, providers=["CPUExecutionProvider"]
+        convert_to_onnx(subject), options, providers=["CPUExecutionProvider"]
     )
     name = session.get_inputs()[0].name
     outputs = session.get_outputs()
@@ -99,8 +99,12 @@ def _onnxruntime(subject: Subject, setting: Setting) -> Score:
     return lambda x: session.run(wanted, {name: x})[0]
 
 
-def _onnx(subject: Subject) -> bytes:
-    """The model as its usual converter writes it."""
+def convert_to_onnx(subject: Subject) -> bytes:
+    """Return the ONNX file that the usual converter writes for a model of a matrix.
+
+    Raises:
+        Unsuited: no converter writes a file that is of use.
+    """
     features = subject.train[0].shape[1]
     if subject.library == "catboost":
         raise Unsuited("CatBoost's own ONNX file gives a list of Python dicts")

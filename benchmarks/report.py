@@ -16,13 +16,14 @@ from typing import Any
 from benchmarks import markdown
 from benchmarks.bars import BARS, Results, by_case, by_cell, geometric_mean
 from benchmarks.databases_report import databases, largest_models
+from benchmarks.exported_report import exported, extension_files
 from benchmarks.results import RESULTS, read
 
 ROOT = Path(__file__).parent.parent
 PAGES = (ROOT / "docs" / "performance.md", ROOT / "README.md")
 FAMILIES = (
-    *("trees", "operators", "scaling", "pipelines", "end_to_end", "choice", "starting"),
-    *("planner", "texts", "cascades", "train", "explain", "databases", "gpu"),
+    *("trees", "operators", "scaling", "pipelines", "end_to_end", "exported", "choice"),
+    *("starting", "planner", "texts", "cascades", "train", "explain", "databases", "gpu"),
 )
 Rows = Sequence[Mapping[str, Any]]
 _MODEL_NAMES = {"texts": "text model", "words of two": "words and word pairs"}
@@ -572,6 +573,8 @@ TABLES: Mapping[str, Callable[[Results], str]] = {
     "pipelines": pipelines,
     "end-to-end": end_to_end,
     "memory": memory,
+    "exported": exported,
+    "extension-files": extension_files,
     "choice": choice,
     "starting": starting,
     "texts": beside_library("texts", "mode", "scikit-learn"),

@@ -17,7 +17,7 @@ COMPILING = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds of one call at best, and over how many rounds."""
+    """Seconds of one call, at best or in the median, and over how many rounds."""
 
     seconds: float
     rounds: int
@@ -25,17 +25,29 @@ class Timing:
 
 def best_times(ways: Sequence[Way], rounds: int) -> list[float]:
     """The shortest time in seconds of each way, over `rounds` rounds of all of them."""
-    best = [float("inf")] * len(ways)
+    return [min(times, default=math.inf) for times in round_times(ways, rounds)]
+
+
+def round_times(ways: Sequence[Way], rounds: int) -> list[list[float]]:
+    """Return the time in seconds of each way in each of `rounds` rounds of all of them."""
+    times: list[list[float]] = [[] for _ in ways]
     for _ in range(rounds):
-        for i, way in enumerate(ways):
-            best[i] = min(best[i], seconds(way))
-    return best
+        for way, own_times in zip(ways, times, strict=True):
+            own_times.append(seconds(way))
+    return times
 
 
 def best_calls(
-    ways: Sequence[Way], rounds: int, *, least: float = 0.02, patience: float = 30.0
+    ways: Sequence[Way],
+    rounds: int,
+    *,
+    least: float = 0.02,
+    patience: float = 30.0,
+    of: Callable[[Sequence[float]], float] = min,
 ) -> list[Timing]:
     """`best_times` of calls that may be very short or very long.
+
+    `of` summarises the times of all rounds: `min`, or for example `statistics.median`.
 
     A way that takes less than `least` seconds is called several times in each round, and their
     mean counts; one that takes more than `patience` seconds, also when it is called again, is
@@ -46,8 +58,8 @@ def best_calls(
     quick = [i for i, time in enumerate(first) if time <= patience]
     repeats = [_repeats(ways[i], first[i], least) for i in quick]
     turns = [partial(_repeat, ways[i], count) for i, count in zip(quick, repeats, strict=True)]
-    for i, count, best in zip(quick, repeats, best_times(turns, rounds), strict=True):
-        timings[i] = Timing(best / count, rounds)
+    for i, count, times in zip(quick, repeats, round_times(turns, rounds), strict=True):
+        timings[i] = Timing(of(times) / count, rounds)
     return timings
 
 

@@ -1,11 +1,17 @@
-"""How long a process takes to its first prediction, of ten rows: medians of some processes.
+"""Measure how long the first prediction of a process takes, for ten rows.
 
-Three kinds of process: the first one on a machine (an empty cache folder) where a wheel has brought
-kernels, the first one where they are compiled meanwhile, as in a checkout, and later ones, which
-load them; and of each the ways there are, `sqlml.compile(model)` with `predict_proba`, and a query
-of a model that is stored in a database. What is measured is the first prediction when sqlml and
-DuckDB are imported, the model is loaded, and the scorer or session is open. The asked times are 2 s
-for the first prediction on a machine, and 0.2 s for that of a later process.
+The numbers are medians of several processes of each kind:
+
+* first: the first process on a machine, whose runtime library has the machine code of all known
+  kernels, as that of a wheel has;
+* first, compiling: the first process on a machine, whose runtime library has no kernels, as after
+  an installation from source. Another process compiles them in the meantime;
+* later: a process that loads the kernels which such an earlier process has compiled.
+
+Each kind makes the prediction in two ways: `sqlml.compile(model)` with `predict_proba`, and a query
+of a model that is stored in a database. The time of the first prediction starts when sqlml and
+DuckDB are imported, the model is loaded, and the scorer or session is open. The goals are 2 s for
+the first prediction on a machine, and 0.2 s for that of a later process.
 
     python -m benchmarks.starting [--rounds N] [--model NAME]... [--write FILE]
 """
@@ -37,10 +43,13 @@ from xgboost import XGBClassifier
 import sqlml
 from benchmarks.results import parser, save, status
 from benchmarks.tables import table
+from sqlml.backends.native.runtime.build_runtime import CONNECTION
 from sqlml.backends.no_wait import WAIT
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGE = "package"
+BUILT = Path("sqlml", "backends", "native", "runtime", "built")
+WITH_KERNELS, WITHOUT_KERNELS = "with kernels", "without kernels"
+"""The folders with copies of sqlml."""
 
 ROWS = 10
 WORDS = 500
@@ -93,7 +102,7 @@ MODELS: Mapping[str, tuple[Make, Callable[[argparse.Namespace], Any]]] = {
 
 
 def measure(name: str, options: argparse.Namespace, folder: Path) -> Iterator[Start]:
-    """All kinds of process of one model."""
+    """Yield the times of all kinds of processes that score one model."""
     rows_of, unfitted = MODELS[name]
     x, y = rows_of(options)
     model = unfitted(options).fit(x, y)
@@ -115,12 +124,15 @@ def measure(name: str, options: argparse.Namespace, folder: Path) -> Iterator[St
     }
     for way, command in commands.items():
         case = {"model": name, "way": way}
-        kept = folder / f"{name} {way} kernels"
-        run(command, kept, folder)  # and Python's own compiled files
-        later = [run(command, kept, folder) for _ in range(options.rounds)]
-        for process, place in (("first", folder / PACKAGE), ("first, compiling", ROOT)):
+        kernels = folder / f"{name} {way} kernels"
+        with_kernels, without_kernels = folder / WITH_KERNELS, folder / WITHOUT_KERNELS
+        # Python compiles its own files in the first process of a copy, which is not measured.
+        run(command, folder / f"{name} {way} unused", folder, with_kernels)
+        run(command, kernels, folder, without_kernels)
+        later = [run(command, kernels, folder, without_kernels) for _ in range(options.rounds)]
+        for process, copy in (("first", with_kernels), ("first, compiling", without_kernels)):
             fresh = (folder / f"{name} {way} {process} {i}" for i in range(options.rounds))
-            first = [run(command, empty, folder, place) for empty in fresh]
+            first = [run(command, empty, folder, copy) for empty in fresh]
             yield summed({**case, "process": process}, first, want)
         yield summed({**case, "process": "later"}, later, want)
 
@@ -129,27 +141,39 @@ def _quoted(classes: Any) -> str:
     return "true" if classes.dtype == bool else "1"
 
 
-def package(folder: Path) -> None:
-    """Write a copy of sqlml to a folder, with kernels as a wheel has them."""
-    for name in ("sqlml", "benchmarks"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    built = folder / "sqlml" / "backends" / "native" / "jit" / "built"
-    command = [sys.executable, "-m", "sqlml.backends.native.jit.compile_ahead", str(built)]
-    subprocess.run(command, cwd=folder, check=True)
+def copy_packages(folder: Path) -> None:
+    """Write a copy of sqlml with the runtime of a wheel, and one with that of a source package.
 
-
-def run(command: list[str], kernels: Path, folder: Path, place: Path = ROOT) -> Any:
-    """What a process of the sqlml at a place says whose kernels lie in a folder.
+    The runtime of the checkout is built first if it is not up to date, which takes minutes. It has
+    kernels for this processor's level only; those of a wheel for other levels would not run here.
 
     Raises:
-        subprocess.CalledProcessError: it failed.
+        subprocess.CalledProcessError: no C compiler is found, or this platform has no runtime.
+    """
+    command = [sys.executable, "-m", "sqlml.backends.native.runtime"]
+    subprocess.run(command, cwd=ROOT, check=True)
+    for copy in (folder / WITH_KERNELS, folder / WITHOUT_KERNELS):
+        for name in ("sqlml", "benchmarks"):
+            skipped = shutil.ignore_patterns("__pycache__", ".cache")
+            shutil.copytree(ROOT / name, copy / name, ignore=skipped)
+    # The library that opens a connection is a runtime without kernels. A new one would have a key
+    # of its own, with which DuckDB would install it once more.
+    built = folder / WITHOUT_KERNELS / BUILT
+    shutil.copytree(built / CONNECTION, built, dirs_exist_ok=True)
+
+
+def run(command: list[str], kernels: Path, folder: Path, copy: Path) -> Any:
+    """Return what a process of a copy of sqlml prints, which keeps its kernels in a folder.
+
+    Raises:
+        subprocess.CalledProcessError: the process failed.
     """
     env = {name: v for name, v in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     env |= {"NUMBA_CACHE_DIR": str(kernels), "PYTHONPYCACHEPREFIX": str(folder / "pycache")}
     env[WAIT] = "0"
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.starting_child", *command],
-        cwd=place,
+        cwd=copy,
         env=env,
         check=True,
         stdout=subprocess.PIPE,
@@ -190,7 +214,7 @@ def main(arguments: list[str] | None = None) -> int:
     options.of = "median"
     kept: list[Start] = []
     with tempfile.TemporaryDirectory() as folder:
-        package(Path(folder) / PACKAGE)
+        copy_packages(Path(folder))
         for name in options.model or MODELS:
             for start in measure(name, options, Path(folder)):
                 kept.append(start)

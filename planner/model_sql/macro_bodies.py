@@ -21,7 +21,14 @@ from typing import Any
 from sqlml.catalog.model import Transform
 from sqlml.catalog.scoring_macros import make_helper
 from sqlml.dialects import DUCKDB
-from sqlml.dialects.type_names import DATETIMES, NUMBERS, UNTYPED
+from sqlml.dialects.type_names import (
+    DATETIMES,
+    NUMBERS,
+    UNTYPED,
+    element,
+    map_types,
+    struct_fields,
+)
 from sqlml.errors import SqlmlError
 from sqlml.ir.program import Program
 from sqlml.planner.binding.column_types import BoundInput
@@ -37,11 +44,16 @@ from sqlml.planner.binding.unknown_categories import (
     find_known_categories,
     replace_unknown_with_null,
 )
+from sqlml.planner.model_sql.export_macros import MACRO_SUFFIXES
 from sqlml.planner.program.choose import choose_way, read_batch_size
 from sqlml.planner.program.cost import count_inline_categories
-from sqlml.planner.program.function_spec import FunctionSpec, Output, ResultPart
+from sqlml.planner.program.function_spec import STORED_PREFIX, FunctionSpec, Output, ResultPart
 from sqlml.planner.program.prepare_program import prepare_parts
-from sqlml.planner.program.result_sql import build_label_literal, decode_result
+from sqlml.planner.program.result_sql import (
+    build_label_literal,
+    decode_result,
+    find_result_type,
+)
 from sqlml.types import DATETIME, NESTED, Feature, Kind, Labels, list_classes
 
 
@@ -98,6 +110,7 @@ class MacroBody:
     kind: str  # The first output of the macro's function in `OUTPUTS_OF`, or "class".
     sql: str
     function: FunctionSpec | None
+    client_sql: str  # The body for clients that run models without Python.
 
 
 def build_macro_bodies(
@@ -105,38 +118,37 @@ def build_macro_bodies(
     program: Program,
     options: Mapping[str, Any],
     transform: Transform | None = None,
+    key: str = "",
 ) -> list[MacroBody]:
-    """Build the macro bodies of all functions in `OUTPUTS_OF` that a model supports."""
+    """Build the macro bodies of all functions in `OUTPUTS_OF` that the model `key` supports."""
     bodies = []
     for kind, *others in OUTPUTS_OF.values():
         output = next((o for o in (kind, *others) if o in program.outputs), None)
         if output is not None:
-            bodies += _build_function_bodies(kind, output, features, program, options, transform)
+            call = _ClientCall(key, features, program, options, transform)
+            bodies += _build_function_bodies(kind, output, call)
     return bodies
 
 
-def _build_function_bodies(
-    kind: str,
-    output: Output,
-    features: Sequence[Feature],
-    program: Program,
-    options: Mapping[str, Any],
-    transform: Transform | None,
-) -> list[MacroBody]:
+def _build_function_bodies(kind: str, output: Output, client: _ClientCall) -> list[MacroBody]:
     """Build the macro body of a function, and for predict_proba another one that takes a class."""
+    features, program = client.features, client.program
+    options, transform = client.options, client.transform
     max_categories = count_inline_categories()
     try:
         prepared = prepare_parts(program, (ResultPart(output),), max_categories=max_categories)
         choice = choose_way(prepared.split.core, options)
     except SqlmlError as error:  # For example, a library is missing.
         message = f"this model cannot be scored: {error}"
-        return [MacroBody(kind, _build_error(DUCKDB.quote_string(message)), None)]
+        error_sql = _build_error(DUCKDB.quote_string(message))
+        return [MacroBody(kind, error_sql, None, error_sql)]
     used_features = [f for f in features if f.name in prepared.program.inputs]
     if any(f.kind in NESTED for f in used_features):
         message = (
             "macros cannot score a model that reads lists or maps; use sqlml.attach(connection)"
         )
-        return [MacroBody(kind, _build_error(DUCKDB.quote_string(message)), None)]
+        error_sql = _build_error(DUCKDB.quote_string(message))
+        return [MacroBody(kind, error_sql, None, error_sql)]
     spec = FunctionSpec(
         program.hash,
         (ResultPart(output),),
@@ -159,19 +171,101 @@ def _build_function_bodies(
     positive_class = options.get("positive_class")
     if kind == "proba" and positive_class is not None and len(program.labels) == 1:
         class_index = find_label(program.labels[0], positive_class)
-        message = f"option positive_class names {positive_class!r}, which is no class of the model"
-        result_sql = _build_error(DUCKDB.quote_string(message))
+        result_sql = _build_positive_class_error(positive_class)
         if class_index is not None:
             result_sql = DUCKDB.at(call_sql, class_index + 1)
     value_by_kind = {kind: result_sql}
+    client_sql_by_kind = {kind: client.build(output)}
     if kind == "proba" and len(program.labels) == 1:
         value_by_kind["class"] = _build_class_lookup(call_sql, program.labels[0])
+        probabilities = _build_call("map_values", client.build(output, has_class=True))
+        client_sql_by_kind["class"] = _build_class_lookup(probabilities, program.labels[0])
     bodies = []
     for body_kind, value in value_by_kind.items():
         sql = build_null_if(null_condition, value)
         sql = _wrap_with_type_check(sql, used_features) if is_wide else sql
-        bodies.append(MacroBody(body_kind, sql, spec))
+        bodies.append(MacroBody(body_kind, sql, spec, client_sql_by_kind[body_kind]))
     return bodies
+
+
+def _build_positive_class_error(positive_class: Any) -> str:
+    message = f"option positive_class names {positive_class!r}, which is no class of the model"
+    return _build_error(DUCKDB.quote_string(message))
+
+
+KEEP, SCORE = f"{STORED_PREFIX}keep", f"{STORED_PREFIX}score_"
+"""The function of `runtime.c` that keeps a model's data, and the prefix of those that score."""
+
+CLIENT_NAME, CLASS_NAME = "m", "c"
+"""What the names of a model's functions in its data begin with (`export_macros.MACRO_SUFFIXES`
+follows), and of the function that ignores the option `positive_class`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _ClientCall:
+    """Builds calls of the functions of a model's data, in clients that run it without Python."""
+
+    key: str
+    features: Sequence[Feature]
+    program: Program
+    options: Mapping[str, Any]
+    transform: Transform | None
+
+    def build(self, output: Output, has_class: bool = False) -> str:
+        """Build a call for the row `r`; if `has_class`, one that returns all probabilities."""
+        program, name, chosen = self.program, CLIENT_NAME, None
+        if (
+            output == "proba"
+            and len(program.labels) == 1
+            and self.options.get("positive_class") is not None
+        ):
+            name = CLASS_NAME if has_class else name
+            index = find_label(program.labels[0], self.options["positive_class"])
+            if index is None and not has_class:
+                return _build_positive_class_error(self.options["positive_class"])
+            chosen = None if has_class else (index,)
+        sql_type = find_result_type(program, output, chosen)
+        if struct_fields(sql_type) is not None:
+            message = "this model needs sqlml: its targets have labels of several types"
+            return _build_error(DUCKDB.quote_string(message))
+        # The features of a wide model are read in a lambda, which cannot contain the query.
+        features = list_client_features(self.features, program)
+        is_wide = len(features) > MAX_SCANNED_COLUMNS and self.transform is None
+        row, data = "r", self._build_query()
+        if is_wide:
+            row, data = DUCKDB.field(_ROW, "r"), DUCKDB.field(_ROW, "d")
+        columns = [
+            DUCKDB.field(row, f.name) if is_wide else _bind_column(f, self.transform, row).sql
+            for f in features
+        ]
+        function = DUCKDB.quote_string(name + MACRO_SUFFIXES[output])
+        call = _build_call(f"{SCORE}{_name_type(sql_type)}", data, function, *columns)
+        if not is_wide:
+            return call
+        return DUCKDB.let(_ROW, DUCKDB.struct({"r": "r", "d": self._build_query()}), call)
+
+    def _build_query(self) -> str:
+        key = DUCKDB.quote_string(self.key)
+        return (
+            f"(SELECT {_build_call(KEEP, 'content')} FROM sqlml.catalog_compiled WHERE key = {key})"
+        )
+
+
+def list_client_features(features: Sequence[Feature], program: Program) -> list[Feature]:
+    """Return the features that the functions of a model's data take, in order."""
+    return [feature for feature in features if feature.name in program.inputs]
+
+
+def _name_type(sql_type: str) -> str:
+    """Return the name of a result type in the names of the functions of `runtime.c`.
+
+    >>> _name_type("BIGINT"), _name_type("MAP(VARCHAR, DOUBLE)[]")
+    ('bigint', 'map_varchar_list')
+    """
+    element_type = element(sql_type)
+    pair = map_types(element_type or sql_type)
+    name = f"map_{pair[0]}" if pair is not None else element_type or sql_type
+    return f"{name}{'_list' if element_type is not None else ''}".lower()
 
 
 MAX_SCANNED_COLUMNS = 100

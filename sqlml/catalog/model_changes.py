@@ -45,14 +45,16 @@ class ChangedModel:
 class CatalogWriter:
     """The base class of catalog changes, which writes rows, stamps and macros in transactions.
 
-    `calls_of` returns the model calls with which macros compute a version. After each change,
-    `report` is called with the model's reference and its new calls, or () for unchanged calls.
+    `calls_of` returns the calls with which macros compute a version of the model with a key, and
+    `compile_for_clients` the version's data for clients without Python. After each change, `report`
+    is called with the model's reference and its new calls, or () for unchanged calls.
     """
 
     connection: Connection
     catalog: Catalog
     macros: Macros
-    calls_of: Callable[[NewVersion], Calls]
+    calls_of: Callable[[str, NewVersion], Calls]
+    compile_for_clients: Callable[[NewVersion], bytes | None]
     report: Callable[[Reference, Calls], None]
 
     def run_atomically(
@@ -76,7 +78,7 @@ class CatalogWriter:
 
     def report_existing(self, reference: Reference) -> None:
         """Report an existing model, which another session may have created."""
-        self.report(reference, self.calls_of(self.catalog.get(reference)))
+        self.report(reference, self.calls_of(reference.key, self.catalog.get(reference)))
 
     def check_writable(self, reference: Reference) -> None:
         """Raise CatalogError if the model's database is read-only, before a long training."""
@@ -201,16 +203,23 @@ class CatalogWriter:
         self.connection.write(f"DELETE {source_sql}", parameters)
         return [str(digest) for (digest,) in programs]
 
-    def update_macros(self, target: ChangedModel, calls: Calls) -> Calls:
-        """Redefine the model's macros to make `calls`; if `calls` is empty, drop the macros."""
+    def update_macros(
+        self, target: ChangedModel, calls: Calls, compiled: bytes | None = None
+    ) -> Calls:
+        """Redefine the model's macros to make `calls`; if `calls` is empty, drop the macros.
+
+        `compiled` is the result of `compile_for_clients`.
+        """
         database = target.reference.database
-        self.macros.update(target.schema, database, target.key, calls, target.is_shared)
+        self.macros.update(target.schema, database, target.key, calls, compiled, target.is_shared)
         return calls
 
     def update_default_macros(self, target: ChangedModel) -> Calls:
         """Redefine the macros to compute the model's default version, and return its calls."""
         default_reference = Reference(target.reference.name, target.reference.database)
-        return self.update_macros(target, self.calls_of(self.catalog.get(default_reference)))
+        version = self.catalog.get(default_reference)
+        compiled = self.compile_for_clients(version)
+        return self.update_macros(target, self.calls_of(target.key, version), compiled)
 
 
 W = TypeVar("W", bound=CatalogWriter)
@@ -249,13 +258,13 @@ class ModelChanges(CatalogWriter):
         """Register a model, or add a new default version to an existing model (`or_replace`)."""
         _check_name(reference.name)
         self.catalog.check_database(reference.database)
-        calls = self.calls_of(new)
+        calls, compiled = self.calls_of(reference.key, new), self.compile_for_clients(new)
 
         def create_model(target: ChangedModel) -> Calls:
             self.create_tables(target)
             versions = self.find_model(target)
             if versions is not None and if_not_exists:
-                return self.calls_of(self.catalog.get(reference))
+                return self.calls_of(reference.key, self.catalog.get(reference))
             if versions is not None and not or_replace:
                 raise ModelExistsError(
                     f"model {reference.name!r} already exists; CREATE OR REPLACE MODEL (in "
@@ -272,7 +281,7 @@ class ModelChanges(CatalogWriter):
                 if comment is not None:
                     self.update_model(target, comment=comment)
             self.insert_version(target, version, new)
-            self.update_macros(target, calls)
+            self.update_macros(target, calls, compiled)
             write_stamp(self.connection, target.schema, target.key)
             return calls
 
@@ -300,6 +309,12 @@ class ModelChanges(CatalogWriter):
             self.report(reference, ())
         else:
             self.run_atomically(reference, self.catalog.require_schema(reference), drop_model)
+
+    @changes_model
+    def compile_again(self, target: ChangedModel) -> Calls:
+        """Write a model's macros and its data for clients without Python again."""
+        self.require_model(target)
+        return self.update_default_macros(target)
 
     def rename(self, reference: Reference, name: str) -> None:
         """Rename a model, with its versions, aliases and tags."""

@@ -5,15 +5,20 @@
     predict(sqlml_model, sqlml_row)      in schema sqlml, and in main unless the name is taken
       CASE WHEN sqlml_model IS NULL THEN NULL ELSE sqlml.choose_<digest>(...) END
     sqlml.choose_<digest>(struct_extract({'churn': NULL::BOOLEAN[1], ...}, m), r, m)
-    sqlml.choose_<digest>(n BOOLEAN[1], r, m) AS CASE ... sqlml.score_<digest>(r, m) END,
+    sqlml.choose_<digest>(n BOOLEAN[1], r, m) AS CASE ... sqlml.run_<digest>(client(), r, m) END,
                          (n BOOLEAN[2], r, m) AS ...
-    sqlml.score_<digest>(r, m)           one model's expression, with r's fields as its columns
+    sqlml.run_<digest>(k INTEGER, r, m)  one model's expression, with r's fields as its columns
+                      (k VARCHAR, r, m)  the same for clients that run models without Python
 
 The engine binds every branch of a CASE, but only the overload of a macro that fits the types of the
 arguments. The model's name is therefore turned into a type, the length of an array. The overloads
 form a tree: above 16 models, a macro chooses by a hexadecimal digit of md5(lower(m)), and its
 overloads call macros that choose by the next digit or by name. A call takes 1.8 ms with 10,000
 models (7.2 s with one flat macro), and a changed model only rebuilds the macros on its path.
+
+A session registers a function `client` that returns an INTEGER. Without Python, the runtime does,
+and its `client` returns a VARCHAR. Each finds its own overload of `run_<digest>`. (Macros that an
+earlier version of sqlml wrote are called `score_<digest>`, and need a session.)
 
 A `<digest>` identifies a macro's content, so macros of the same name are equal in all databases.
 `CASE WHEN m IS NULL` is folded away. It stops the engine from looking up functions while it creates
@@ -45,6 +50,10 @@ MACRO_KINDS: Mapping[str, Mapping[str, str]] = {
 }
 """Maps macros to the kinds of their overloads, with the SQL of further parameters for each kind."""
 
+CLIENT = "sqlml_open_a_session_first_client"
+"""The function by whose type macros tell who calls them: an INTEGER means a session, and a VARCHAR
+the runtime in a client without Python (`runtime.c`)."""
+
 OWN_MACRO_PATTERN = r"sqlml\.choose_[0-9a-f]{24}\("
 """A pattern, for Python and the engine, that matches the definitions of sqlml's bare macros."""
 
@@ -63,10 +72,12 @@ class ModelCall:
 
     `kind` is the kind of an overload in `MACRO_KINDS`. The body may call the engine function
     `function`, with the types `arguments` and `result`, and the macros `helpers` of `make_helper`.
+    `client_body` computes the same in a client that runs models without Python.
     """
 
     kind: str
     body: str
+    client_body: str
     function: str | None = None
     arguments: tuple[str, ...] = ()
     result: str = ""
@@ -86,15 +97,22 @@ class Macros:
         self._outdated_schemas: dict[str, str] = {}
 
     def update(
-        self, schema: str, database: str | None, key: str, calls: Sequence[ModelCall], shared: bool
+        self,
+        schema: str,
+        database: str | None,
+        key: str,
+        calls: Sequence[ModelCall],
+        compiled: bytes | None,
+        shared: bool,
     ) -> None:
         """Make the macros compute `calls` for the model `key`, or remove a model without calls.
 
-        If the user opened the transaction (`shared`), the macros are rebuilt after its end, because
-        two transactions that change the same macro conflict.
+        `compiled` is the model's data for clients without Python. If the user opened the
+        transaction (`shared`), the macros are rebuilt after its end, because two transactions that
+        change the same macro conflict.
         """
         name, can_store = self._read_database(database)
-        if not can_store or not self._store_calls(schema, key, calls):
+        if not can_store or not self._store_calls(schema, key, calls, compiled):
             return
         if shared:
             self._outdated_schemas[name] = schema
@@ -165,7 +183,9 @@ class Macros:
         # In a database `sqlml`, the name of the schema sqlml would be ambiguous.
         return str(exact_name), is_new and fold(str(exact_name)) != "sqlml"
 
-    def _store_calls(self, schema: str, key: str, calls: Sequence[ModelCall]) -> bool:
+    def _store_calls(
+        self, schema: str, key: str, calls: Sequence[ModelCall], compiled: bytes | None
+    ) -> bool:
         """Store `calls` for the model `key`; return whether the macros must be rebuilt."""
         if not calls and "catalog_calls" not in self._connection.list_tables(schema):
             return False
@@ -174,16 +194,22 @@ class Macros:
         macros_of_model = f"SELECT ?, NULL UNION SELECT key, macro {rows_of_model}"
         self._connection.write(f"INSERT INTO {schema}.catalog_stale {macros_of_model}", [key, key])
         self._connection.write(f"DELETE {rows_of_model}", [key])
+        self._connection.write(f"DELETE FROM {schema}.catalog_compiled WHERE key = ?", [key])
+        if compiled is not None:
+            values = f"INSERT INTO {schema}.catalog_compiled VALUES (?, ?)"
+            self._connection.write(values, [key, compiled])
         for name, definition in {helper for call in calls for helper in call.helpers}:
             self._connection.write(f"CREATE MACRO IF NOT EXISTS {schema}.{name}{definition}")
         rows = []
         for call in calls:
-            macro = f"score_{hash_content(call.kind, key, call.body)}"
+            macro = f"run_{hash_content(call.kind, key, call.body, call.client_body)}"
             extra_parameter = ", class" if call.kind == "class" else ""
-            self._connection.write(
-                f"CREATE MACRO IF NOT EXISTS {schema}.{macro}(r, m{extra_parameter}) AS "
-                f"CASE WHEN m IS NULL THEN NULL ELSE {call.body} END"
+            overloads = ", ".join(
+                f"(k {client_type}, r, m{extra_parameter}) AS "
+                f"CASE WHEN m IS NULL THEN NULL ELSE {body} END"
+                for client_type, body in (("INTEGER", call.body), ("VARCHAR", call.client_body))
             )
+            self._connection.write(f"CREATE MACRO IF NOT EXISTS {schema}.{macro}{overloads}")
             rows.append((key, call.kind, macro, call.function, list(call.arguments), call.result))
         types = "VARCHAR VARCHAR VARCHAR VARCHAR VARCHAR[] VARCHAR"
         self._insert_rows(f"{schema}.catalog_calls", types, rows)
@@ -412,13 +438,18 @@ def _build_subtree(
             choosers += subtree
             calls[digit] = subtree[-1].build_call() if subtree else existing.get(digit, _NO_MODEL)
     else:
-        calls = {key: f"sqlml.{macro}(r, m{extra})" for _, key, macro in models}
+        calls = {key: _call_model_macro(macro, extra) for _, key, macro in models}
     definition = ", ".join(
         f"(n BOOLEAN[{length}], r, m{extra}) AS CASE WHEN m IS NULL THEN NULL ELSE {call} END"
         for length, call in enumerate(calls.values(), 1)
     )
     macro = f"choose_{hash_content(prefix, *calls, definition)}"
     return [*choosers, Chooser(prefix, macro, tuple(calls), by_digit, extra, definition)]
+
+
+def _call_model_macro(macro: str, extra: str) -> str:
+    client = f"{builtin(CLIENT)}(), " if macro.startswith("run_") else ""
+    return f"sqlml.{macro}({client}r, m{extra})"
 
 
 def hash_key(key: str) -> str:
@@ -430,13 +461,13 @@ def hash_key(key: str) -> str:
     return hashlib.md5(key.encode(), usedforsecurity=False).hexdigest()
 
 
-_OWN_MACRO_NAME = re.compile(r"(?:choose|score)_[0-9a-f]{24}")
+_OWN_MACRO_NAME = re.compile(r"(?:choose|run|score)_[0-9a-f]{24}")
 
 
 def is_own_macro(macro: object) -> bool:
     """Return whether `macro`, read from a possibly forged catalog, is a name that sqlml makes.
 
-    >>> is_own_macro("score_" + "0" * 24), is_own_macro("score_x(); DROP TABLE t; --")
+    >>> is_own_macro("run_" + "0" * 24), is_own_macro("run_x(); DROP TABLE t; --")
     (True, False)
     """
     return isinstance(macro, str) and _OWN_MACRO_NAME.fullmatch(macro) is not None

@@ -122,6 +122,7 @@ MACRO_TABLES: tuple[str, ...] = (
         """,
     ),
     _define_table("catalog_stale", "key VARCHAR NOT NULL, macro VARCHAR"),
+    _define_table("catalog_compiled", "key VARCHAR PRIMARY KEY, content BLOB NOT NULL"),
 )
 """The tables of the macros for plain connections (`catalog/scoring_macros.py`)."""
 

@@ -314,7 +314,7 @@ class Scorer:
     ) -> None:
         """Write the model to `path` as an extension of DuckDB, which any of its clients can load.
 
-        After `LOAD 'churn.duckdb_extension'`, `churn(..)` predicts and `churn_info()` lists the
+        After `LOAD './churn.duckdb_extension'`, `churn(..)` predicts and `churn_info()` lists the
         other functions; docs/clients.md describes them. The arguments are the columns in training
         order. The file has no signature, so DuckDB loads it only with `allow_unsigned_extensions`.
 

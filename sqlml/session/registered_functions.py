@@ -32,7 +32,11 @@ from sqlml.planner.program.function_spec import (
 )
 from sqlml.planner.syntax.statement_text import classify_text
 from sqlml.udfs.duckdb.engine import DuckDBEngine
-from sqlml.udfs.duckdb.functions_by_name import SqlmlFunctions, make_functions_of_calls
+from sqlml.udfs.duckdb.functions_by_name import (
+    SqlmlFunctions,
+    make_client_function,
+    make_functions_of_calls,
+)
 from sqlml.udfs.engine_function import EngineFunction, register_functions
 from sqlml.udfs.make_function import find_refused_text_functions, make_engine_function
 
@@ -114,7 +118,8 @@ class RegisteredFunctions:
 
     def _register(self, functions: Sequence[EngineFunction]) -> None:
         helpers = find_refused_text_functions(REFUSED_TEXT if functions else "")
-        for function in (*functions, *helpers):
+        client = [make_client_function()] if functions else []
+        for function in (*functions, *helpers, *client):
             self._engine.registry.add(function)
 
     def _register_called_in(self, definitions: Sequence[str]) -> None:

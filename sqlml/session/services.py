@@ -24,6 +24,7 @@ from sqlml.udfs.duckdb.engine import DuckDBEngine
 from sqlml.udfs.duckdb.function_registry import Registry
 from sqlml.udfs.duckdb.functions_by_name import drop_functions, make_any_function
 from sqlml.udfs.duckdb.host import DuckDBHost
+from sqlml.udfs.duckdb.native.compiled_models import compile_for_clients
 from sqlml.udfs.make_function import make_engine_function
 
 
@@ -70,7 +71,8 @@ def open_services(
         lookup.clear()
         functions.register_for_calls(calls)
 
-    writer = engine.connection, catalog, macros, build_macro_calls, report_change
+    builders = build_macro_calls, _compile_version, report_change
+    writer = engine.connection, catalog, macros, *builders
     changes = ModelChanges(*writer), VersionChanges(*writer)
     models = Models(host, catalog, *changes, allow_pickle, queries.runnable, RowTrainers(host))
     # No service refers to the session, because reference cycles are freed late.
@@ -99,20 +101,24 @@ def _open_other_connection(
         cursor.close()
 
 
-def build_macro_calls(version: NewVersion) -> list[ModelCall]:
-    """Build the calls in the macros of `version`, which connections without sqlml use to score."""
+def _compile_version(version: NewVersion) -> bytes:
+    return compile_for_clients(version.program, version.features, version.options)
+
+
+def build_macro_calls(key: str, version: NewVersion) -> list[ModelCall]:
+    """Build the calls in the macros of a model's version, for connections without sqlml."""
     calls = []
     bodies = build_macro_bodies(
-        version.features, version.program, version.options, version.transform
+        version.features, version.program, version.options, version.transform, key
     )
     for body in bodies:
         if body.function is None:
-            calls.append(ModelCall(body.kind, body.sql))
+            calls.append(ModelCall(body.kind, body.sql, body.client_sql))
             continue
         function = make_engine_function(body.function, version.program, on_use=True)
-        shared_function = make_any_function(function.argument_types, function.result_type)
-        assert shared_function is not None
-        sql = body.sql.replace(f"{function.name}(", f"{shared_function.name}('{function.name}', ")
-        types = shared_function.argument_types, shared_function.result_type
-        calls.append(ModelCall(body.kind, sql, shared_function.name, *types, HELPER_MACROS))
+        shared = make_any_function(function.argument_types, function.result_type)
+        assert shared is not None
+        sql = body.sql.replace(f"{function.name}(", f"{shared.name}('{function.name}', ")
+        signature = shared.name, shared.argument_types, shared.result_type
+        calls.append(ModelCall(body.kind, sql, body.client_sql, *signature, HELPER_MACROS))
     return calls

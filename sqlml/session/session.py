@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import duckdb
 
+from sqlml.catalog.model import Reference
 from sqlml.errors import ParseError
 from sqlml.parsing.statements import AlterModel, Explain, Query, SetOption, Statement, TrainModel
 from sqlml.planner.plan.plan import Plan
@@ -217,6 +218,22 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
             return make_report(self, self._models, model, data, label, by, report_step)
 
     # The connection
+
+    def compile_for_clients(self) -> int:
+        """Compile the models of the current database for DuckDB's clients without Python.
+
+        CREATE MODEL does this for the version of sqlml that runs it. Call this method for models of
+        an earlier version. Return the number of models.
+
+        Raises:
+            CatalogError: the database is read-only, or another session changes a model.
+        """
+        names = [str(row[0]) for row in self.sql("SHOW MODELS").fetchall()]
+        with self._calling():
+            self._before_change()
+            for name in names:
+                self._models.changes.compile_again(Reference(name, None))
+        return len(names)
 
     def cursor(self) -> Session:
         """Open another Session on the same database, for use in another thread."""

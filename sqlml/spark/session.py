@@ -122,7 +122,9 @@ class SparkSession(ModelMethods["pyspark.sql.DataFrame"]):
             lookup.clear()
             functions.refresh(reference.name)
 
-        change_args = self._mirror, self._catalog, macros, lambda version: (), refresh_functions
+        # Spark calls functions of its own, so the catalog needs no macros.
+        builders = lambda key, version: (), lambda version: None, refresh_functions
+        change_args = self._mirror, self._catalog, macros, *builders
         changes, versions = ModelChanges(*change_args), VersionChanges(*change_args)
         stores = host, self._catalog, changes, versions
         trainers = SparkTrainers(spark)

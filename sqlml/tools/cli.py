@@ -13,7 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
@@ -162,6 +162,9 @@ def native(arguments: Sequence[str]) -> int:
         epilog=f"With the environment variable {extension.OFF}=0 it is neither installed nor used.",
     )
     parser.add_argument("--remove", action="store_true", help="remove what was installed")
+    message = "install the runtime for other clients of this version of DuckDB, and compile the "
+    message += "models of databases for it, which an earlier version of sqlml created"
+    parser.add_argument("--clients", nargs="*", metavar="DATABASE", help=message)
     message = "keep the runtime in this wheel of sqlml, to export models for its platform"
     parser.add_argument("--add", type=Path, metavar="WHEEL", help=message)
     options = parser.parse_args(arguments)
@@ -173,6 +176,19 @@ def native(arguments: Sequence[str]) -> int:
         except SqlmlError as error:
             return _print_error(error)
         print(f"models can be exported for {platform}")
+        return 0
+    if options.clients is not None:
+        try:
+            installed = extension.install_for_clients()
+            for database in options.clients:
+                with connect(database) as session:
+                    print(f"compiled {session.compile_for_clients()} models of {database}")
+        except extension.Unavailable as error:
+            return _fail(f"cannot install the runtime for other clients: {error}", 1)
+        except (duckdb.Error, SqlmlError) as error:
+            return _print_error(error)
+        print(f"installed {installed.path}")
+        print(f"other clients load it with: LOAD {extension.NAME} FROM {installed.repository}")
         return 0
     if options.remove:
         removals = [f"removed {folder}" for folder in extension.uninstall()]
@@ -189,6 +205,11 @@ def native(arguments: Sequence[str]) -> int:
             return 0
     state = "installed at" if is_installed else "installed when they are first used, at"
     print(f"native functions are {state} {runtime.path}")
+    with suppress(extension.Unavailable):
+        clients = extension.find_client_path()
+        statement = f"LOAD {extension.NAME} FROM {clients.repository}"
+        is_installed = clients.path.is_file()
+        print(f"other clients: {statement if is_installed else 'run `sqlml native --clients`'}")
     return 0
 
 

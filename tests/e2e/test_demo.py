@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -12,9 +14,24 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 import sqlml
+from sqlml.backends.native.jit.processor_levels import LIBRARY
+from sqlml.backends.native.runtime.build_runtime import CONNECTION
+from sqlml.catalog.catalog_connection import IS_DUCKDB_2
 from sqlml.errors import ConfigError, ScoringError
 from sqlml.tools.cli import demo as main
-from sqlml.tools.demo.job import check, compare, read_query, run
+from sqlml.tools.demo.job import (
+    SCORES,
+    DemoPrinter,
+    check,
+    compare,
+    export_models,
+    find_shell,
+    read_query,
+    run,
+    run_shell,
+    score_without_python,
+)
+from sqlml.udfs.duckdb.native import export_extension
 
 ROWS = 6000
 MODELS = ("delay_sklearn", "delay_xgboost", "delay_lightgbm")
@@ -27,6 +44,11 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         run(path, rows=ROWS)
     return path, printed.getvalue().rstrip()
+
+
+def fetch(path: Path, sql: str) -> list[Any]:
+    with duckdb.connect(str(path), read_only=True) as plain:
+        return plain.execute(sql).fetchall()
 
 
 def test_demo_prints_every_step(job: tuple[Path, str]) -> None:
@@ -42,10 +64,11 @@ def test_demo_prints_every_step(job: tuple[Path, str]) -> None:
         "EXPLAIN",
         "Compare",
         "Rows",
+        "Score without Python",
     ):
         assert f". {step}" in printed
     for model in MODELS:
-        assert printed.count(model) >= 4
+        assert printed.count(model) >= 5
     assert printed.endswith("s in all.")
 
 
@@ -100,6 +123,63 @@ def test_models_stay_in_the_file_and_score_again(job: tuple[Path, str]) -> None:
         first = con.execute("SELECT * FROM scores ORDER BY flight_id").fetchall()
         con.execute(read_query("score"))
         assert con.execute("SELECT * FROM scores ORDER BY flight_id").fetchall() == first
+
+
+def test_the_demo_ends_in_the_shell(job: tuple[Path, str]) -> None:
+    path, printed = job
+    assert "left out" not in printed
+    last_step = printed.partition(". Score without Python")[2]
+    (count,) = fetch(path, "SELECT count(*) FROM scores")[0]
+    scored = re.search(r"DuckDB v1\.\d\.\d scored ([\d,]+) flights", last_step)
+    assert scored is not None and scored[1] == f"{count:,}"
+    for model in MODELS:
+        assert re.search(rf"^ +{model} +{count:,} +[\de.-]+$", last_step, re.MULTILINE), last_step
+
+
+def test_the_shell_has_the_scores_of_the_session(job: tuple[Path, str], tmp_path: Path) -> None:
+    path, _ = job
+    with sqlml.connect(str(path)) as con:
+        export_models(con, MODELS, tmp_path)
+    version, count = run_shell(find_shell(), tmp_path)
+    assert version.startswith("v1.")
+    columns = [model.replace("delay_", "score_") for model in MODELS]
+    # DuckDB 1.5 sends rows to Python, where numpy's exp differs in the last digit.
+    tolerance = 0 if IS_DUCKDB_2 else 1e-14
+    differing = " OR ".join(f"NOT abs(shell.{c} - scores.{c}) <= {tolerance}" for c in columns)
+    query = f"FROM scores JOIN '{tmp_path / SCORES}' AS shell USING (flight_id)"
+    assert fetch(path, f"SELECT count(*), count(*) FILTER ({differing}) {query}") == [(count, 0)]
+    assert fetch(path, "SELECT count(*) FROM scores") == [(count,)]
+
+
+def test_an_error_of_the_shell_is_shown(tmp_path: Path) -> None:
+    with pytest.raises(ScoringError, match="delays.duckdb_extension"):
+        run_shell(find_shell(), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("missing", "reason"),
+    [
+        ("kernels", "no compiled kernels for .* run `make runtime`"),
+        ("shell", "the demo needs duckdb-cli, .*: make demo"),
+    ],
+)
+def test_a_missing_part_is_named_and_the_demo_goes_on(
+    job: tuple[Path, str],
+    missing: str,
+    reason: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if missing == "kernels":
+        library = LIBRARY.parent / CONNECTION / LIBRARY.name
+        monkeypatch.setattr(export_extension, "find_runtime", lambda platform: library)
+    else:
+        monkeypatch.setattr("sqlml.tools.demo.job.find_spec", lambda name: None)
+    with sqlml.connect(str(job[0])) as con:
+        score_without_python(con, DemoPrinter(), MODELS)
+    step, line = capsys.readouterr().out.strip().splitlines()
+    assert "Score without Python" in step
+    assert re.search(f"left out: .*{reason}", line)
 
 
 def test_demo_does_not_touch_a_database_that_exists(tmp_path: Path) -> None:

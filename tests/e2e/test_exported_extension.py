@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from sqlml import errors
 from sqlml.backends.native.jit.processor_levels import LIBRARY
 from sqlml.backends.native.jit.runtime_library import list_kernel_keys
 from sqlml.catalog.catalog_connection import IS_DUCKDB_2
+from sqlml.udfs.duckdb.native.extension_file import hash_words
 from tests.e2e import child, family_zoo, model_zoo
 from tests.e2e.family_zoo import FAMILIES
 from tests.support.exported import UNSIGNED, count_differences, describe, export
@@ -269,6 +271,31 @@ def test_damaged_files_are_refused(tmp_path: Path, shop: tuple[Any, pd.DataFrame
     shutil.copy(path, renamed)
     with duckdb.connect(config=UNSIGNED) as con, pytest.raises(duckdb.Error, match="other_init"):
         con.execute(f"LOAD '{renamed}'")
+
+
+def test_foreign_headers_are_refused(tmp_path: Path, shop: tuple[Any, pd.DataFrame]) -> None:
+    content = write(tmp_path, shop[0]).read_bytes()
+    size = int.from_bytes(content[-520:-512], "little")
+    begin = len(content) - 528 - size
+    damaged, other = "damaged: export the model again", "another version of sqlml"
+    sizes = (0, -1, 8, size - 64, size + 1, size + 64, 1 << 40, (1 << 63) - 1, -(1 << 63))
+    cases = [
+        *((len(content) - 520, struct.pack("<q", n), f"{damaged}|{other}") for n in sizes),
+        (begin, b"sqlml 3\n", other),
+        (begin + 16, struct.pack("<q", size + 64), damaged),
+        # Another key stands for a kernel that this library lacks.
+        (begin + struct.unpack_from("<q", content, begin + 72)[0], b"?" * 16, other),
+    ]
+    for number, (position, changed, message) in enumerate(cases):
+        forged = bytearray(content)
+        forged[position : position + len(changed)] = changed
+        body = bytes(forged[begin + 16 : begin + size])
+        forged[begin + 8 : begin + 16] = struct.pack("<Q", hash_words(body))
+        copy = tmp_path / f"copy{number}" / "shipped.duckdb_extension"
+        copy.parent.mkdir()
+        copy.write_bytes(forged)
+        with duckdb.connect(config=UNSIGNED) as con, pytest.raises(duckdb.Error, match=message):
+            con.execute(f"LOAD '{copy}'")
 
 
 def test_loading_twice_in_several_databases(tmp_path: Path, shop: tuple[Any, pd.DataFrame]) -> None:

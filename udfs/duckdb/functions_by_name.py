@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from sqlml.bounded_cache import RecentCache
 from sqlml.catalog.catalog_connection import Connection
+from sqlml.catalog.scoring_macros import CLIENT
 from sqlml.errors import ArtifactError, CatalogError, SqlmlError, UnknownModelError
 from sqlml.ir import store
 from sqlml.ir.utf8_column import TextColumn
@@ -190,6 +191,15 @@ def make_any_function(
     return EngineFunction(name.lower(), scorer, types, result_type, named=can_run_natively)
 
 
+def make_client_function() -> EngineFunction:
+    """Make the function whose type tells macros that a session scores."""
+    return EngineFunction(CLIENT, _name_client, (), "INTEGER")
+
+
+def _name_client() -> pa.Array:
+    return pa.array([0], pa.int32())
+
+
 def bind_by_name(function: EngineFunction) -> EngineFunction:
     """Return a copy of `function` that looks up the scoring function by name in each call."""
     if isinstance(function.function, BatchFunction):
@@ -221,7 +231,8 @@ class SqlmlFunctions:
             "WHERE NOT internal AND system.main.contains(sql, 'sqlml_') "
             "UNION ALL SELECT macro_definition FROM system.main.duckdb_functions() "
             "WHERE NOT internal AND system.main.contains(macro_definition, 'sqlml_') "
-            "AND NOT (schema_name = 'sqlml' AND system.main.starts_with(function_name, 'score_'))"
+            "AND NOT (schema_name = 'sqlml' AND "
+            "system.main.regexp_matches(function_name, '^(run|score)_'))"
         )
 
     def _read_strings(self, query: str) -> list[str]:

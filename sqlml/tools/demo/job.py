@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import subprocess
+import sys
 import tempfile
 import time
 import zipfile
@@ -20,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.errors import ConfigError, MissingDependencyError, ScoringError
+from sqlml.errors import BackendError, ConfigError, MissingDependencyError, ScoringError
 from sqlml.open_session import connect
 from sqlml.session.session import Session
 from sqlml.verifying.compare import TOLERANCE, Difference, compare_numbers
@@ -272,7 +274,7 @@ def _score_by_frame(con: Session, fitted: FittedClassifier) -> None:
 
 
 def run(database: str | Path | None = None, rows: int | None = None) -> None:
-    """Load flights, fit models, score the flights, and compare scores and times.
+    """Load flights, fit models, score the flights, compare scores and times, score without Python.
 
     `database` is a new file. The default is a file in a temporary folder, which is removed at the
     end. `rows` is the number of flights to use. The default is all 336,776 flights.
@@ -290,6 +292,7 @@ def run(database: str | Path | None = None, rows: int | None = None) -> None:
             _run_queries(con, out)
             _check_scores(con, out, models)
             _compare_speed(con, out, models)
+            score_without_python(con, out, [fitted.name for fitted in models])
     print(f"\nEvery score is the source library's own. {out.seconds:.0f} s in all.", flush=True)
 
 
@@ -403,3 +406,104 @@ def _compare_speed(con: Session, out: DemoPrinter, models: tuple[FittedClassifie
         rows.append((fitted.name, f"{count / sql_time:,.0f}", f"{count / frame_time:,.0f}", ratio))
     header = ("model", "SQL", "fetch frame, predict_proba, write back", "ratio")
     out.print_table(header, rows)
+
+
+EXTENSION = "delays.duckdb_extension"
+FLIGHTS, SCORES = "flights.parquet", "scores.parquet"
+"""Names of the files that `sql/demo/shell.sql` reads and writes."""
+
+
+def score_without_python(con: Session, out: DemoPrinter, names: Sequence[str]) -> None:
+    """Score the flights with some models in DuckDB's shell, and compare with the session's scores.
+
+    If the shell or the machine code for it is missing, the reason is printed instead.
+    """
+    out.print_step("Score without Python, in DuckDB's own shell (sql/demo/shell.sql)")
+    with tempfile.TemporaryDirectory() as folder_name:
+        folder = Path(folder_name)
+        try:
+            shell = find_shell()
+            export_models(con, names, folder)
+        except (BackendError, MissingDependencyError) as error:
+            out.print_line(f"left out: {error}")
+            return
+        out.print_text(
+            f"EXPORT MODELS ({', '.join(names)}) TO '{EXTENSION}';\n\n$ duckdb -unsigned"
+        )
+        out.print_query(read_query("shell"))
+        start = time.perf_counter()
+        version, count = run_shell(shell, folder)
+        seconds = time.perf_counter() - start
+        size = (folder / EXTENSION).stat().st_size / 1e6
+        out.print_line(
+            f"DuckDB {version} scored {count:,} flights in {seconds:.1f} s, "
+            f"with an extension of {size:.1f} MB"
+        )
+        _compare_with_session(con, out, names, folder / SCORES)
+
+
+def export_models(con: Session, names: Sequence[str], folder: Path) -> None:
+    """Write an extension with models, and a file with the flights that they score.
+
+    Raises:
+        BackendError: this installation has no compiled kernels.
+    """
+    con.execute(f"EXPORT MODELS ({', '.join(names)}) TO {_quote(folder / EXTENSION)}")
+    # This is a Parquet file, because older shells cannot read a database of DuckDB 2.0.
+    con.execute("SET VARIABLE first_month = 10")
+    features = read_query("features").strip().removesuffix(";")
+    con.execute(f"COPY ({features}) TO {_quote(folder / FLIGHTS)}")
+
+
+def _quote(path: Path) -> str:
+    return "'" + str(path).replace("'", "''") + "'"
+
+
+def find_shell() -> Path:
+    """Return the path of DuckDB's shell in the package duckdb-cli.
+
+    Raises:
+        MissingDependencyError: the package is not installed.
+    """
+    spec = find_spec("duckdb_cli")
+    for folder in (spec and spec.submodule_search_locations) or ():
+        shell = Path(folder, "duckdb.exe" if sys.platform == "win32" else "duckdb")
+        if shell.is_file():
+            return shell
+    raise _make_missing_error("duckdb-cli")
+
+
+def run_shell(shell: Path, folder: Path) -> tuple[str, int]:
+    """Run `sql/demo/shell.sql` in a folder; return the shell's version and the number of scores.
+
+    Raises:
+        ScoringError: the shell reports an error.
+    """
+    # The user's own ~/.duckdbrc could change what is printed.
+    options = ["-unsigned", "-init", os.devnull, "-csv", "-noheader", "-c", read_query("shell")]
+    done = subprocess.run(
+        [shell, *options],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+    )
+    if done.returncode != 0:
+        raise ScoringError(f"DuckDB's shell cannot score the flights: {done.stderr.strip()}")
+    version, count = done.stdout.split()[-1].split(",")
+    return version, int(count)
+
+
+def _compare_with_session(con: Session, out: DemoPrinter, names: Sequence[str], path: Path) -> None:
+    expected = con.execute("SELECT * FROM scores ORDER BY flight_id").fetchnumpy()
+    actual = con.execute(f"FROM {_quote(path)} ORDER BY flight_id").fetchnumpy()
+    differences = []
+    for name in names:
+        column = name.replace("delay_", "score_")
+        differences.append(compare_numbers(name, actual[column], expected[column], TOLERANCE))
+    header = ("model", "scores", "largest difference from the session")
+    rows = [(d.output, f"{d.rows:,}", f"{d.absolute:.2g}") for d in differences]
+    out.print_table(header, rows)
+    for difference in differences:
+        check(difference)

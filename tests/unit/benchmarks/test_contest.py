@@ -188,3 +188,8 @@ def test_what_the_first_call_compiles_is_not_measured() -> None:
     (timing,) = best_calls([call], 3, least=0.001, patience=0.02)
     assert timing.rounds == 3
     assert timing.seconds < 0.02
+
+
+def test_another_summary_than_the_best_round_gets_all_rounds() -> None:
+    (timing,) = best_calls([lambda: None], 3, least=0.0, of=lambda times: float(len(times)))
+    assert timing.seconds == 3.0

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import end_to_end, operators, pipelines, scaling, trees
+from benchmarks import end_to_end, exported, operators, pipelines, scaling, trees
 from benchmarks.plots import draw
 from benchmarks.report import TABLES
 
@@ -143,3 +143,38 @@ def test_end_to_end(tmp_path: Path) -> None:
     goal = "linear model: SQL query time / time of the expression written by hand | <= 1.5 |"
     assert f"| {goal}" in text
     assert "| 4,000 |" in text
+
+
+def check_exported(result: Any, models: Sequence[str]) -> str:
+    """Check the rows of `models`; return the tables that the report shows."""
+    threads = sorted({1, result["machine"]["cores"]})
+    timed = [row for row in result["rows"] if "size" not in row]
+    cases = {(r["case"]["model"], r["case"]["query"], r["case"]["threads"]) for r in timed}
+    assert cases == {(m, q, n) for m in models for q in ("label", "probability") for n in threads}
+    assert len(timed) == 5 * len(cases)
+    for row in timed:
+        assert row["ns"] > 0 and row["ratio"] > 0 and not row.get("reason")
+        if row["contender"] != "onnxruntime":
+            assert row["exact"], row
+    files = [row for row in result["rows"] if "size" in row]
+    assert [row["case"]["model"] for row in files] == list(models)
+    assert all(row["size"] > 2**20 and row["load"] > 0 for row in files)
+    results = {"exported": result}
+    return TABLES["exported"](results) + TABLES["extension-files"](results)
+
+
+EXPORTED = ["--rows", "6000", "--sql-rows", "4096", "--train", "300", "--trees", "3"]
+
+
+def test_exported(tmp_path: Path) -> None:
+    model = "logistic regression"
+    result = run(exported.main, tmp_path, [*EXPORTED, "--model", model])
+    text = check_exported(result, [model])
+    assert text.count(f"| {model} | label |") == len({1, result["machine"]["cores"]})
+
+
+@pytest.mark.nightly
+def test_exported_models(tmp_path: Path) -> None:
+    result = run(exported.main, tmp_path, [*EXPORTED, "--cache", str(tmp_path / "cache")])
+    text = check_exported(result, exported.MODELS)
+    assert "| xgboost, 3 trees | label | 1 |" in text and "| xgboost, 15 trees | " in text

@@ -10,6 +10,7 @@ import pytest
 
 from sqlml.catalog.catalog_connection import Connection
 from sqlml.catalog.scoring_macros import (
+    CLIENT,
     MAX_OVERLOADS,
     Macros,
     ModelCall,
@@ -39,6 +40,7 @@ class PlainDatabase:
     """A database with macros for models that add a number of their own."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        connection.create_function(CLIENT, lambda: 0, [], "INTEGER")
         catalog = Connection(connection)
         for statement in TABLES:
             catalog.write(statement.format(schema="sqlml"))
@@ -48,14 +50,14 @@ class PlainDatabase:
         self.models: dict[str, int] = {}
 
     def put(self, key: str, offset: int, later: bool = False) -> None:
-        calls = [ModelCall("label", f"r.a + {offset}")]
+        calls = [ModelCall("label", f"r.a + {offset}", f"'runtime ' || r.a + {offset}")]
         if offset % 3 == 0:
-            calls.append(ModelCall("score", f"'{offset}' || r.a"))
-        self._macros.update(self._schema, None, key, calls, later)
+            calls.append(ModelCall("score", f"'{offset}' || r.a", "NULL"))
+        self._macros.update(self._schema, None, key, calls, str(offset).encode(), later)
         self.models[key] = offset
 
     def drop(self, key: str, later: bool = False) -> None:
-        self._macros.update(self._schema, None, key, [], later)
+        self._macros.update(self._schema, None, key, [], None, later)
         del self.models[key]
 
     def refresh(self) -> None:
@@ -84,7 +86,9 @@ class PlainDatabase:
         stored = self._connection.sql("SELECT kind, macro FROM sqlml.catalog_choosers").fetchall()
         assert {macro for _, macro in stored} == self.names("choose_")
         calls = self._connection.sql("SELECT kind, key, macro FROM sqlml.catalog_calls").fetchall()
-        assert {macro for _, _, macro in calls} == self.names("score_")
+        assert {macro for _, _, macro in calls} == self.names("run_")
+        compiled = self._connection.sql("SELECT key, content FROM sqlml.catalog_compiled")
+        assert {k: int(content) for k, content in compiled.fetchall()} == self.models
         for kind in ("label", "score"):
             models = {key: macro for k, key, macro in calls if k == kind}
             whole = {part.macro for part in build_choosers(models, "")}

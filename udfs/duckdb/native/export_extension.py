@@ -16,6 +16,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import PurePath
 from typing import Any
 
+from sqlml.backends.native.jit.runtime_library import list_kernel_keys
 from sqlml.backends.native.runtime.build_runtime import detect_duckdb_platform
 from sqlml.errors import BackendError, ConfigError
 from sqlml.ir.program import Program
@@ -26,7 +27,7 @@ from sqlml.udfs.duckdb.native.extension_file import (
     ExportedTable,
     write_extension,
 )
-from sqlml.udfs.duckdb.native.platform_runtimes import PLATFORMS, find_runtime
+from sqlml.udfs.duckdb.native.platform_runtimes import PLATFORMS, VARIANTS, find_runtime
 
 SUFFIX = ".duckdb_extension"
 
@@ -57,16 +58,25 @@ def export_extension(
     Raises:
         ConfigError: the platform is unknown, the name of the file does not fit, or two functions
             have the same name.
-        BackendError: a model needs Python to be scored, or the runtime of the platform is missing.
+        BackendError: a model needs Python to be scored, or the runtime of the platform is missing
+            or has no kernels.
     """
-    platform = platform or detect_duckdb_platform()
+    own_platform = detect_duckdb_platform()
+    platform = platform or own_platform
+    if platform is None:
+        raise BackendError("there is no runtime for this platform; name another with PLATFORM")
     if platform not in PLATFORMS:
         raise ConfigError(f"unknown platform {platform!r}; platforms: {', '.join(PLATFORMS)}")
     runtime = find_runtime(platform)
-    if runtime is None:
+    content = b"" if runtime is None else runtime.read_bytes()
+    if not list_kernel_keys(content):
         raise BackendError(
-            f"this installation has no runtime for {platform}: `sqlml native --add WHEEL` takes it "
-            "from sqlml's wheel for that platform"
+            f"this installation has no compiled kernels for {platform}, which an extension needs: "
+            + (
+                "install sqlml's wheel, or run `make runtime` in a clone of sqlml"
+                if VARIANTS.get(platform, platform) == own_platform
+                else "`sqlml native --add WHEEL` takes them from sqlml's wheel for that platform"
+            )
         )
     functions: list[ExportedFunction] = []
     tables: list[ExportedTable] = []
@@ -86,7 +96,6 @@ def export_extension(
         if fold(name) in names:
             raise ConfigError(f"two functions would have the name {name}; rename a model")
         names.add(fold(name))
-    content = runtime.read_bytes()
     return write_extension(content, find_extension_name(path), platform, functions, tables)
 
 

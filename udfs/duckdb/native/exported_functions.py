@@ -27,6 +27,7 @@ from sqlml.planner.binding.unknown_categories import (
 )
 from sqlml.planner.databases.export_for import EXPORTED_OUTPUTS
 from sqlml.planner.model_sql.export_macros import MACRO_SUFFIXES
+from sqlml.planner.model_sql.macro_bodies import CLASS_NAME, CLIENT_NAME, list_client_features
 from sqlml.planner.program.function_spec import FunctionSpec, Output, ResultPart
 from sqlml.planner.program.prepare_program import prepare_parts
 from sqlml.planner.program.result_sql import (
@@ -78,6 +79,16 @@ def make_exported_functions(
 
     Raises BackendError if the model needs Python to be scored.
     """
+    return tuple(_make_functions(program, features, name, options, tuple(_list_outputs(program))))
+
+
+def _make_functions(
+    program: Program,
+    features: Sequence[Feature],
+    name: str,
+    options: Mapping[str, Any],
+    outputs: Sequence[Output],
+) -> Iterator[ExportedFunction]:
     for feature in features:
         if feature.kind not in _ARGUMENT_KINDS:
             raise BackendError(
@@ -87,20 +98,39 @@ def make_exported_functions(
     known = find_known_categories(options, program)
     if known:
         program = accept_unknown_as_missing(program)
-    functions: list[ExportedFunction] = []
-    for output in _list_outputs(program):
+    for output in outputs:
         # Contributions are an addition, which the model may do without.
         with suppress(BackendError) if output == OWN else nullcontext():
-            functions.append(_make_function(program, features, name, output, options, known))
+            yield _make_function(program, features, name, output, options, known)
+
+
+def make_client_functions(
+    program: Program, features: Sequence[Feature], options: Mapping[str, Any]
+) -> tuple[ExportedFunction, ...]:
+    """Return the functions that the macros of a database call (`model_sql/macro_bodies.py`).
+
+    They take the features that the Program reads. Raises BackendError if the model needs Python.
+    """
+    features = list_client_features(features, program)
+    outputs = [*_list_plain_outputs(program)]
+    functions = [*_make_functions(program, features, CLIENT_NAME, options, outputs)]
+    if options.get("positive_class") is not None and "proba" in outputs:
+        others = {name: value for name, value in options.items() if name != "positive_class"}
+        functions += _make_functions(program, features, CLASS_NAME, others, ["proba"])
     return tuple(functions)
 
 
-def _list_outputs(program: Program) -> Iterator[Output]:
-    """Yield the outputs that become functions, and the contributions if the model has some."""
+def _list_plain_outputs(program: Program) -> Iterator[Output]:
+    """Yield the outputs that become functions."""
     # As in `predict_score`, the decision function comes before the score of samples.
     for output in EXPORTED_OUTPUTS:
         if output in program.outputs and (output, "score" in program.outputs) != ("samples", True):
             yield output
+
+
+def _list_outputs(program: Program) -> Iterator[Output]:
+    """Yield the outputs that become functions, and the contributions if the model has some."""
+    yield from _list_plain_outputs(program)
     with suppress(SqlmlError):
         explained = ensure_explained(program, OWN)
         if OWN in explained.outputs and all(op.op not in _SAMPLED for op in explained.nodes):

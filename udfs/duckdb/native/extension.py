@@ -32,7 +32,7 @@ from typing import Any
 import duckdb
 
 from sqlml.backends.native.jit.processor_levels import LIBRARY
-from sqlml.backends.native.jit.runtime_library import share_duckdb_api
+from sqlml.backends.native.jit.runtime_library import list_kernel_keys, share_duckdb_api
 from sqlml.backends.native.runtime.build_runtime import (
     CONNECTION,
     EXTENSION,
@@ -100,6 +100,32 @@ def find_install_path(
     return InstalledExtension(folder / repository / EXTENSION, repository)
 
 
+CLIENTS = f"{NAME}_clients"
+"""The repository from which DuckDB's other clients load the runtime with its machine code."""
+
+
+def find_client_path() -> InstalledExtension:
+    """Return the path of the runtime for other clients of this DuckDB, or raise Unavailable."""
+    if not IS_DUCKDB_2:
+        raise Unavailable(f"a repository of extensions needs DuckDB 2.0, not {duckdb.__version__}")
+    if not LIBRARY.is_file() or not list_kernel_keys(LIBRARY.read_bytes()):
+        raise Unavailable("this installation of sqlml has no machine code; install its wheel")
+    with duckdb.connect() as connection:
+        folder = _find_repositories_folder(connection, _read_folder_settings(connection))
+    return InstalledExtension(folder / CLIENTS / EXTENSION, CLIENTS)
+
+
+def install_for_clients() -> InstalledExtension:
+    """Install the runtime for other clients of this DuckDB; raise Unavailable if this fails."""
+    extension = find_client_path()
+    try:
+        with duckdb.connect() as installer:
+            _install_runtime(installer, LIBRARY, CLIENTS)
+    except (duckdb.Error, OSError) as error:
+        raise Unavailable(f"DuckDB could not install it: {_extract_first_line(error)}") from None
+    return extension
+
+
 def check_folder(extension: InstalledExtension) -> None:
     """Raise Unavailable unless a file can be written where `extension` would be installed."""
     folder = next(parent for parent in extension.path.parents if parent.exists())
@@ -122,7 +148,7 @@ def uninstall() -> list[Path]:
     return folders
 
 
-_OWN_REPOSITORY = re.compile(rf"{NAME}_[0-9a-f]{{16}}")
+_OWN_REPOSITORY = re.compile(rf"{NAME}_(?:[0-9a-f]{{16}}|clients)")
 
 
 def _install_runtime(

@@ -1,20 +1,21 @@
 """Write models as an extension of DuckDB: the runtime library, followed by the models' data.
 
-The data has the plans of the functions (`plan_bytecode.py`) with the numbers of kernels and the
-positions of arrays in place of addresses, and descriptions of arguments, results and checks.
-`runtime.c` reads it when DuckDB loads the file.
+The data has the plans of the functions (`plan_bytecode.py`) with the keys of kernels and the
+positions of arrays in place of addresses, and descriptions of arguments, results and checks. It is
+the same for all platforms. `runtime.c` checks and reads it when DuckDB loads the file.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import numpy as np
 
-from sqlml.backends.native.jit.argument_kinds import ArrayKind, Kind, Signature, format_kind
+from sqlml.backends.native.jit.argument_kinds import ArrayKind, Kind, format_kind
 from sqlml.backends.native.jit.kernel_keys import make_key
 from sqlml.backends.native.jit.runtime_library import list_kernel_keys
 from sqlml.backends.native.jit.specialise import find_entry
@@ -25,13 +26,18 @@ from sqlml.errors import BackendError
 from sqlml.ir.utf8_column import CODEC
 from sqlml.types import Array
 from sqlml.udfs.batch_function import BatchFunction
-from sqlml.udfs.duckdb.native import row_path
-from sqlml.udfs.duckdb.native.memory_layout import FLAT, LARGE_TABLE, LEVELS, SMALL_TABLE
+from sqlml.udfs.duckdb.native.memory_layout import (
+    FLAT,
+    LARGE_BATCH,
+    LARGE_TABLE,
+    LEVELS,
+    SMALL_TABLE,
+)
 from sqlml.udfs.duckdb.native.plan_bytecode import VECTOR_ROWS, BytecodePlan, build_plan
 
-MAGIC = b"sqlml 1\n"
+MAGIC = b"sqlml 2\n"
 
-ARRAY_PATCH, KERNEL_PATCH, WORD_PATCH = range(3)
+ARRAY_PATCH, KERNEL_PATCH, WORD_PATCH = range(1, 4)
 """Kinds of words that become addresses when the data is loaded."""
 
 PLAIN, LISTED, FIELDS = range(3)
@@ -116,14 +122,20 @@ Word = int | Address
 
 @dataclass(slots=True)
 class DataWriter:
-    """Collects the words, texts and arrays of an extension's data."""
+    """Collects the words, texts, kernels and arrays of an extension's data.
 
-    kernel_numbers: Mapping[bytes, int]
+    `known_keys` are the keys of the kernels that the runtime has. If `is_compact`, small batches
+    use the kernels for large ones, so that the arrays of one kind of kernel suffice.
+    """
+
+    known_keys: Collection[bytes]
+    is_compact: bool = False
     words: list[Word] = field(default_factory=list)
     texts: bytearray = field(default_factory=bytearray)
     arrays: bytearray = field(default_factory=bytearray)
     text_positions: dict[bytes, int] = field(default_factory=dict)
     array_positions: dict[bytes, int] = field(default_factory=dict)
+    kernel_keys: dict[bytes, int] = field(default_factory=dict)
 
     def add_words(self, words: Sequence[Word]) -> Address:
         """Append words; return the address of the first."""
@@ -182,7 +194,9 @@ class DataWriter:
             array = np.ascontiguousarray(value)
             yield self.add_array(array)
             yield from array.shape
-            yield from array.strides
+            # numpy does not define the stride of an axis of length 1, and `runtime.c` checks it.
+            lengths = [max(1, length) for length in array.shape]
+            yield from (prod(lengths[axis + 1 :]) * array.itemsize for axis in range(array.ndim))
         elif isinstance(kind, tuple):
             for item_kind, item in zip(kind, value, strict=True):
                 yield from self._encode_constant(item_kind, item)
@@ -192,23 +206,22 @@ class DataWriter:
     def _find_kernel(self, call: Call) -> Address:
         entry = find_entry(call.kernel)
         assert entry is not None
-        return Address(KERNEL_PATCH, self.find_number(entry.function, entry.signature))
-
-    def find_number(self, function: Callable[..., Any], signature: Signature) -> int:
-        """Return the number of a kernel; raise BackendError if the runtime lacks it."""
-        number = self.kernel_numbers.get(make_key(function, signature))
-        if number is None:
+        key = make_key(entry.function, entry.signature)
+        if key not in self.known_keys:
             raise BackendError(
                 f"an extension cannot run this model: the runtime lacks the kernel "
-                f"{function.__name__} for {format_kind(signature)}"
+                f"{entry.function.__name__} for {format_kind(entry.signature)}"
             )
-        return number
+        return Address(KERNEL_PATCH, self.kernel_keys.setdefault(key, len(self.kernel_keys)))
 
     def add_plan(self, function: BatchFunction) -> Address:
         """Append the plan of a function, with calls for few and for many rows."""
-        plan: BytecodePlan = build_plan(function, VECTOR_ROWS, build_plan(function, 1))
+        small_plan = None if self.is_compact else build_plan(function, 1)
+        plan: BytecodePlan = build_plan(function, VECTOR_ROWS, small_plan)
         words: list[Word] = [int(word) for word in plan.words]
         words[LEVELS] = FLAT
+        if self.is_compact and plan.large_calls is not None:
+            words[LARGE_BATCH] = 0
         for index, calls in ((SMALL_TABLE, plan.small_calls), (LARGE_TABLE, plan.large_calls)):
             if calls is not None:
                 words[index] = self.add_calls(calls)
@@ -218,7 +231,6 @@ class DataWriter:
         self, functions: Sequence[ExportedFunction], tables: Sequence[ExportedTable]
     ) -> bytes:
         """Return the data of an extension with these functions."""
-        score = self.find_number(row_path.score_columns, row_path.COLUMNS_SIGNATURE)
         records: list[Word] = []
         for exported in functions:
             records += self._describe(exported)
@@ -226,7 +238,7 @@ class DataWriter:
         for table in tables:
             texts = [n for row in table.rows for text in row for n in self.add_label(text)]
             records += (self.add_text(table.name), len(table.rows), self.add_words(texts))
-        list_at = self.add_words([score, len(functions), *records])
+        list_at = self.add_words([len(functions), *records])
         return self._join(list_at.value)
 
     def _describe(self, exported: ExportedFunction) -> list[Word]:
@@ -274,8 +286,9 @@ class DataWriter:
         ]
         words = np.array([0 if isinstance(w, Address) else w for w in self.words], np.int64)
         parts = [words.tobytes(), np.array(patches, np.int64).tobytes(), bytes(self.texts) or b"\0"]
+        parts += [b"".join(self.kernel_keys), bytes(self.arrays)]
         positions, body, begin = [], b"", 128
-        for part in (*parts, bytes(self.arrays)):
+        for part in parts:
             body += bytes(-len(body) % 64)
             positions.append(begin + len(body))
             body += part
@@ -283,18 +296,33 @@ class DataWriter:
         numbers = (
             begin + len(body),
             *(positions[0], len(words), positions[1], len(patches)),
-            *(positions[2], len(parts[2]), positions[3], len(self.arrays), functions),
+            *(positions[2], len(parts[2]), positions[3], len(self.kernel_keys)),
+            *(positions[4], len(self.arrays), functions),
         )
-        rest = struct.pack("<10q", *numbers).ljust(begin - 16, b"\0") + body
-        return MAGIC + struct.pack("<Q", _hash_words(rest)) + rest
+        rest = struct.pack("<12q", *numbers).ljust(begin - 16, b"\0") + body
+        return MAGIC + struct.pack("<Q", hash_words(rest)) + rest
 
 
-def _hash_words(content: bytes) -> int:
+def hash_words(content: bytes) -> int:
     """Return the checksum of `runtime.c` over 64-bit words."""
     words = np.frombuffer(content, np.uint64)
     mixed = words + np.arange(words.size, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(32))) * np.uint64(0xC2B2AE3D27D4EB4F)
     return int((mixed ^ (mixed >> np.uint64(29))).sum(dtype=np.uint64))
+
+
+def write_data(
+    library: bytes,
+    functions: Sequence[ExportedFunction],
+    tables: Sequence[ExportedTable] = (),
+    is_compact: bool = False,
+) -> bytes:
+    """Return the data of functions, which the runtimes of all platforms can read.
+
+    `library` is a runtime. Raises BackendError if it lacks a kernel of the functions.
+    """
+    keys = frozenset(list_kernel_keys(library))
+    return DataWriter(keys, is_compact).finish(functions, tables)
 
 
 FOOTER_BYTES = 512
@@ -313,8 +341,7 @@ def write_extension(
     `library` is the runtime for `platform`, DuckDB's name of what will load the extension. The
     extension has no signature.
     """
-    keys = list_kernel_keys(library)
-    data = DataWriter({key: number for number, key in enumerate(keys)}).finish(functions, tables)
+    data = write_data(library, functions, tables)
     renamed = rename_init_function(library[:-FOOTER_BYTES], name)
     padding, metadata = bytes(-len(renamed) % 64), make_metadata(platform)
     return renamed + padding + data + MAGIC + struct.pack("<q", len(data)) + metadata + bytes(256)

@@ -29,7 +29,7 @@ from sqlml.backends.native.jit.specialise import (
 )
 from sqlml.backends.native.kernel_calls import INPUT, MEMORY, RESULT, Call, KernelCalls, Rows
 from sqlml.backends.native.rows.column_kernels import call_convert, call_shift
-from sqlml.backends.native.text.count_tokens import WORD_TABLE, make_word_table
+from sqlml.backends.native.text.count_tokens import make_word_table
 from sqlml.backends.native.text.token_kernels import find_word, hash_bytes
 from sqlml.ir.program import Program
 from sqlml.ir.utf8_column import CODEC, TextColumn, pack_words
@@ -64,9 +64,7 @@ def make_code_calls(lookup: CategoryEncoder, width: int) -> Iterator[Call]:
         argument_kinds = (
             reads(np.uint64, 1, "C"),
             reads(np.uint8, 1, "C"),
-            *to_kinds(*tables[:2]),
-            WORD_TABLE,
-            *to_kinds(tables[3]),
+            *to_kinds(*tables),
             ArrayKind(dtype, 2, "A", False),
         )
         yield Call(specialise(look_up, argument_kinds), (strings, MEMORY, *tables, out))

@@ -14,7 +14,6 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-from sqlml.backends.native.jit.compile_ahead import read_known_kernels
 from sqlml.backends.native.jit.kernel_keys import make_key
 from sqlml.backends.native.jit.processor_levels import LEVELS, LIBRARY, find_level
 from sqlml.backends.native.jit.runtime_library import list_kernel_keys
@@ -23,8 +22,10 @@ from sqlml.backends.native.runtime.build_runtime import (
     build_runtime,
     detect_duckdb_platform,
     digest_source,
+    find_compiler_command,
 )
 from sqlml.backends.native.runtime.compile_kernels import TRIPLES, compile_kernels
+from sqlml.backends.native.runtime.kernel_tables import list_kernels
 
 _ROOT = LIBRARY.parents[5]
 OBJECTS = _ROOT / "build" / f"kernels-{version('numba')}-{version('llvmlite')}"
@@ -43,18 +44,20 @@ def main() -> int:
         return 1
     # numba compiles a kernel once for the platforms that are compiled together.
     others = [platform for platform in platforms if platform != own_platform]
-    compile_kernels(OBJECTS, others, read_known_kernels())
+    compile_kernels(OBJECTS, others, list_kernels())
     for platform in platforms:
         is_own = platform == own_platform
         levels = [find_level()] if is_own and not options.all_levels else list(LEVELS)
         folder = LIBRARY.parent if is_own else _ROOT / "build" / "runtimes" / platform
         if is_own and not options.all_levels and _is_current(folder / EXTENSION):
             continue
-        kernels = read_known_kernels()
-        compile_kernels(OBJECTS, [platform], kernels, [level for level in levels if level])
-        if not build_runtime(folder, platform, OBJECTS / platform, portable=not is_own):
+        if find_compiler_command(platform, portable=not is_own) is None:
             print("no C compiler: install gcc, or pip install ziglang")
             return 1
+        print(f"compiling kernels for {platform}, which takes minutes the first time", flush=True)
+        kernels = list_kernels()
+        compile_kernels(OBJECTS, [platform], kernels, [level for level in levels if level])
+        build_runtime(folder, platform, OBJECTS / platform, portable=not is_own)
         print(f"built {folder / EXTENSION}")
     return 0
 
@@ -63,7 +66,7 @@ def _is_current(library: Path) -> bool:
     """Return True if the library was built from the present sources."""
     if not library.is_file() or digest_source().encode() not in library.read_bytes():
         return False
-    keys = tuple(make_key(k.function, k.signature) for k in read_known_kernels())
+    keys = tuple(make_key(k.function, k.signature) for k in list_kernels())
     return list_kernel_keys(library.read_bytes()) == keys
 
 

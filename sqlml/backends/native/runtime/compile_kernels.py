@@ -1,4 +1,4 @@
-"""Compile the known kernels ahead, for each processor level of a platform:
+"""Compile the runtime's kernels ahead, for each processor level of a platform:
 
     python -m sqlml.backends.native.runtime.compile_kernels FOLDER PLATFORM ... [--own-level]
 
@@ -23,11 +23,7 @@ from typing import Any
 import llvmlite.binding as llvm
 
 from sqlml.backends.native.jit.call_wrapper import NUMBERS_ENTRY, RESULTS, WORDS_ENTRY, emit_entries
-from sqlml.backends.native.jit.compile_ahead import (
-    KnownKernel,
-    map_in_processes,
-    read_known_kernels,
-)
+from sqlml.backends.native.jit.compile_ahead import KnownKernel, map_in_processes
 from sqlml.backends.native.jit.kernel_keys import make_key
 from sqlml.backends.native.jit.object_code import compile_with_numba
 from sqlml.backends.native.jit.processor_levels import (
@@ -37,7 +33,14 @@ from sqlml.backends.native.jit.processor_levels import (
     get_target,
 )
 from sqlml.backends.native.jit.runtime_library import CALLED
-from sqlml.backends.native.runtime.build_runtime import OBJECTS, TABLES, TARGETS
+from sqlml.backends.native.runtime.build_runtime import TARGETS
+from sqlml.backends.native.runtime.kernel_tables import (
+    find_object,
+    list_kernels,
+    make_suffix,
+    takes_numbers,
+    write_tables,
+)
 
 TRIPLES = {
     "linux_amd64": "x86_64-unknown-linux-gnu",
@@ -81,47 +84,33 @@ def compile_kernels(
         ]
         jobs = []
         for key, kernel in zip(keys, kernels, strict=True):
-            missing = [t for t in level_targets if not _find_object(folder / t, key, level)]
+            missing = [t for t in level_targets if not find_object(folder / t, key, level)]
             if missing:
                 jobs.append(_Job(kernel, key, level, tuple(missing)))
         with _set_environment(get_level_settings(level)):
             for _ in map_in_processes(partial(_compile_kernel, folder), jobs):
                 pass
     for target in targets:
-        _write_tables(
-            folder / target, keys, kernels, [n for n in TARGETS[target].levels if n in levels]
-        )
-
-
-def _find_object(folder: Path, key: str, level: str) -> Path | None:
-    return next(folder.glob(f"{key}_{level}_*.o"), None)
+        target_levels = [level for level in TARGETS[target].levels if level in levels]
+        write_tables(folder / target, kernels, target_levels)
 
 
 def _compile_kernel(folder: Path, job: _Job) -> None:
     kernel = job.kernel
     result, kernel_ir = _capture_ir(kernel)
     entry_ir = emit_entries(result, kernel.signature)
-    entries = [WORDS_ENTRY, NUMBERS_ENTRY] if _takes_numbers(kernel) else [WORDS_ENTRY]
+    entries = [WORDS_ENTRY, NUMBERS_ENTRY] if takes_numbers(kernel) else [WORDS_ENTRY]
     result_kind = RESULTS[str(result.fndesc.restype)]
     for target in job.targets:
         machine = _make_machine(target, job.level)
         module = _parse(kernel_ir, machine)
         module.link_in(_parse(entry_ir, machine))
-        _rename_entries(module, entries, _make_suffix(job.key, job.level))
+        _rename_entries(module, entries, make_suffix(job.key, job.level))
         _optimise(module, machine)
         path = folder / target / f"{job.key}_{job.level}_{result_kind}.o"
         partial_path = path.with_suffix(".part")
         partial_path.write_bytes(machine.emit_object(module))
         partial_path.replace(path)
-
-
-def _takes_numbers(kernel: KnownKernel) -> bool:
-    return all(kind == "count" for kind in kernel.signature)
-
-
-def _make_suffix(key: str, level: str) -> str:
-    """Return what distinguishes the symbols of a kernel and a level from those of all others."""
-    return f"_{key}_{level.replace('-', '_')}"
 
 
 def _rename_entries(module: Any, entries: Sequence[str], suffix: str) -> None:
@@ -208,52 +197,6 @@ def _optimise(module: Any, machine: Any) -> None:
     passes.run(module, builder)
 
 
-def _write_tables(
-    folder: Path, keys: Sequence[str], kernels: Sequence[KnownKernel], levels: Sequence[str]
-) -> None:
-    """Write the C tables that `runtime.c` includes, and the list of the object files in them.
-
-    Files of other kernels are deleted. Files of other levels are kept for later libraries.
-    """
-    objects = {(key, level): _get_object(folder, key, level) for level in levels for key in keys}
-    result_kinds = [_read_result_kind(objects[key, levels[0]]) for key in keys]
-    lines = [f"#define KERNELS {len(keys)}", f"#define LEVELS {len(levels)}"]
-    names = ", ".join(f'"{level}"' for level in levels)
-    lines.append(f"static const char *const level_names[] = {{{names}}};")
-    key_rows = ("{" + ", ".join(map(str, bytes.fromhex(key))) + "}" for key in keys)
-    lines.append(f"#define KERNEL_KEYS {{{', '.join(key_rows)}}}")
-    kinds = ", ".join(map(str, result_kinds))
-    lines.append(f"static const unsigned char kernel_results[] = {{{kinds}}};")
-    for table, entry in (("kernel_entries", WORDS_ENTRY), ("number_entries", NUMBERS_ENTRY)):
-        rows = []
-        for level in levels:
-            symbols = [
-                entry + _make_suffix(key, level)
-                if entry == WORDS_ENTRY or _takes_numbers(kernel)
-                else "0"
-                for key, kernel in zip(keys, kernels, strict=True)
-            ]
-            lines += [f"extern char {symbol}[];" for symbol in symbols if symbol != "0"]
-            rows.append("{" + ", ".join(symbols) + "}")
-        lines.append(f"static char *const {table}[][KERNELS] = {{{', '.join(rows)}}};")
-    (folder / TABLES).write_text("\n".join(lines) + "\n")
-    paths = "".join(f'"{path.as_posix()}"\n' for path in objects.values())
-    (folder / OBJECTS).write_text(paths)
-    for path in (*folder.glob("*.o"), *folder.glob("*.part")):
-        if path.suffix == ".part" or path.name.partition("_")[0] not in keys:
-            path.unlink()
-
-
-def _get_object(folder: Path, key: str, level: str) -> Path:
-    path = _find_object(folder, key, level)
-    assert path is not None
-    return path.absolute()
-
-
-def _read_result_kind(path: Path) -> int:
-    return int(path.stem.rpartition("_")[2])
-
-
 @contextmanager
 def _set_environment(values: Mapping[str, str]) -> Iterator[None]:
     old_environment = dict(os.environ)
@@ -266,7 +209,7 @@ def _set_environment(values: Mapping[str, str]) -> Iterator[None]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Compile the known kernels for platforms, as the docstring of this module says."""
+    """Compile the runtime's kernels for platforms, as the docstring of this module says."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("platforms", nargs="+", choices=TRIPLES)
@@ -274,7 +217,7 @@ def main(arguments: Sequence[str]) -> None:
     options = parser.parse_args(arguments)
     levels = {find_level()} if options.own_level else set(LEVELS)
     chosen_levels = [level for level in LEVELS if level in levels]
-    compile_kernels(options.folder, options.platforms, read_known_kernels(), chosen_levels)
+    compile_kernels(options.folder, options.platforms, list_kernels(), chosen_levels)
 
 
 if __name__ == "__main__":

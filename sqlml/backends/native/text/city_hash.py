@@ -183,9 +183,9 @@ def _signed_hash(data: Any, start: Any, size: Any) -> Any:
     return np.float64(low - _OVER if low >= _SIGN else low)
 
 
-def hash_texts(data: Any, start: Any, stop: Any, out: Any) -> None:
+def hash_texts(memory: Any, start: Any, stop: Any, out: Any) -> None:
     for r in range(out.shape[0]):
-        out[r, 0] = _signed_hash(data, start[r], stop[r] - start[r])
+        out[r, 0] = _signed_hash(memory, start[r], stop[r] - start[r])
 
 
 def hash_numbers(x: Any, out: Any) -> None:
