@@ -34,7 +34,7 @@ PY := $(VENV)/bin/python
 # Python compiles what it imports; compiling every file of every package takes pip half of its time.
 PIP := $(PY) -m pip install --no-compile --quiet --disable-pip-version-check --constraint constraints.txt
 DUCKDB15 := 1.5.6
-TRITON_WHEELS := "triton==3.9.0; sys_platform == 'linux'" ziglang==0.17.1 lief==1.0.0
+TRITON_WHEELS := "triton==3.9.0; sys_platform == 'linux'" lief==1.0.0
 
 # hummingbird-ml asks for an onnx of long ago, which it does not need: it has a folder of its own.
 HUMMINGBIRD := $(abspath $(VENV))/hummingbird
@@ -90,7 +90,7 @@ test-duckdb-1.5: $(VENV15)/.duckdb
 nightly: runtime $(VENV15)/.duckdb $(TRITON)/.triton $(DBT)/.dbt $(CLICKHOUSE)/.chdb $(CLIENTS)/.clients
 	$(MAKE) --keep-going nightly-duckdb nightly-triton nightly-dbt nightly-clickhouse nightly-clients nightly-duckdb-1.5 nightly-machines
 
-nightly-duckdb: $(VENV)/.dev
+nightly-duckdb: $(VENV)/.zig
 	$(PY) $(PYTEST) $(PARALLEL) -m nightly
 
 nightly-triton: $(TRITON)/.triton
@@ -168,7 +168,7 @@ site: $(VENV)/.docs
 	@echo "built site/; '$(PY) -m http.server --directory site' serves it"
 
 # The kernels of all levels of processors take minutes to compile, so nothing else builds them.
-dist: $(VENV)/.dev
+dist: $(VENV)/.zig
 	SQLML_KERNELS=all $(PY) -m build --no-isolation --outdir dist
 
 clean:
@@ -217,9 +217,13 @@ endef
 $(VENV15)/.duckdb: $(VENV)/.dev
 	$(call environment,$(VENV15),duckdb==$(DUCKDB15))
 
-# Triton has wheels for Linux alone; elsewhere its tests are skipped. Zig compiles for all platforms,
-# and LIEF reads the files of all.
-$(TRITON)/.triton: $(VENV)/.dev
+# Zig compiles for all platforms, with the oldest C library of each: 400 MB that only releases need.
+$(VENV)/.zig: $(VENV)/.dev
+	$(PIP) ziglang==0.17.1
+	touch $@
+
+# Triton has wheels for Linux alone; elsewhere its tests are skipped. LIEF reads files of all platforms.
+$(TRITON)/.triton: $(VENV)/.zig
 	$(call environment,$(TRITON),$(TRITON_WHEELS))
 
 # ClickHouse as a package: half a gigabyte, for these tests alone.
@@ -231,12 +235,11 @@ EMULATED := linux_arm64 osx_amd64 osx_arm64 windows_amd64
 
 # Clients of DuckDB without sqlml, each in a folder of its own.
 INTO := $(PY) -m pip install --no-compile --quiet --disable-pip-version-check --no-deps --target $(CLIENTS)
-$(CLIENTS)/.clients: $(VENV)/.dev
+$(CLIENTS)/.clients: $(VENV)/.zig
 	for version in 1.2.2 1.3.2 1.4.4 1.5.6 2.0.1; do $(INTO)/duckdb-$$version duckdb==$$version || exit 1; done
 	for version in 1.4.4.post2 1.5.0 1.5.6; do $(INTO)/shell-$$version duckdb-cli==$$version || exit 1; done
 	$(INTO)/arm64 --platform manylinux_2_17_aarch64 --only-binary=:all: duckdb-cli==1.5.6
 	$(INTO)/windows --platform win_amd64 --only-binary=:all: duckdb-cli==1.5.6
-	$(PIP) ziglang==0.17.1
 	! command -v npm >/dev/null || npm install --silent --prefix $(CLIENTS)/node @duckdb/node-api@1.5.6-r.1
 	touch $@
 

@@ -78,9 +78,11 @@ class PlatformHook(BuildHookInterface[Any]):
                 self._compile_kernels(kernels, target)
             try:
                 path, is_release = Path(kernels, target), self._has_kernels()
-                self._builder().build_runtime(
+                is_built = self._builder().build_runtime(
                     folder, target, path if is_release else None, portable=is_release
                 )
+                if is_release and not is_built:
+                    raise ImportError("a release is built with ziglang: pip install ziglang")
             except (ImportError, OSError, subprocess.CalledProcessError) as error:
                 if self._has_kernels():
                     raise

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import platform
 import subprocess
 import sys
 import sysconfig
@@ -14,15 +13,19 @@ import zipfile
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import llvmlite.binding as llvm
 import pytest
 from packaging.requirements import Requirement
 
 from sqlml.backends.native.jit.compile_ahead import read_known_kernels
+from sqlml.backends.native.jit.kernel_keys import make_key
+from sqlml.backends.native.jit.processor_levels import LEVELS
 from sqlml.backends.native.jit.runtime_library import list_kernel_keys
 from sqlml.backends.native.runtime.build_runtime import (
     CONNECTION,
     EXTENSION,
     PUBLIC_KEY,
+    TARGETS,
     detect_duckdb_platform,
     find_compiler_command,
 )
@@ -224,20 +227,80 @@ def test_scoring_needs_no_training_library(clean: Path, tmp_path: Path) -> None:
     )
 
 
+@pytest.fixture(scope="module")
+def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the wheel of a release, which takes several minutes of two processors to compile."""
+    return build(tmp_path_factory.mktemp("release"), SQLML_KERNELS="all")
+
+
+@pytest.fixture(scope="module")
+def released(release: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of a new virtual environment with the wheel of a release."""
+    return installed(release, tmp_path_factory.mktemp("released") / "venv")
+
+
+needs_zig = pytest.mark.skipif(
+    detect_duckdb_platform() is None or importlib.util.find_spec("ziglang") is None,
+    reason="needs ziglang, which `make nightly` and `make dist` install",
+)
+
+
 @pytest.mark.nightly
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="no machine code for others")
-def test_first_use_of_the_wheel_of_a_release_compiles_nothing(tmp_path: Path) -> None:
-    wheel = build(tmp_path / "dist", SQLML_KERNELS="all")
-    with zipfile.ZipFile(wheel) as archive:
+@needs_zig
+def test_the_wheel_of_a_release_has_the_kernels_of_all_levels(release: Path) -> None:
+    target = detect_duckdb_platform()
+    assert target is not None
+    with zipfile.ZipFile(release) as archive:
         runtime = archive.read(f"{BUILT}/{EXTENSION}")
-    assert len(list_kernel_keys(runtime)) == len(read_known_kernels())
-    python = installed(wheel, tmp_path / "venv")
+    keys = tuple(make_key(kernel.function, kernel.signature) for kernel in read_known_kernels())
+    assert list_kernel_keys(runtime) == keys
+    assert all(level.encode() + b"\0" in runtime for level in TARGETS[target].levels)
+    assert release.name.endswith(f"-py3-none-{TARGETS[target].wheel}.whl")
+    assert release.stat().st_size < 8 << 20
+
+
+def list_own_levels() -> list[str]:
+    """Return the levels that this processor supports."""
+    target = detect_duckdb_platform()
+    features = {**llvm.get_host_cpu_features(), "neon": True, "fp-armv8": True}
+    levels = () if target is None else TARGETS[target].levels
+    return [name for name in levels if all(map(features.get, LEVELS[name]))]
+
+
+@pytest.mark.nightly
+@needs_zig
+@pytest.mark.parametrize("level", [None, *list_own_levels()])
+def test_first_use_of_the_wheel_of_a_release_compiles_nothing(
+    level: str | None, released: Path, tmp_path: Path
+) -> None:
     cache = tmp_path / "cache"
     cache.mkdir(mode=0o700)
+    settings = {"NUMBA_CACHE_DIR": str(cache), **({"SQLML_LEVEL": level} if level else {})}
+    own = f"import os; os.environ |= {settings!r}\n"
     watched = SCORE.format(root=str(ROOT)) + "import sys; assert 'numba' not in sys.modules"
-    own = f"import os; os.environ['NUMBA_CACHE_DIR'] = {str(cache)!r}\n"
-    outside(tmp_path, python, "-c", own + watched)
+    outside(tmp_path, released, "-c", own + watched)
     assert not list(cache.rglob("*")), "nothing was compiled"
+
+
+PLAIN = """
+import sys
+import duckdb
+con = duckdb.connect("scores.duckdb", config={"allow_unsigned_extensions": "true"})
+con.execute("LOAD './level.duckdb_extension'")
+print(con.execute("SELECT DISTINCT level(a, b, c) FROM points ORDER BY ALL").fetchall())
+assert not {"sqlml", "numba", "numpy", "llvmlite"} & set(sys.modules)
+"""
+
+
+@pytest.mark.nightly
+@needs_zig
+def test_a_model_that_the_wheel_of_a_release_exports_runs_without_it(
+    released: Path, tmp_path: Path
+) -> None:
+    outside(tmp_path, released, "-c", SCORE.format(root=str(ROOT)))
+    command = "EXPORT MODEL level TO 'level.duckdb_extension'"
+    outside(tmp_path, released.with_name("sqlml"), "scores.duckdb", "-c", command)
+    assert outside(tmp_path, released, "-c", PLAIN) == "[('high',), ('low',)]\n"
 
 
 def test_versions_that_the_tests_pass_with_are_allowed_by_the_package() -> None:
