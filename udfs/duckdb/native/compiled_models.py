@@ -36,6 +36,8 @@ def compile_for_clients(
             return write_data(
                 library, make_client_functions(program, features, options), is_compact=True
             )
+    except ImportError as error:
+        return REFUSED + f"compiling it needs {error.name}; install it".encode()
     except NotReady:
         return REFUSED + b"the runtime lacks a kernel of this model; score it with sqlml"
     except SqlmlError as error:

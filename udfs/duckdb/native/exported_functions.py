@@ -7,7 +7,6 @@ results are those of the SQL in `planner/program/result_sql.py`.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from typing import Any
@@ -340,7 +339,7 @@ _FIXED_TYPES = {
     "FLOAT": (10, "f"),
     "DOUBLE": (11, "d"),
 }
-"""Maps SQL types to DuckDB's numbers of types and to the codes of the module `struct`."""
+"""Maps SQL types to DuckDB's numbers of types and to the codes of numpy's dtypes."""
 
 _VARCHAR, _LIST, _STRUCT, _MAP = 17, 24, 25, 26
 
@@ -351,9 +350,8 @@ def _add_table(writer: DataWriter, labels: Labels) -> list[Word]:
     if sql_type not in _FIXED_TYPES:
         return _add_texts(writer, list(map(str, labels.values)))
     code = _FIXED_TYPES[sql_type][1]
-    content = b"".join(struct.pack(f"<{code}", value) for value in labels.values)
-    address = writer.add_array(np.frombuffer(content, np.uint8))
-    return [len(labels), struct.calcsize(code), address]
+    values = np.array(labels.values).astype(f"<{code}")
+    return [len(labels), values.itemsize, writer.add_array(values)]
 
 
 def _add_texts(writer: DataWriter, texts: Sequence[str]) -> list[Word]:
