@@ -20,6 +20,7 @@ from typing import Any
 
 from sqlml.catalog.model import Transform
 from sqlml.catalog.scoring_macros import make_helper
+from sqlml.catalog.tables import STORED_PREFIX
 from sqlml.dialects import DUCKDB
 from sqlml.dialects.type_names import (
     DATETIMES,
@@ -47,7 +48,7 @@ from sqlml.planner.binding.unknown_categories import (
 from sqlml.planner.model_sql.export_macros import MACRO_SUFFIXES
 from sqlml.planner.program.choose import choose_way, read_batch_size
 from sqlml.planner.program.cost import count_inline_categories
-from sqlml.planner.program.function_spec import STORED_PREFIX, FunctionSpec, Output, ResultPart
+from sqlml.planner.program.function_spec import FunctionSpec, Output, ResultPart
 from sqlml.planner.program.prepare_program import prepare_parts
 from sqlml.planner.program.result_sql import (
     build_label_literal,
@@ -231,7 +232,7 @@ class _ClientCall:
         # The features of a wide model are read in a lambda, which cannot contain the query.
         features = list_client_features(self.features, program)
         is_wide = len(features) > MAX_SCANNED_COLUMNS and self.transform is None
-        row, data = "r", self._build_query()
+        row, data = "r", build_data_query(self.key)
         if is_wide:
             row, data = DUCKDB.field(_ROW, "r"), DUCKDB.field(_ROW, "d")
         columns = [
@@ -242,13 +243,14 @@ class _ClientCall:
         call = _build_call(f"{SCORE}{_name_type(sql_type)}", data, function, *columns)
         if not is_wide:
             return call
-        return DUCKDB.let(_ROW, DUCKDB.struct({"r": "r", "d": self._build_query()}), call)
+        return DUCKDB.let(_ROW, DUCKDB.struct({"r": "r", "d": build_data_query(self.key)}), call)
 
-    def _build_query(self) -> str:
-        key = DUCKDB.quote_string(self.key)
-        return (
-            f"(SELECT {_build_call(KEEP, 'content')} FROM sqlml.catalog_compiled WHERE key = {key})"
-        )
+
+def build_data_query(key: str) -> str:
+    """Build a subquery that returns the runtime's number of the data that the catalog keeps."""
+    content = _build_call("from_base64", "content")
+    query = f"SELECT {_build_call(KEEP, content)} FROM sqlml.catalog_compiled"
+    return f"({query} WHERE key = {DUCKDB.quote_string(key)})"
 
 
 def list_client_features(features: Sequence[Feature], program: Program) -> list[Feature]:

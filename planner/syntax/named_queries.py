@@ -106,6 +106,25 @@ def read_view(statement: str) -> ViewBody | None:
     return ViewBody(sql, columns, tuple(_iterate_named_tables(sql, parsed)), find_functions(parsed))
 
 
+@analyse_query(default=None)
+def find_created_view(statement: str) -> tuple[str, ...] | None:
+    """Return the parts of the name of the view that a DuckDB statement creates.
+
+    Return None for other statements, and for temporary views.
+
+    >>> find_created_view('CREATE OR REPLACE VIEW shop."v" AS SELECT 1')
+    ('shop', 'v')
+    >>> find_created_view("CREATE TEMP VIEW v AS SELECT 1") is None
+    True
+    """
+    (tree,) = parse_trees(statement)
+    if not isinstance(tree, exp.Create) or tree.kind != "VIEW":
+        return None
+    table = tree.this if isinstance(tree.this, exp.Table) else tree.this.this
+    is_stored = tree.find(exp.TemporaryProperty) is None and isinstance(table, exp.Table)
+    return tuple(part.name for part in table.parts) if is_stored else None
+
+
 def _find_join_brackets(select: exp.Select) -> Iterator[Span]:
     """Yield the brackets that DuckDB writes around joins.
 

@@ -54,7 +54,7 @@ class CatalogWriter:
     catalog: Catalog
     macros: Macros
     calls_of: Callable[[str, NewVersion], Calls]
-    compile_for_clients: Callable[[NewVersion], bytes | None]
+    compile_for_clients: Callable[[NewVersion], str | None]
     report: Callable[[Reference, Calls], None]
 
     def run_atomically(
@@ -204,7 +204,7 @@ class CatalogWriter:
         return [str(digest) for (digest,) in programs]
 
     def update_macros(
-        self, target: ChangedModel, calls: Calls, compiled: bytes | None = None
+        self, target: ChangedModel, calls: Calls, compiled: str | None = None
     ) -> Calls:
         """Redefine the model's macros to make `calls`; if `calls` is empty, drop the macros.
 

@@ -37,7 +37,7 @@ from typing import Any
 
 from sqlml.catalog.catalog_connection import Connection, find_unstamped_models, write_stamp
 from sqlml.catalog.model import is_name
-from sqlml.catalog.tables import CHOOSERS, MACRO_TABLES
+from sqlml.catalog.tables import CHOOSERS, MACRO_TABLES, STORED_PREFIX
 from sqlml.dialects import DUCKDB
 from sqlml.dialects.duckdb import builtin, fold_in_sql
 from sqlml.types import fold
@@ -50,7 +50,7 @@ MACRO_KINDS: Mapping[str, Mapping[str, str]] = {
 }
 """Maps macros to the kinds of their overloads, with the SQL of further parameters for each kind."""
 
-CLIENT = "sqlml_open_a_session_first_client"
+CLIENT = f"{STORED_PREFIX}client"
 """The function by whose type macros tell who calls them: an INTEGER means a session, and a VARCHAR
 the runtime in a client without Python (`runtime.c`)."""
 
@@ -102,7 +102,7 @@ class Macros:
         database: str | None,
         key: str,
         calls: Sequence[ModelCall],
-        compiled: bytes | None,
+        compiled: str | None,
         shared: bool,
     ) -> None:
         """Make the macros compute `calls` for the model `key`, or remove a model without calls.
@@ -111,7 +111,7 @@ class Macros:
         transaction (`shared`), the macros are rebuilt after its end, because two transactions that
         change the same macro conflict.
         """
-        name, can_store = self._read_database(database)
+        name, can_store = self.read_database(database)
         if not can_store or not self._store_calls(schema, key, calls, compiled):
             return
         if shared:
@@ -146,7 +146,7 @@ class Macros:
         if "catalog_stale" not in tables:
             return
         if self._connection.read(f"SELECT 1 FROM {schema}.catalog_stale LIMIT 1"):
-            database, _ = self._read_database(None)
+            database, _ = self.read_database(None)
             self._connection.run_atomically(partial(self._rebuild_if_stored, schema, database))
 
     def _rebuild_if_stored(self, schema: str, database: str) -> None:
@@ -158,7 +158,7 @@ class Macros:
         name = fold(name)
         if name not in MACRO_KINDS:
             return
-        database, _ = self._read_database(None)
+        database, _ = self.read_database(None)
         own_macro = self._connection.read(
             "SELECT 1 FROM system.main.duckdb_functions() WHERE database_name = ? "
             "AND schema_name = 'main' AND function_name = ? "
@@ -169,7 +169,7 @@ class Macros:
             main_schema = f"{DUCKDB.quote_name(database)}.main"
             self._connection.write(f"DROP MACRO IF EXISTS {main_schema}.{name}")
 
-    def _read_database(self, name: str | None) -> tuple[str, bool]:
+    def read_database(self, name: str | None) -> tuple[str, bool]:
         """Return the exact name of a database, and whether its file can store typed macros."""
         ((exact_name, in_memory, tags),) = self._connection.read(
             "SELECT database_name, path IS NULL, tags::VARCHAR FROM system.main.duckdb_databases() "
@@ -184,7 +184,7 @@ class Macros:
         return str(exact_name), is_new and fold(str(exact_name)) != "sqlml"
 
     def _store_calls(
-        self, schema: str, key: str, calls: Sequence[ModelCall], compiled: bytes | None
+        self, schema: str, key: str, calls: Sequence[ModelCall], compiled: str | None
     ) -> bool:
         """Store `calls` for the model `key`; return whether the macros must be rebuilt."""
         if not calls and "catalog_calls" not in self._connection.list_tables(schema):

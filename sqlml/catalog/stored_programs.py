@@ -8,6 +8,7 @@ from typing import Protocol
 from sqlml.bounded_cache import RecentCache
 from sqlml.catalog.catalog_connection import Connection
 from sqlml.catalog.tables import SMALL_MODELS
+from sqlml.catalog.view_macros import empty_view_macros
 from sqlml.errors import ArtifactError, UnknownModelError
 from sqlml.ir import store
 from sqlml.ir.ops import NEVER_STORED, find_invalid_unicode
@@ -127,6 +128,7 @@ class TablePrograms:
             self._flip_format(unneeded, schema)
             query = f"DELETE FROM {schema}.catalog_programs WHERE {_HAS_HASH}"
             self._connection.write(query, [unneeded])
+            empty_view_macros(self._connection, schema, unneeded)
         self._cache.take(lambda prefix: any(digest.startswith(prefix) for digest in digests))
         self._on_collected(digests)
 

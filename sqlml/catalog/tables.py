@@ -112,6 +112,9 @@ TRAINING_TABLES: tuple[str, ...] = tuple(
 )
 """Tables that are created with the first trained model."""
 
+STORED_PREFIX = "sqlml_open_a_session_first_"
+"""The prefix of functions in views and macros, which is a hint in the engine's error message."""
+
 MACRO_TABLES: tuple[str, ...] = (
     _define_table(
         "catalog_calls",
@@ -122,7 +125,7 @@ MACRO_TABLES: tuple[str, ...] = (
         """,
     ),
     _define_table("catalog_stale", "key VARCHAR NOT NULL, macro VARCHAR"),
-    _define_table("catalog_compiled", "key VARCHAR PRIMARY KEY, content BLOB NOT NULL"),
+    _define_table("catalog_compiled", "key VARCHAR PRIMARY KEY, content VARCHAR NOT NULL"),
 )
 """The tables of the macros for plain connections (`catalog/scoring_macros.py`)."""
 

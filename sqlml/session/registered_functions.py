@@ -118,8 +118,7 @@ class RegisteredFunctions:
 
     def _register(self, functions: Sequence[EngineFunction]) -> None:
         helpers = find_refused_text_functions(REFUSED_TEXT if functions else "")
-        client = [make_client_function()] if functions else []
-        for function in (*functions, *helpers, *client):
+        for function in (*functions, *helpers, make_client_function()):
             self._engine.registry.add(function)
 
     def _register_called_in(self, definitions: Sequence[str]) -> None:

@@ -16,6 +16,7 @@ from sqlml.catalog.scoring_macros import Macros, ModelCall
 from sqlml.catalog.stored_programs import Loaded, TablePrograms
 from sqlml.errors import CatalogError, SqlmlError
 from sqlml.planner.model_sql.macro_bodies import HELPER_MACROS, build_macro_bodies
+from sqlml.session.client_views import ClientViews
 from sqlml.session.planned_queries import PlannedQueries
 from sqlml.session.registered_functions import NewViewWatcher, RegisteredFunctions
 from sqlml.statements.connection_models import Models
@@ -43,6 +44,7 @@ class Services:
     macros: Macros
     functions: RegisteredFunctions
     queries: PlannedQueries
+    client_views: ClientViews
     arrivals: NewViewWatcher
     models: Models
 
@@ -86,7 +88,8 @@ def open_services(
                 with suppress(duckdb.Error, SqlmlError):
                     macros.refresh_stale_macros()
         functions.register_for_macros()
-    return Services(engine, loaded, lookup, macros, functions, queries, arrivals, models)
+    views = ClientViews(engine, catalog, macros, functions)
+    return Services(engine, loaded, lookup, macros, functions, queries, views, arrivals, models)
 
 
 @contextmanager
@@ -101,7 +104,7 @@ def _open_other_connection(
         cursor.close()
 
 
-def _compile_version(version: NewVersion) -> bytes:
+def _compile_version(version: NewVersion) -> str:
     return compile_for_clients(version.program, version.features, version.options)
 
 

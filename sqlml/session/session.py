@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import duckdb
 
@@ -27,6 +27,8 @@ from sqlml.session.services import Services, open_services
 from sqlml.statements.connection_models import format_pairs_answer
 from sqlml.statements.dispatch import bind_parameters, carry_out
 from sqlml.statements.model_methods import ModelMethods
+
+T = TypeVar("T")
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -222,8 +224,8 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
     def compile_for_clients(self) -> int:
         """Compile the models of the current database for DuckDB's clients without Python.
 
-        CREATE MODEL does this for the version of sqlml that runs it. Call this method for models of
-        an earlier version. Return the number of models.
+        CREATE MODEL and CREATE VIEW do this for the version of sqlml that runs them. Call this
+        method for models and views of an earlier version. Return the number of models.
 
         Raises:
             CatalogError: the database is read-only, or another session changes a model.
@@ -233,6 +235,7 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
             self._before_change()
             for name in names:
                 self._models.changes.compile_again(Reference(name, None))
+            self._services.client_views.compile_again()
         return len(names)
 
     def cursor(self) -> Session:
@@ -382,9 +385,9 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
         services.engine.uses_models = True
         if isinstance(statement, Query):
             sql, parameters = services.queries.rewrite(statement.sql, parameters, runs=True)
-            with services.arrivals.watch(statement.sql), reworded_errors(sql, statement.sql):
-                execute = partial(services.engine.execute, sql, parameters)
-                services.functions.run_registering(execute)
+            with services.arrivals.watch(statement.sql):
+                execute = partial(services.engine.execute, parameters=parameters)
+                self._run_planned(statement.sql, sql, execute)
         else:
             answer = self._carry_out(statement, parameters)
             if answer is not None:
@@ -398,13 +401,21 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
         services.engine.uses_models = True
         if isinstance(statement, Query):
             sql, parameters = services.queries.rewrite(statement.sql, parameters)
-            with reworded_errors(sql, statement.sql):
-                make_native = partial(services.engine.make_relation, sql, parameters, alias)
-                relation = services.functions.run_registering(make_native)
+            make_native = partial(services.engine.make_relation, parameters=parameters, alias=alias)
+            relation = self._run_planned(statement.sql, sql, make_native)
         else:
             answer = self._carry_out(statement, parameters)
             relation = None if answer is None else services.engine.make_relation(*answer, alias)
         return wrap(relation, self._connection.interrupt)
+
+    def _run_planned(self, statement: str, planned_sql: str, execute: Callable[[str], T]) -> T:
+        """Run `execute` with the planned form of a statement, or with a form for clients."""
+
+        def run(sql: str) -> T:
+            with reworded_errors(sql, statement):
+                return self._services.functions.run_registering(partial(execute, sql))
+
+        return self._services.client_views.run(statement, planned_sql, run)
 
     def _carry_out(self, statement: Statement, parameters: Any) -> tuple[str, Any] | None:
         """Carry out a statement; return the query and the parameters of the answer, or None."""

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import struct
 import sys
+from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
 import numpy as np
+import pyarrow as pa
 
+from sqlml.udfs.duckdb.native.compiled_models import COMPRESSED, compress
 from sqlml.udfs.duckdb.native.extension_file import hash_words
 
 HEADER_BYTES = 128
@@ -52,6 +55,25 @@ def damage(content: bytes, rng: np.random.Generator) -> bytes:
     return bytes(changed)
 
 
+def unpack(content: str) -> bytes:
+    """Return the data that `compiled_models.py` compressed and encoded."""
+    packed = b64decode(content)
+    assert packed.startswith(COMPRESSED)
+    (size,) = struct.unpack_from("<q", packed, len(COMPRESSED))
+    data: bytes = pa.decompress(packed[16:], size, codec="lz4_raw", asbytes=True)
+    return data
+
+
+def pack_damaged(content: str, rng: np.random.Generator) -> str:
+    """Return `content` with damage of the data, or sometimes of the compressed block."""
+    if rng.random() < 0.9:
+        return b64encode(compress(damage(unpack(content), rng))).decode()
+    packed = bytearray(b64decode(content))
+    for _ in range(int(rng.integers(1, 4))):
+        packed[int(rng.integers(8, len(packed)))] = int(rng.integers(256))
+    return b64encode(packed[: int(rng.integers(8, len(packed) + 1))]).decode()
+
+
 def _find_parts(content: bytes) -> list[int]:
     """Return where the parts of the data begin, in order, and the end."""
     numbers = struct.unpack_from("<12q", content, 16)
@@ -83,7 +105,7 @@ def main(database: str, runtime: str, seed: int, count: int) -> None:
         assert {name for name, _ in queries} == contents.keys()
         for round_number in range(count):
             name, query = queries[int(rng.integers(len(queries)))]
-            content = damage(contents[name], rng)
+            content = pack_damaged(contents[name], rng)
             print(f"\r{seed} {round_number} {query}", end="", file=sys.stderr, flush=True)
             con.execute("BEGIN")
             statement = "UPDATE sqlml.catalog_compiled SET content = ? WHERE key = ?"

@@ -24,6 +24,7 @@ import pyarrow as pa
 from sqlml.bounded_cache import RecentCache
 from sqlml.catalog.catalog_connection import Connection
 from sqlml.catalog.scoring_macros import CLIENT
+from sqlml.catalog.tables import STORED_PREFIX
 from sqlml.errors import ArtifactError, CatalogError, SqlmlError, UnknownModelError
 from sqlml.ir import store
 from sqlml.ir.utf8_column import TextColumn
@@ -32,7 +33,6 @@ from sqlml.passes.split import text_input_name
 from sqlml.planner.program.function_spec import (
     FUNCTION_PREFIX,
     HASH_DIGITS,
-    STORED_PREFIX,
     NamedFunction,
     parse_function_name,
 )
@@ -232,7 +232,7 @@ class SqlmlFunctions:
             "UNION ALL SELECT macro_definition FROM system.main.duckdb_functions() "
             "WHERE NOT internal AND system.main.contains(macro_definition, 'sqlml_') "
             "AND NOT (schema_name = 'sqlml' AND "
-            "system.main.regexp_matches(function_name, '^(run|score)_'))"
+            "system.main.regexp_matches(function_name, '^(run|score|sqlml)_'))"
         )
 
     def _read_strings(self, query: str) -> list[str]:

@@ -17,8 +17,7 @@ from sqlml.ir.operators.categories import make_unknown_category_error
 from sqlml.ir.program import Program
 from sqlml.planner.binding.refused_nulls import find_accepted_row
 from sqlml.planner.binding.unknown_categories import find_known_categories
-from sqlml.planner.program.function_spec import ResultPart
-from sqlml.planner.program.prepare_program import prepare_parts
+from sqlml.planner.program.prepare_program import PreparedProgram
 from sqlml.types import Array
 from sqlml.udfs.duckdb.native.extension_file import (
     INFINITE,
@@ -32,13 +31,13 @@ from sqlml.udfs.duckdb.native.extension_file import (
 from sqlml.udfs.make_function import format_value
 
 _SENTINEL = "\x01"  # stands for the unknown category in a message
+_ANY_CATEGORY = "\x02"  # is an unknown category that a message cannot quote
 _UNKNOWN_NUMBER = -1234567.5  # is hardly a category
 _BAD_NUMBERS = ((MISSING, np.nan), (INFINITE, np.inf), (INFINITE, -np.inf), (TOO_LARGE, 1e300))
 
 
-def find_checks(program: Program, part: ResultPart) -> tuple[Check, ...]:
+def find_checks(prepared: PreparedProgram) -> tuple[Check, ...]:
     """Return the checks of the rows that a model refuses, in the order of the columns."""
-    prepared = prepare_parts(program, (part,), max_categories=0)
     split = prepared.split
     row = find_accepted_row(prepared.program, _run_checks)
     if row is None:
@@ -64,6 +63,14 @@ def find_checks(program: Program, part: ResultPart) -> tuple[Check, ...]:
             if column.is_looked_up and column.is_strict and column.name in outputs:
                 checks.append(Check(UNKNOWN, k, "", position))
                 values.append((name, _SENTINEL))
+    if split.encoders is not None:
+        # The code of an unknown category, or of a NULL that the model refuses, is below 0.
+        for name in filter(row.__contains__, split.encoders.inputs):
+            outputs = _list_outputs_of(split.encoders, name)
+            for k, column in enumerate(split.packed_columns):
+                if column.is_encoded and column.is_strict and column.name in outputs:
+                    checks.append(Check(UNKNOWN, k, ""))
+                    values.append((name, _ANY_CATEGORY))
     errors = _find_errors(prepared.program, row, values)
     return tuple(
         Check(check.kind, check.column, _format_message(error, value), check.quoted, check.known)
@@ -170,5 +177,6 @@ def _format_message(error: SqlmlError, bad_value: Any) -> str:
     if isinstance(error, UnknownCategoryError) and error.feature and error.step:
         is_unknown = bad_value in (_SENTINEL, _UNKNOWN_NUMBER)
         value = _SENTINEL if is_unknown else format_value(bad_value)
+        value = "a category (or NULL)" if bad_value == _ANY_CATEGORY else value
         error = make_unknown_category_error(error.feature, error.step, value)
     return str(error).replace("%", "%%").replace(_SENTINEL, "%s")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from sqlml.planner.binding.unknown_categories import (
 from sqlml.planner.databases.export_for import EXPORTED_OUTPUTS
 from sqlml.planner.model_sql.export_macros import MACRO_SUFFIXES
 from sqlml.planner.model_sql.macro_bodies import CLASS_NAME, CLIENT_NAME, list_client_features
+from sqlml.planner.model_sql.view_macros import VIEW_NAME
 from sqlml.planner.program.function_spec import FunctionSpec, Output, ResultPart
 from sqlml.planner.program.prepare_program import prepare_parts
 from sqlml.planner.program.result_sql import (
@@ -119,6 +121,45 @@ def make_client_functions(
     return tuple(functions)
 
 
+def make_view_function(program: Program, spec: FunctionSpec) -> ExportedFunction:
+    """Return a function that computes what the function `spec` of a view does, as a list.
+
+    Its arguments are the numbers and strings that the view packs, or passes as columns. Raises
+    BackendError if the model needs Python.
+    """
+    spec = replace(
+        spec,
+        layout="f64",
+        backend="native",
+        strategy="traverse",
+        device="cpu",
+        remembers_rows=False,
+        by_column=True,
+        batch_rows=None,
+    )
+    function = make_engine_function(spec, program).function
+    assert isinstance(function, BatchFunction)
+    obstacle = explain_obstacle(function)
+    if obstacle is not None:
+        raise BackendError(f"a view cannot call this model without Python: {obstacle}")
+    kinds = (TAKES_NUMBER,) * function.packed + (TAKES_TEXT,) * function.texts
+    shape, value = _make_number_list(function.columns)
+    prepared = prepare_parts(program, spec.parts, "f64", spec.constants, spec.max_categories)
+    return ExportedFunction(
+        name=VIEW_NAME,
+        function=function,
+        arguments=tuple(
+            Argument(kind, position, False, "the view does not fit the model; create it again")
+            for position, kind in enumerate(kinds)
+        ),
+        type_code=lambda writer: list(_encode_type("DOUBLE[]", writer)),
+        shape=shape,
+        value=value,
+        checks=find_checks(prepared),
+        other_message="the model of the view cannot score a row",
+    )
+
+
 def _list_plain_outputs(program: Program) -> Iterator[Output]:
     """Yield the outputs that become functions."""
     # As in `predict_score`, the decision function comes before the score of samples.
@@ -206,7 +247,7 @@ def _make_function(
         type_code=lambda writer: list(_encode_type(sql_type, writer)),
         shape=shape,
         value=value,
-        checks=find_checks(program, part),
+        checks=find_checks(prepare_parts(program, (part,), max_categories=0)),
         other_message=f"a row cannot be scored by {name}{SUFFIXES[output]}",
     )
 
@@ -252,6 +293,10 @@ def _make_result(
         return _make_probabilities(program)
     if find_result_type(program, output, chosen) == "DOUBLE":
         return (PLAIN,), lambda _: [NUMBER, 0]
+    return _make_number_list(width)
+
+
+def _make_number_list(width: int) -> tuple[tuple[int, ...], Value]:
     numbers = [word for k in range(width) for word in (NUMBER, k)]
     return (LISTED, width, PLAIN), lambda _: [ARRAY_OF, width, *numbers]
 

@@ -11,6 +11,7 @@ from sqlml.backends.native.argument_checks.conditions import Rows
 from sqlml.backends.native.jit.specialise import compiled_helper
 from sqlml.backends.native.trees.contribution_kernel import FEWEST, ROWS
 from sqlml.ir.operators.contributions import MAX_BACKGROUND
+from sqlml.limits import MAX_TREE_DEPTH
 
 MAX_NUMBERS = 1 << 40
 """A bound of the sizes of scratch arrays per row, so that products do not overflow."""
@@ -41,7 +42,9 @@ def check_contributions(
         return False
     if share.shape[0] > MAX_BACKGROUND or share.shape[1] < node_count or share.shape[2] < 2:
         return False
-    if players < 0 or players > MAX_NUMBERS or depth < 1 or depth > max(1, node_count):
+    if players < 0 or players > MAX_NUMBERS:
+        return False
+    if depth < 1 or depth > min(max(1, node_count), MAX_TREE_DEPTH):
         return False
     if block < FEWEST or block > ROWS or block % FEWEST != 0:
         return False

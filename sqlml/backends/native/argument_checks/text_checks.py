@@ -18,7 +18,13 @@ from sqlml.backends.native.argument_checks.conditions import (
 )
 from sqlml.backends.native.jit.helpers import compiled_helper
 from sqlml.backends.native.text.linear_of_texts import SCALE, SELECT, WITHIN, WORDS
-from sqlml.backends.native.text.token_kernels import CODE_POINTS, SPACE, WORD
+from sqlml.backends.native.text.token_kernels import (
+    CODE_POINTS,
+    PAGE_BITS,
+    PAGE_SIZE,
+    SPACE,
+    WORD,
+)
 from sqlml.ir.operators.text import MAX_N
 
 _EMPTY = np.uint64((1 << 64) - 1)
@@ -62,14 +68,19 @@ def _is_character_tables(tables: Any) -> Any:
     A byte of a text becomes at most three bytes of tokens. ASCII characters, and the character for
     a damaged byte, are read from one byte, and other characters from two bytes or more.
     """
-    lower, marks = tables
-    if lower.size != CODE_POINTS or marks.size != CODE_POINTS:
+    pages, lower, marks = tables
+    if pages.size << PAGE_BITS != CODE_POINTS or lower.size != marks.size:
         return False
-    has_characters = lower[_DAMAGED] < 0x10000
-    for code in range(0x80):
-        has_characters &= lower[code] < 0x10000
+    if pages[0] != 0 or lower.size < PAGE_SIZE:
+        return False
+    has_characters = True
     for code in range(CODE_POINTS):
-        has_characters &= (lower[code] >= 0) & (lower[code] < CODE_POINTS)
+        place = (np.int64(pages[code >> PAGE_BITS]) << PAGE_BITS) | (code & (PAGE_SIZE - 1))
+        if place >= lower.size:
+            return False
+        lowered = code + np.int64(lower[place])
+        limit = 0x10000 if code < 0x80 or code == _DAMAGED else CODE_POINTS
+        has_characters &= bool((lowered >= 0) & (lowered < limit))
     # The kernels end the last word of a text with a space.
     return has_characters and marks[0x20] & (SPACE | WORD) == SPACE
 

@@ -1681,9 +1681,10 @@ static _Bool register_table(void *connection, const model_data *data, const word
 // so a query uses the version of the model that its transaction sees.
 #define PREFIX "sqlml_open_a_session_first_"
 
-// Data that has been kept. It is never freed, since running queries may use it.
+// Data that has been kept: what the catalog has, and its functions. It is never freed, since running
+// queries may use it.
 typedef struct {
-	char *bytes;
+	char *content;
 	word size, count;
 	model_data data;
 	model *functions;
@@ -1700,14 +1701,66 @@ static void lock(char *flag) {
 
 static void unlock(char *flag) { __atomic_clear(flag, __ATOMIC_RELEASE); }
 
-// Check a copy of a model's data, and prepare its functions; return an error, or NULL.
-static const char *open_models(const char *bytes, word size, kept_models *self) {
-	char *memory = malloc((size_t)size + 64);
+// What begins compressed data; its size and a block of the format LZ4 follow.
+#define COMPRESSED "sqlml z\n"
+#define COMPRESSED_SIZE 16
+#define MAX_RATIO 255
+
+// Read a length of the format LZ4, whose first four bits are `length`; return -1 if it is not complete.
+static word read_length(const unsigned char **in, const unsigned char *end, word length) {
+	for (_Bool continues = length == 15; continues;) {
+		if (*in == end)
+			return -1;
+		continues = **in == 255;
+		length += *(*in)++;
+	}
+	return length;
+}
+
+// Decompress a block of the format LZ4; return whether it has exactly `out_size` bytes.
+// https://github.com/lz4/lz4/blob/dev/doc/lz4_Block_format.md describes the format.
+static _Bool decompress(const unsigned char *in, word size, char *out, word out_size) {
+	const unsigned char *end = in + size;
+	word done = 0;
+	while (in < end) {
+		unsigned char token = *in++;
+		word length = read_length(&in, end, token >> 4);
+		if (length < 0 || length > end - in || length > out_size - done)
+			return 0;
+		memcpy(out + done, in, (size_t)length);
+		in += length, done += length;
+		if (in == end)
+			break;
+		if (end - in < 2)
+			return 0;
+		word distance = in[0] | in[1] << 8;
+		in += 2;
+		length = read_length(&in, end, token & 15);
+		if (length < 0 || distance < 1 || distance > done || length + 4 > out_size - done)
+			return 0;
+		for (word last = done + length + 4; done < last; done++)
+			out[done] = out[done - distance];
+	}
+	return done == out_size;
+}
+
+// Check a model's data, and prepare its functions; return an error, or NULL.
+static const char *open_models(const char *content, word content_size, kept_models *self) {
+	word size = 0;
+	if (content_size < COMPRESSED_SIZE || memcmp(content, COMPRESSED, 8) != 0)
+		return "the data is of another version of sqlml: run `sqlml native --clients` for the database";
+	memcpy(&size, content + 8, 8);
+	if (size < 0 || size > MAX_RATIO * content_size)
+		return DAMAGED;
+	char *memory = malloc((size_t)(size + 64 + content_size));
 	if (!memory)
 		return "out of memory";
-	self->bytes = (char *)(((uintptr_t)memory + 63) & ~(uintptr_t)63), self->size = size;
-	memcpy(self->bytes, bytes, (size_t)size);
-	const char *error = read_data(self->bytes, size, &self->data);
+	char *bytes = (char *)(((uintptr_t)memory + 63) & ~(uintptr_t)63);
+	const char *error = DAMAGED;
+	if (decompress((const unsigned char *)content + COMPRESSED_SIZE, content_size - COMPRESSED_SIZE, bytes, size))
+		error = read_data(bytes, size, &self->data);
+	self->content = bytes + size, self->size = content_size;
+	memcpy(self->content, content, (size_t)content_size);
 	if (!error)
 		error = check_data(&self->data);
 	if (!error) {
@@ -1730,7 +1783,7 @@ static const char *open_models(const char *bytes, word size, kept_models *self) 
 // Return the number of the kept data with these bytes, or 0, and an error.
 static word find_kept(const char *bytes, word size, const char **error) {
 	for (word i = 0; i < kept_count; i++)
-		if (kept[i]->size == size && memcmp(kept[i]->bytes, bytes, (size_t)size) == 0)
+		if (kept[i]->size == size && memcmp(kept[i]->content, bytes, (size_t)size) == 0)
 			return i + 1;
 	kept_models **more = realloc(kept, (size_t)(kept_count + 1) * sizeof *kept);
 	kept_models *self = calloc(1, sizeof *self);
@@ -1762,6 +1815,10 @@ static void keep_models(word info, word chunk, word out) {
 		if (is_null(mask, r))
 			continue;
 		const char *bytes = read_string(items + 16 * r, &size);
+		if (size == 0) {
+			set_error(info, "the model of this view was dropped: create the view again with sqlml");
+			return;
+		}
 		if (size >= REFUSED_SIZE && memcmp(bytes, REFUSED, REFUSED_SIZE) == 0) {
 			char message[1024];
 			snprintf(message, sizeof message, "this model needs a session of sqlml: %.*s",
@@ -1829,7 +1886,7 @@ static void score_kept(word info, word chunk, word out) {
 		const uint64_t *mask = (const uint64_t *)duckdb_vector_get_validity(duckdb_data_chunk_get_vector(chunk, column));
 		for (word r = 0; r < rows; r++)
 			if (is_null(mask, r)) {
-				set_error(info, "the database has no machine code of this model: create the model again with sqlml");
+				set_error(info, "the database has no machine code of this model: create the model or the view again with sqlml");
 				return;
 			}
 	}
@@ -1852,6 +1909,17 @@ static void name_client(word info, word chunk, word out) {
 	(void)info;
 	for (word r = duckdb_data_chunk_get_size(chunk) - 1; r >= 0; r--)
 		assign_text(out, r, "runtime", 7);
+}
+
+// The codes of texts that the SQL of a view does not find among the categories, below those that it
+// finds (`udfs/make_function.py`).
+static void refuse_texts(word info, word chunk, word out) {
+	(void)info;
+	word vector = duckdb_data_chunk_get_vector(chunk, 0);
+	const uint64_t *mask = (const uint64_t *)duckdb_vector_get_validity(vector);
+	int32_t *codes = (int32_t *)duckdb_vector_get_data(out);
+	for (word r = duckdb_data_chunk_get_size(chunk) - 1; r >= 0; r--)
+		codes[r] = is_null(mask, r) ? -2 : -1;
 }
 
 // Register a function of one argument, or none; return false if DuckDB refuses it.
@@ -1899,6 +1967,7 @@ static void register_catalog_functions(void *connection) {
 	if (!register_helper(connection, PREFIX "client", 0, TYPE_VARCHAR, name_client))
 		return;
 	register_helper(connection, PREFIX "keep", TYPE_BLOB, TYPE_BIGINT, keep_models);
+	register_helper(connection, PREFIX "refused_text", TYPE_VARCHAR, TYPE_INTEGER, refuse_texts);
 	for (size_t i = 0; i < sizeof result_types / sizeof *result_types; i++)
 		register_score(connection, result_types + i);
 }

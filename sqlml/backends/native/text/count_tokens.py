@@ -21,7 +21,13 @@ import numpy as np
 
 from sqlml.backends.native.jit.specialise import COUNT, FLAG, Signature, reads, specialise, writes
 from sqlml.backends.native.text import token_kernels as kernels
-from sqlml.backends.native.text.token_kernels import CODE_POINTS, PYTHON_ONLY, SPACE, WORD
+from sqlml.backends.native.text.token_kernels import (
+    CODE_POINTS,
+    PAGE_SIZE,
+    PYTHON_ONLY,
+    SPACE,
+    WORD,
+)
 from sqlml.ir.csr import Csr
 from sqlml.ir.operators.text import (
     WORD_RUN_PATTERNS,
@@ -193,10 +199,11 @@ BLOCK_CHARACTERS = 64
 
 
 @cache
-def make_character_tables() -> tuple[Array, Array]:
-    """Return two arrays: the lower case (int32) and the marks (uint8) of each code point."""
-    lower = np.arange(CODE_POINTS, dtype=np.int32)
-    all_characters = lower.astype("<u4").tobytes().decode("utf-32-le", "surrogatepass")
+def make_character_tables() -> tuple[Array, Array, Array]:
+    """Return the `tables` of `token_kernels.py`: the pages, the lower case and the marks."""
+    code_points = np.arange(CODE_POINTS, dtype="<u4")
+    all_characters = code_points.tobytes().decode("utf-32-le", "surrogatepass")
+    lower = np.zeros(CODE_POINTS, np.int32)
     marks = np.zeros(CODE_POINTS, np.uint8)
     for pattern, mark in ((r"\w+", WORD), (r"\s+", SPACE)):
         for run in re.finditer(pattern, all_characters):
@@ -210,9 +217,20 @@ def make_character_tables() -> tuple[Array, Array]:
             if len(lowered) != 1:
                 marks[i] |= PYTHON_ONLY
             elif lowered != character:
-                lower[i] = ord(lowered)
+                lower[i] = ord(lowered) - i
     marks[0x3A3] |= PYTHON_ONLY  # The Greek sigma has another lower case at word ends.
-    return lower, marks
+    return _share_pages(lower, marks)
+
+
+def _share_pages(lower: Array, marks: Array) -> tuple[Array, Array, Array]:
+    """Store equal pages of the arrays once, in the order in which they first appear."""
+    both = np.stack([lower, marks], axis=1, dtype=np.int64).reshape(-1, 2 * PAGE_SIZE)
+    _, first_rows, page_of_row = np.unique(both, axis=0, return_index=True, return_inverse=True)
+    order = np.argsort(first_rows)
+    pages = np.argsort(order)[page_of_row.ravel()].astype(np.uint16)
+    rows = first_rows[order]
+    lower, marks = (array.reshape(-1, PAGE_SIZE)[rows].ravel() for array in (lower, marks))
+    return pages, lower, marks
 
 
 def _mask_python_texts(texts: TextColumn, analyzer: Analyzer) -> Array:
@@ -222,7 +240,7 @@ def _mask_python_texts(texts: TextColumn, analyzer: Analyzer) -> Array:
         return np.zeros(len(texts), bool)  # This avoids compiling the scanner.
     scan_options = (PYTHON_ONLY if analyzer.lowercase else 0), bool(analyzer.accents)
     needs_python = np.zeros(len(texts), bool)
-    _run(kernels.scan, _to_arrays(texts), make_character_tables()[1], *scan_options, needs_python)
+    _run(kernels.scan, _to_arrays(texts), make_character_tables(), *scan_options, needs_python)
     return needs_python
 
 
@@ -269,7 +287,7 @@ def make_word_table(words: Array, ends: Array) -> Table:
 _INT64, _INT32 = writes(np.int64, 1), writes(np.int32, 1)
 TEXTS = (reads(np.uint8, 1), reads(np.int64, 1), reads(np.int64, 1))
 WORD_TABLE = (reads(np.uint8, 1), reads(np.int64, 1), _INT32, writes(np.uint32, 1))
-_TABLES = (reads(np.int32, 1, "C"), reads(np.uint8, 1, "C"))
+_TABLES = (reads(np.uint16, 1, "C"), reads(np.int32, 1, "C"), reads(np.uint8, 1, "C"))
 _TOKENS = (writes(np.uint8, 1), _INT64, _INT64, _INT64)
 
 _GRAMS, _VOCABULARY = (FLAG, COUNT, COUNT), (WORD_TABLE, COUNT, FLAG, FLAG)
@@ -281,7 +299,7 @@ _SIGNATURES: Mapping[Callable[..., Any], Signature] = {
     kernels.cut_within: (TEXTS, _TABLES, FLAG, _TOKENS, _INT64),
     kernels.drop_words: (_TOKENS, WORD_TABLE),
     kernels.count: (_TOKENS, _INT64, _GRAMS, _VOCABULARY, _INT64, _RESULTS),
-    kernels.scan: (TEXTS, _TABLES[1], COUNT, FLAG, writes(bool, 1)),
+    kernels.scan: (TEXTS, _TABLES, COUNT, FLAG, writes(bool, 1)),
     kernels.build: (writes(np.uint8, 1), WORD_TABLE),
     kernels.look_up: (TEXTS, WORD_TABLE, writes(np.int64, 1)),
 }

@@ -204,7 +204,7 @@ def _apply_operators(operators: Any, columns: Any, values: Any, count: Any) -> A
 
 
 @compiled_helper
-def _find_chunk_end(memory: Any, start: Any, stop: Any, begin: Any, marks: Any, flags: Any) -> Any:
+def _find_chunk_end(memory: Any, start: Any, stop: Any, begin: Any, tables: Any, flags: Any) -> Any:
     """Return the end of the chunk from text `begin` on, and the text that Python must score, or -1.
 
     A chunk has up to CHUNK bytes, or one longer text. It ends before a text that Python must
@@ -215,7 +215,7 @@ def _find_chunk_end(memory: Any, start: Any, stop: Any, begin: Any, marks: Any, 
     end, size = begin, 0
     while end < start.size and (end == begin or size + stop[end] - start[end] <= CHUNK):
         size += stop[end] - start[end]
-        if (mark or accents) and has_marked(memory, start[end], stop[end], marks, mark, accents):
+        if (mark or accents) and has_marked(memory, start[end], stop[end], tables, mark, accents):
             return end, end
         end += 1
     return end, -1
@@ -256,7 +256,7 @@ def add_text_sums(memory: Any, start: Any, stop: Any, layer: Any, out: Any) -> A
     lengths = grams[2] - grams[1] + 1
     key_capacity, key_address, failed_row, begin = 0, 0, -1, 0
     while begin < rows and failed_row < 0:
-        end, failed_row = _find_chunk_end(memory, start, stop, begin, tables[1], flags)
+        end, failed_row = _find_chunk_end(memory, start, stop, begin, tables, flags)
         if failed_row >= 0:
             break
         chunk_groups = groups[: end - begin + 1]

@@ -7,7 +7,9 @@ Arguments that belong together are tuples:
 
 texts: data, uint8, and start and stop, int64 (n,): text i is data[start[i]:stop[i]].
 table: packed words, ends of words, slots and hashes (`count_tokens.Table`).
-tables: the lower case, int32, and the marks, uint8, of each code point.
+tables: pages, uint16, and the characters of the different pages: what to add to a code point for
+its lower case, int32, and its marks, uint8. Code point c is at pages[c // PAGE_SIZE] * PAGE_SIZE +
+c % PAGE_SIZE, which is c for the first page.
 tokens: out, uint8; unit u is out[unit_start[u]:unit_stop[u]]; and text (or group) i has the units
 from offsets[i] up to offsets[i + 1].
 """
@@ -22,6 +24,8 @@ import numpy as np
 from sqlml.backends.native.jit.helpers import compiled_helper
 
 CODE_POINTS = sys.maxunicode + 1
+PAGE_BITS = 8
+PAGE_SIZE = 1 << PAGE_BITS
 WORD, SPACE, PYTHON_ONLY = 1, 2, 4
 """Marks of characters: word characters, spaces, and characters that only Python can lower."""
 
@@ -161,30 +165,32 @@ def measure_capacity(size: Any, rows: Any) -> Any:
 
 
 @compiled_helper
-def has_marked(data: Any, start: Any, stop: Any, marks: Any, mark: Any, accents: Any) -> Any:
+def has_marked(data: Any, start: Any, stop: Any, tables: Any, mark: Any, accents: Any) -> Any:
     """Return True if a character has the mark or, if `accents`, if a character is beyond ASCII."""
+    pages, _, marks = tables
     position = start
     while position < stop:
         if data[position] < 0x80:
             position += 1
             continue
         code, position = _decode(data, position, stop)
-        if accents or marks[code] & mark:
+        place = (np.int64(pages[code >> PAGE_BITS]) << PAGE_BITS) | (code & (PAGE_SIZE - 1))
+        if accents or marks[place] & mark:
             return True
     return False
 
 
-def scan(texts: Any, marks: Any, mark: Any, accents: Any, is_marked: Any) -> None:
+def scan(texts: Any, tables: Any, mark: Any, accents: Any, is_marked: Any) -> None:
     """Write the result of `has_marked` for each text to `is_marked`, bool (n,)."""
     data, start, stop = texts
     for row in range(start.size):
-        is_marked[row] = has_marked(data, start[row], stop[row], marks, mark, accents)
+        is_marked[row] = has_marked(data, start[row], stop[row], tables, mark, accents)
 
 
 def cut_words(texts: Any, tables: Any, lowering: Any, min_length: Any, tokens: Any) -> None:
     """Write the words of at least `min_length` characters to `tokens`; the units are words."""
     data, start, stop = texts
-    lower, marks = tables
+    pages, lower, marks = tables
     out, unit_start, unit_stop, offsets = tokens
     units, size = 0, 0
     for row in range(start.size):
@@ -195,9 +201,13 @@ def cut_words(texts: Any, tables: Any, lowering: Any, min_length: Any, tokens: A
             code, after = np.int64(0x20), position + 1
             if position < end:
                 code, after = _decode(data, position, end)
-                if lowering:
-                    code = np.int64(lower[code])
-            if marks[code] & WORD:
+            place = code
+            if code >= PAGE_SIZE:
+                place = (np.int64(pages[code >> PAGE_BITS]) << PAGE_BITS) | (code & (PAGE_SIZE - 1))
+            if lowering and lower[place] != 0:
+                code += lower[place]
+                place = (np.int64(pages[code >> PAGE_BITS]) << PAGE_BITS) | (code & (PAGE_SIZE - 1))
+            if marks[place] & WORD:
                 size = _encode(code, out, size)
                 length += 1
             elif length:
@@ -237,7 +247,7 @@ def drop_words(tokens: Any, table: Any) -> None:
 def cut_characters(texts: Any, tables: Any, lowering: Any, tokens: Any) -> None:
     """Write the texts to `tokens` with runs of spaces merged; the units are characters."""
     data, start, stop = texts
-    lower, marks = tables
+    pages, lower, marks = tables
     out, unit_start, unit_stop, offsets = tokens
     units, size = 0, 0
     for row in range(start.size):
@@ -246,9 +256,13 @@ def cut_characters(texts: Any, tables: Any, lowering: Any, tokens: Any) -> None:
         position, end = start[row], stop[row]
         while position < end:
             code, position = _decode(data, position, end)
-            if lowering:
-                code = np.int64(lower[code])
-            spaces = spaces + 1 if marks[code] & SPACE else 0
+            place = code
+            if code >= PAGE_SIZE:
+                place = (np.int64(pages[code >> PAGE_BITS]) << PAGE_BITS) | (code & (PAGE_SIZE - 1))
+            if lowering and lower[place] != 0:
+                code += lower[place]
+                place = (np.int64(pages[code >> PAGE_BITS]) << PAGE_BITS) | (code & (PAGE_SIZE - 1))
+            spaces = spaces + 1 if marks[place] & SPACE else 0
             if spaces == 2:
                 size = unit_start[units - 1]
                 out[size] = 0x20
@@ -268,7 +282,7 @@ def cut_within(texts: Any, tables: Any, lowering: Any, tokens: Any, groups: Any)
     Each word is a group; text i has the groups from groups[i] up to groups[i + 1].
     """
     data, start, stop = texts
-    lower, marks = tables
+    pages, lower, marks = tables
     out, unit_start, unit_stop, offsets = tokens
     units, size, words = 0, 0, 0
     for row in range(start.size):
@@ -279,9 +293,13 @@ def cut_within(texts: Any, tables: Any, lowering: Any, tokens: Any, groups: Any)
             code, after = np.int64(0x20), position + 1
             if position < end:
                 code, after = _decode(data, position, end)
-                if lowering:
-                    code = np.int64(lower[code])
-            is_space = marks[code] & SPACE
+            place = code
+            if code >= PAGE_SIZE:
+                place = (np.int64(pages[code >> PAGE_BITS]) << PAGE_BITS) | (code & (PAGE_SIZE - 1))
+            if lowering and lower[place] != 0:
+                code += lower[place]
+                place = (np.int64(pages[code >> PAGE_BITS]) << PAGE_BITS) | (code & (PAGE_SIZE - 1))
+            is_space = marks[place] & SPACE
             if not is_space and not in_word:
                 offsets[words] = units
                 words += 1

@@ -60,6 +60,18 @@ def put_at_leaf(value: Any, field: str) -> Change:
     return lambda nodes: put(value, find_lockstep_leaf(nodes), field)(nodes)
 
 
+def lower_depth(trees: Any) -> Any:
+    """Let the lowest tree that has nodes end above its leaves."""
+    row = int(np.flatnonzero(trees[:, 1])[-1])
+    return put(trees[row, 1] - 1, (row, 1))(trees)
+
+
+def swap_depths(trees: Any) -> Any:
+    """Let a tree of the first window be lower than the next one."""
+    row = int(np.flatnonzero(np.diff(trees[:256, 1].astype(int)))[0])
+    return put(trees[row + 1, 1], (row, 1))(put(trees[row, 1], (row + 1, 1))(trees))
+
+
 HUGE = 1 << 60
 BYTES, SETS, MANY = "cursors of a byte", "cursors and sets", "cursors, many values"
 DESCENT, WIDE_DESCENT, DEEP = "descent", "descent, many values", "lockstep, deep"
@@ -157,6 +169,8 @@ HOSTILE: list[tuple[str, str, str, Change]] = [
     ("lockstep and sets", "an endless set", "sets 1", lambda a: a + np.inf),
     ("lockstep and sets", "no directions of NaN", "left", cut(0)),
     ("lockstep, other rows", "a column beyond the rows", "columns", put(5)),
+    ("lockstep", "a depth above the lowest leaves", "trees", lower_depth),
+    ("lockstep, windows", "trees that are not in order", "trees", swap_depths),
     ("lockstep", "a top reads beyond the block", "tops 0", put(5 * 64)),
     ("lockstep", "a top ends in another tree", "tops 2", put((1 << 32) - 1)),
     ("lockstep", "a top ends above the lowest levels", "tops 2", put(0)),
@@ -225,3 +239,23 @@ def change_argument(call: Call, check: Callable[..., Any], path: str, change: Ch
     else:
         arguments[index] = change(arguments[index])
     return replace(call, arguments=tuple(arguments))
+
+
+def test_trees_move_less_than_they_must_if_a_lower_tree_comes_first() -> None:
+    """The group of such trees descends only as far as its first tree."""
+    call = CALLS["lockstep, windows"]()
+    check = find_check(call)
+    assert check is not None
+
+    def put_lower_tree_first(trees: Any) -> Any:
+        changed = trees.copy()
+        row = int(np.flatnonzero(np.diff(trees[:256, 1].astype(int)))[0])
+        changed[[row, row + 1], :2] = trees[[row + 1, row], :2]
+        order = changed[:256, 2]
+        first, second = order == row, order == row + 1
+        order[first], order[second] = row + 1, row
+        return changed
+
+    all_move = change_argument(call, check, "moving", lambda a: np.full_like(a, 256))
+    assert is_accepted(check, all_move)
+    assert not is_accepted(check, change_argument(all_move, check, "trees", put_lower_tree_first))

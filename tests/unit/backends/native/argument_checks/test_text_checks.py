@@ -20,8 +20,8 @@ from sklearn.tree import DecisionTreeClassifier
 
 from sqlml.backends.native.kernel_calls import MEMORY, RESULT, SCRATCH, Call, Rows
 from sqlml.backends.native.text.city_hash import call_hash_texts
-from sqlml.backends.native.text.count_tokens import CHUNK
-from sqlml.backends.native.text.token_kernels import CODE_POINTS
+from sqlml.backends.native.text.count_tokens import CHUNK, make_character_tables
+from sqlml.backends.native.text.token_kernels import CODE_POINTS, PAGE_SIZE
 from sqlml.ir.operators.text import MAX_N
 from sqlml.udfs.duckdb.native.memory_layout import INLINE_BYTES, NULL_LENGTH
 from sqlml.udfs.duckdb.native.plan_bytecode import make_find_bounds_call
@@ -109,8 +109,15 @@ def test_samples_are_accepted(name: str) -> None:
 
 # Damage. Most characters of the tables never occur, so those that do are changed more often.
 
-LOWER, MARKS = 3, 4
+PAGES, LOWER, MARKS = 3, 4, 5
 """The indices of the character tables among the arguments of `add_text_sums`."""
+
+
+def find_places(characters: Sequence[int]) -> Array:
+    """Return the indices of characters in the tables of lower cases and marks."""
+    codes = np.array(characters)
+    return make_character_tables()[0][codes // PAGE_SIZE] * np.int64(PAGE_SIZE) + codes % PAGE_SIZE
+
 
 CHARACTERS = (*range(0x20, 0x80), 0xFFFD, 0xEF, 0x65E5)
 
@@ -123,9 +130,11 @@ def damage_text_call(call: Call, rng: Rng) -> Call:
     if not name_kernel(call).endswith("add_text_sums") or rng.random() < 0.7:
         return damage_call(call, rng)
     lower, marks = (list_arguments(call.arguments)[k].copy() for k in (LOWER, MARKS))
-    changed = rng.choice(CHARACTERS, int(rng.choice([1, 9, 200])))
+    characters = rng.choice(CHARACTERS, int(rng.choice([1, 9, 200])))
+    changed = find_places(characters)
     if rng.random() < 0.5:
-        lower[changed] = rng.choice(LOWERED, 1 if rng.random() < 0.5 else changed.size)
+        lowered = rng.choice(LOWERED, 1 if rng.random() < 0.5 else changed.size)
+        lower[changed] = lowered - characters
         return replace_constants(call, {LOWER: lower})
     marks[changed] = rng.integers(8, size=changed.size)
     return replace_constants(call, {MARKS: marks})
@@ -252,7 +261,12 @@ def lower_all(call: Call, short: int, long: int) -> Call:
     lower = np.full(CODE_POINTS, long, np.int32)
     lower[:0x80] = lower[0xFFFD] = short
     lower[0x20] = 0x20
-    return replace_constants(call, {LOWER: lower})
+    # Each page is stored, so that the pages do not share characters.
+    pages, _, marks = make_character_tables()
+    every_page = np.arange(pages.size, dtype=np.uint16)
+    changes = lower - np.arange(CODE_POINTS, dtype=np.int32)
+    all_marks = marks.reshape(-1, PAGE_SIZE)[pages].ravel()
+    return replace_constants(call, {PAGES: every_page, LOWER: changes, MARKS: all_marks})
 
 
 @pytest.mark.nightly
@@ -285,11 +299,11 @@ def put(index: Any, value: Any) -> Callable[[Any], Any]:
     return change
 
 
-KIND, LOWERING, ACCENTS, MIN_LENGTH = range(5, 9)
-DROPS, STOP_WORDS, STOP_ENDS, STOP_SLOTS, STOP_HASHES = range(9, 14)
-WITHIN_WORDS, MIN, MAX = range(14, 17)
-WORDS, ENDS, SLOTS, HASHES, COLUMNS, SIGNED, HASHED = range(17, 24)
-OPERATORS, FACTORS, LOGARITHMS, IS_WEIGHTED, WEIGHTS, SUMS = range(24, 30)
+KIND, LOWERING, ACCENTS, MIN_LENGTH = range(6, 10)
+DROPS, STOP_WORDS, STOP_ENDS, STOP_SLOTS, STOP_HASHES = range(10, 15)
+WITHIN_WORDS, MIN, MAX = range(15, 18)
+WORDS, ENDS, SLOTS, HASHES, COLUMNS, SIGNED, HASHED = range(18, 25)
+OPERATORS, FACTORS, LOGARITHMS, IS_WEIGHTED, WEIGHTS, SUMS = range(25, 31)
 """The indices of the other arguments of `add_text_sums`."""
 
 WORD_MODEL, WITHIN_MODEL, CHARACTER_MODEL, HASH_MODEL, DENSE_HASH_MODEL, DENSE_MODEL = range(6)
@@ -301,10 +315,14 @@ HOSTILE: Mapping[str, tuple[int, Mapping[int, Any]]] = {
     "characters within words as if not": (WITHIN_MODEL, {WITHIN_WORDS: False}),
     "no lower case": (WORD_MODEL, {LOWER: np.empty(0, np.int32)}),
     "too few lower cases": (WORD_MODEL, {LOWER: lambda a: a[:-1].copy()}),
-    "a negative lower case": (WORD_MODEL, {LOWER: put(-1, -1)}),
+    "a negative lower case": (WORD_MODEL, {LOWER: put(0x20, -0x21)}),
     "a lower case that is no character": (WORD_MODEL, {LOWER: put(-1, CODE_POINTS)}),
-    "a lower case of four bytes": (WORD_MODEL, {LOWER: put(0x41, 0x10000)}),
-    "a damaged byte of four bytes": (WORD_MODEL, {LOWER: put(0xFFFD, 0x10000)}),
+    "a lower case of four bytes": (WORD_MODEL, {LOWER: put(0x41, 0x10000 - 0x41)}),
+    "a damaged byte of four bytes": (WORD_MODEL, {LOWER: put(find_places([0xFFFD])[0], 3)}),
+    "too few pages": (WORD_MODEL, {PAGES: lambda a: a[:-1].copy()}),
+    "a page that is not stored": (WORD_MODEL, {PAGES: put(-1, 9999)}),
+    "another first page": (WORD_MODEL, {PAGES: put(0, 1)}),
+    "no stored pages": (WORD_MODEL, {LOWER: np.empty(0, np.int32), MARKS: np.empty(0, np.uint8)}),
     "too few marks": (WORD_MODEL, {MARKS: lambda a: a[:-1].copy()}),
     "a space that is none": (WITHIN_MODEL, {MARKS: put(0x20, 0)}),
     "a space that is a word": (WORD_MODEL, {MARKS: put(0x20, 3)}),

@@ -189,7 +189,7 @@ def run_damaged(name: str, cases: range, guards_scratch: bool = False) -> Outcom
 
 
 @needs_fork
-@pytest.mark.by_day(2)
+@pytest.mark.by_day(3)
 @pytest.mark.parametrize("name", CALLS)
 def test_kernels_stay_inside_their_arrays_if_a_damaged_call_is_accepted(name: str) -> None:
     outcome = run_damaged(name, range(200))
