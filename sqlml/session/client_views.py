@@ -69,6 +69,8 @@ class ClientViews:
         if not can_store or self._engine.make_callable(client) != client.name:
             return execute(sql)
         schema = self._connection.schema(exact_name)
+        if not self._connection.has_catalog(schema):
+            return execute(sql)
         macros = [macro for name in names if (macro := self._build_macro(name, schema)) is not None]
         if len(macros) < len(names):
             return execute(sql)
@@ -76,7 +78,8 @@ class ClientViews:
         failures: list[Exception] = []
 
         def store_and_execute() -> None:
-            store_view_macros(self._connection, schema, exact_name, macros)
+            with self._connection.check_once():
+                store_view_macros(self._connection, schema, exact_name, macros)
             try:
                 results.append(execute(call_view_macros(sql)))
             except Exception as error:
@@ -130,8 +133,7 @@ class ClientViews:
         spec = parse_function_name(name)
         assert spec is not None
         program = self._functions.find_program(spec.program_hash)
-        has_catalog = self._connection.has_catalog(schema)
-        if not has_catalog or not self._catalog.programs.measure_stored_size(program.hash, schema):
+        if not self._catalog.programs.measure_stored_size(program.hash, schema):
             return None
         function = make_engine_function(spec, program, on_use=True)
         scorer: Any = function.function

@@ -231,7 +231,8 @@ def list_kernel_keys(library: bytes) -> tuple[bytes, ...]:
         return ()
     start += len(KERNEL_MARK)
     count = int.from_bytes(library[start : start + 8], "little")
-    return tuple(library[start + 8 + 16 * k :][:16] for k in range(count))
+    keys = library[start + 8 : start + 8 + 16 * count]
+    return tuple(keys[k : k + 16] for k in range(0, len(keys), 16))
 
 
 def make_function(
