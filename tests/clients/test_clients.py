@@ -1,4 +1,6 @@
-"""Exported models in the clients of DuckDB, which know no sqlml: `make nightly-clients`.
+"""Models in the clients of DuckDB, which know no sqlml: `make nightly-clients`.
+
+The models are exported as an extension, or those of a database whose macros and views call them.
 
 DuckDB's shells for Linux on ARM64 and for Windows run under emulators. Files for macOS run in
 shells for Linux, which load them with `macos_loader.c`.
@@ -18,14 +20,17 @@ from pathlib import Path
 import pytest
 
 import sqlml
+from sqlml.backends.native.jit.processor_levels import LIBRARY
 from sqlml.backends.native.runtime.build_runtime import (
     detect_duckdb_platform,
     find_compiler_command,
     make_metadata,
 )
+from sqlml.udfs.duckdb.native.platform_runtimes import find_runtime
 from tests.e2e import family_zoo
 from tests.e2e.test_exported_extension import MODELS, make_table
 from tests.support.exported import Exported, export
+from tests.support.runtime_clients import VIEWS, add_views, create_shop
 
 CLIENTS = Path(os.environ.get("CLIENTS", ".clients")).resolve()
 
@@ -33,6 +38,9 @@ pytestmark = [
     pytest.mark.nightly,
     pytest.mark.skipif(not CLIENTS.is_dir(), reason="`make nightly-clients` installs the clients"),
 ]
+
+OLDER = {"storage_compatibility_version": "v1.4.0"}
+"""What clients before DuckDB 2.0 need to read a database."""
 
 PYTHON = """
 import sys
@@ -46,8 +54,13 @@ print(json.dumps([[name, differing] for name, differing, _ in rows]))
 """
 
 
-@pytest.fixture(scope="module")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exported]:
+@pytest.fixture(scope="module", params=["extension", "database"])
+def exported(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Exported]:
+    if request.param == "database":
+        yield export_database(tmp_path_factory.mktemp("database") / "shop.duckdb")
+        return
     with sqlml.connect() as con:
         make_table(con, family_zoo.rows(True))
         for name, entry in MODELS.items():
@@ -55,11 +68,45 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exported]:
         yield export(con, list(MODELS), "t", tmp_path_factory.mktemp("exported"))
 
 
+def export_database(path: Path) -> Exported:
+    """Create a database with models and views, and a script that compares the results in a client.
+
+    The table `expected` has the results of the session as texts.
+    """
+    create_shop(path, OLDER)
+    queries = {f"v_{name}": f"SELECT CAST(v AS VARCHAR) FROM v_{name} AS v" for name in VIEWS}
+    queries |= {
+        "label": "SELECT CAST(predict('churn', t) AS VARCHAR) FROM t",
+        "proba": "SELECT CAST(predict_proba('churn', t) AS VARCHAR) FROM t",
+    }
+    results = " UNION ALL ".join(
+        f"SELECT '{name}' AS name, value FROM ({query}) AS q(value)"
+        for name, query in queries.items()
+    )
+    with sqlml.connect(path, config=OLDER) as con:
+        add_views(con)
+        con.connection.execute(f"CREATE TABLE expected AS {results}")
+    script = (
+        f"LOAD '{LIBRARY}'; ATTACH '{path}' AS shop (READ_ONLY); USE shop; "
+        f"WITH got AS ({results}), "
+        "other AS ((FROM got EXCEPT ALL FROM expected) UNION ALL "
+        "(FROM expected EXCEPT ALL FROM got)) "
+        "SELECT name, count(*) FILTER (is_other), count(*) FROM "
+        "(SELECT name, false AS is_other FROM expected UNION ALL SELECT name, true FROM other) "
+        "GROUP BY name ORDER BY name"
+    )
+    return Exported(LIBRARY, script, tuple(sorted(queries)))
+
+
 def write_script(exported: Exported, folder: Path, platform: str | None = None) -> Path:
     """Write the script of `exported`, for the file of another platform if one is given."""
     script = folder / "check.sql"
     text = exported.script
-    if platform is not None:
+    if platform is not None and exported.extension == LIBRARY:
+        runtime = find_runtime(platform)
+        assert runtime is not None
+        text = text.replace(str(LIBRARY), str(runtime))
+    elif platform is not None:
         path = folder / exported.extension.name
         with sqlml.connect() as con:
             for name, entry in MODELS.items():
@@ -87,6 +134,8 @@ def list_folders(pattern: str) -> list[Path]:
 @pytest.mark.parametrize("folder", list_folders("duckdb-*"), ids=lambda folder: folder.name)
 def test_python(folder: Path, exported: Exported, tmp_path: Path) -> None:
     is_old = folder.name.startswith("duckdb-1.2")
+    if exported.extension == LIBRARY and folder.name < "duckdb-1.4":
+        pytest.skip("older versions do not know the types of macros' parameters")
     platform = f"{detect_duckdb_platform()}_gcc4" if is_old else None
     script = write_script(exported, tmp_path, platform)
     printed = run(sys.executable, "-S", "-c", PYTHON, script, PYTHONPATH=str(folder))
@@ -176,6 +225,12 @@ def test_macos_code_in_a_shell_on_linux(
     extension = tmp_path / exported.extension.name
     (tmp_path / "loader").mkdir()
     loader = build_macos_loader(f"linux_{processor}", tmp_path / "loader")
+    if exported.extension == LIBRARY:
+        extension = tmp_path / "sqlml.duckdb_extension"
+        runtime = find_runtime(f"osx_{processor}")
+        assert runtime is not None
+        extension.write_bytes(runtime.read_bytes())
+        script.write_text(script.read_text("utf-8").replace(str(runtime), str(extension)), "utf-8")
     script.write_text(script.read_text("utf-8").replace(str(extension), str(loader)), "utf-8")
     shell = find_arm_shell() if processor == "arm64" else (find_shell(CLIENTS / "shell-1.5.6"),)
     check_in_shell(exported, script, *shell, MACOS_EXTENSION=str(extension))

@@ -8,49 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
-import numpy as np
-import pandas as pd
 import pytest
-from sklearn.feature_extraction.text import HashingVectorizer
-from sklearn.linear_model import SGDClassifier
-from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.tree import DecisionTreeRegressor
 
 import sqlml
 from sqlml.backends.native.jit.processor_levels import LIBRARY
 from tests.e2e.macro_checks import CONFIG
-from tests.support.runtime_clients import ask_client, create_shop
+from tests.support.runtime_clients import VIEWS, add_views, ask_client, create_shop
 
 pytestmark = pytest.mark.version
-
-VIEWS = {
-    "label": "SELECT predict('churn', *) AS p FROM t",
-    "proba": "SELECT predict_proba('churn', *) AS p FROM t",
-    "class": "SELECT predict_proba('churn', *, class := 'stays') AS p FROM t",
-    "list": "SELECT predict('churn', *) AS p, predict_proba('churn', *) AS q FROM t",
-    "struct": "SELECT predict('churn', *) AS p, predict_proba('churn', *, class := 'stays') AS q "
-    "FROM t",
-    "line": "SELECT predict('value', *) AS p FROM t",
-    "two": "SELECT predict('two', *) AS p, predict_proba('two', *) AS q FROM t",
-    "probas": "SELECT predict_proba('two', *) AS q FROM t",
-    "scaled": "SELECT transform('scaled', *) AS p FROM t",
-    "wide": "SELECT predict('wide', *) AS p FROM wide",
-    "words": "SELECT predict('words', word) AS p FROM words",
-    "constant": "SELECT predict('churn', a, 3, 'Bonn') AS p FROM t",
-    "explained": "SELECT explain('churn', *) AS p FROM t",
-    "grouped": "SELECT predict('churn', *) AS p, avg(a) AS mean FROM t GROUP BY ALL ORDER BY ALL",
-    "filtered": "SELECT a, city FROM t WHERE predict_proba('churn', *, class := 'stays') > 0.6",
-    "joined": "SELECT u.a, predict('churn', t.*) AS p FROM t JOIN t AS u ON t.b = u.b",
-    "outer_joined": "SELECT x, predict('careful', t.a, t.b) AS p "
-    "FROM range(9) AS r(x) LEFT JOIN t ON b = x AND x > 5",
-    "ranked": "SELECT a FROM t ORDER BY predict_proba('churn', *, class := 'stays'), a LIMIT 9",
-    "quoted": "SELECT predict('it''s a name', *) AS p FROM t",
-    "careful": "SELECT predict('careful', NULL, b) AS p, predict('careful', *) AS q FROM t",
-    "yes": "SELECT predict_proba('yes', *) AS p FROM t",
-    "view": "SELECT p, count(*) FROM v_label GROUP BY 1 ORDER BY 1",
-}
-"""Queries of views, and the ends of their names."""
 
 QUERIES = (
     *(f"SELECT * FROM v_{name}" for name in VIEWS),
@@ -58,28 +24,11 @@ QUERIES = (
 )
 
 
-def add_views(con: sqlml.Session) -> None:
-    for name, query in VIEWS.items():
-        con.execute(f"CREATE OR REPLACE VIEW v_{name} AS {query}")
-
-
 @pytest.fixture(scope="module", params=["auto", "arrow"])
 def shop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A database with views that a session of one route has created."""
     path = create_shop(tmp_path_factory.mktemp("views") / "shop.duckdb")
-    rng = np.random.default_rng(1)
-    wide = pd.DataFrame(rng.normal(size=(40, 120)), columns=[f"x{k}" for k in range(120)])
-    words = pd.DataFrame({"word": ["Käse und Brot", "bread", "cheese bread", "", "brot"] * 9})
-    tree = make_pipeline(StandardScaler(), DecisionTreeRegressor(max_depth=3, random_state=0))
-    text = make_pipeline(HashingVectorizer(n_features=64), SGDClassifier(random_state=0))
     with sqlml.connect(path, config=CONFIG) as con:
-        con.register("wide_rows", wide)
-        con.execute("CREATE TABLE wide AS FROM wide_rows")
-        con.register("word_rows", words)
-        con.execute("CREATE TABLE words AS FROM word_rows")
-        con.create_model("wide", tree.fit(wide, wide.x3 + wide.x7), verify=False)
-        labels = words.word.str.contains("bread")
-        con.create_model("words", text.fit(words.word, labels), verify=False)
         con.execute(f"SET sqlml_route = '{request.param}'")
         add_views(con)
     return path

@@ -10,16 +10,18 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from sklearn.compose import make_column_transformer
 from sklearn.ensemble import RandomForestClassifier
-from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.feature_extraction.text import HashingVectorizer
+from sklearn.linear_model import LinearRegression, LogisticRegression, SGDClassifier
 from sklearn.naive_bayes import CategoricalNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
-from sklearn.tree import DecisionTreeClassifier
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import sqlml
 from sqlml.backends.native.jit.processor_levels import LIBRARY
@@ -59,7 +61,7 @@ def ask_client(database: Path, queries: Sequence[str]) -> list[str]:
     return results
 
 
-def create_shop(path: Path) -> Path:
+def create_shop(path: Path, config: dict[str, Any] = CONFIG) -> Path:
     """Create a database with models of several kinds, and the table `t` with rows to score."""
     rng = np.random.default_rng(0)
     x = pd.DataFrame({"a": rng.normal(size=200), "b": rng.integers(0, 9, 200)})
@@ -67,7 +69,7 @@ def create_shop(path: Path) -> Path:
     label = np.where(x.a + (x.city == "Bonn") > 0.5, "stays", "leaves")
     encoder = make_column_transformer((OneHotEncoder(), ["city"]), remainder="passthrough")
     both = np.stack([label, rng.choice(["x", "y"], 200)], axis=1)
-    with sqlml.connect(path, config=CONFIG) as con:
+    with sqlml.connect(path, config=config) as con:
         con.register("rows", x)
         con.execute("CREATE TABLE t AS FROM rows")
         churn = make_pipeline(encoder, RandomForestClassifier(8, max_depth=4, random_state=0))
@@ -86,3 +88,49 @@ def create_shop(path: Path) -> Path:
         counts = CategoricalNB().fit(np.abs(x[["b"]]), label)
         con.create_model("python", counts, inputs=["b"], verify=False)
     return path
+
+
+VIEWS = {
+    "label": "SELECT predict('churn', *) AS p FROM t",
+    "proba": "SELECT predict_proba('churn', *) AS p FROM t",
+    "class": "SELECT predict_proba('churn', *, class := 'stays') AS p FROM t",
+    "list": "SELECT predict('churn', *) AS p, predict_proba('churn', *) AS q FROM t",
+    "struct": "SELECT predict('churn', *) AS p, predict_proba('churn', *, class := 'stays') AS q "
+    "FROM t",
+    "line": "SELECT predict('value', *) AS p FROM t",
+    "two": "SELECT predict('two', *) AS p, predict_proba('two', *) AS q FROM t",
+    "probas": "SELECT predict_proba('two', *) AS q FROM t",
+    "scaled": "SELECT transform('scaled', *) AS p FROM t",
+    "wide": "SELECT predict('wide', *) AS p FROM wide",
+    "words": "SELECT predict('words', word) AS p FROM words",
+    "constant": "SELECT predict('churn', a, 3, 'Bonn') AS p FROM t",
+    "explained": "SELECT explain('churn', *) AS p FROM t",
+    "grouped": "SELECT predict('churn', *) AS p, avg(a) AS mean FROM t GROUP BY ALL ORDER BY ALL",
+    "filtered": "SELECT a, city FROM t WHERE predict_proba('churn', *, class := 'stays') > 0.6",
+    "joined": "SELECT u.a, predict('churn', t.*) AS p FROM t JOIN t AS u ON t.b = u.b",
+    "outer_joined": "SELECT x, predict('careful', t.a, t.b) AS p "
+    "FROM range(9) AS r(x) LEFT JOIN t ON b = x AND x > 5",
+    "ranked": "SELECT a FROM t ORDER BY predict_proba('churn', *, class := 'stays'), a LIMIT 9",
+    "quoted": "SELECT predict('it''s a name', *) AS p FROM t",
+    "careful": "SELECT predict('careful', NULL, b) AS p, predict('careful', *) AS q FROM t",
+    "yes": "SELECT predict_proba('yes', *) AS p FROM t",
+    "view": "SELECT p, count(*) FROM v_label GROUP BY 1 ORDER BY 1",
+}
+"""Queries of views, and the ends of their names."""
+
+
+def add_views(con: sqlml.Session) -> None:
+    """Add the views, and further models and tables for them, to the database of `create_shop`."""
+    rng = np.random.default_rng(1)
+    wide = pd.DataFrame(rng.normal(size=(40, 120)), columns=[f"x{k}" for k in range(120)])
+    words = pd.DataFrame({"word": ["Käse und Brot", "bread", "cheese bread", "", "brot"] * 9})
+    tree = make_pipeline(StandardScaler(), DecisionTreeRegressor(max_depth=3, random_state=0))
+    text = make_pipeline(HashingVectorizer(n_features=64), SGDClassifier(random_state=0))
+    con.register("wide_rows", wide)
+    con.execute("CREATE TABLE wide AS FROM wide_rows")
+    con.register("word_rows", words)
+    con.execute("CREATE TABLE words AS FROM word_rows")
+    con.create_model("wide", tree.fit(wide, wide.x3 + wide.x7), verify=False)
+    con.create_model("words", text.fit(words.word, words.word.str.contains("bread")), verify=False)
+    for name, query in VIEWS.items():
+        con.execute(f"CREATE VIEW v_{name} AS {query}")
