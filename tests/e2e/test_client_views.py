@@ -160,6 +160,28 @@ con.execute(f"IMPORT DATABASE '{sys.argv[3]}'")
     assert ask_client(client, QUERIES) == expected
 
 
+def test_a_session_on_a_connection_that_has_loaded_the_runtime(copy: Path) -> None:
+    expected = read_in_session(copy)
+    # The process of the test has loaded the library before.
+    code = """
+import duckdb, sqlml, sys
+con = duckdb.connect(sys.argv[1], config={"allow_unsigned_extensions": "true"})
+con.execute(f"LOAD '{sys.argv[2]}'")
+first = con.execute("SELECT p FROM v_label").fetchall()
+session = sqlml.attach(con)
+assert con.execute("SELECT p FROM v_label").fetchall() == first
+assert session.execute("SELECT p FROM v_label").fetchall() == first
+assert session.execute("SELECT predict('churn', *) FROM t").fetchall() == first
+assert con.execute("SELECT predict('churn', t) FROM t").fetchall() == first
+session.execute("CREATE VIEW again AS SELECT predict('churn', *) AS p FROM t")
+assert session.execute("FROM again").fetchall() == first
+print(first)
+"""
+    command = [sys.executable, "-c", code, str(copy), str(LIBRARY)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, expected[0]), done.stderr
+
+
 def test_views_of_an_earlier_version_are_compiled_again(copy: Path) -> None:
     with duckdb.connect(copy) as plain:
         keys = "UPDATE sqlml.catalog_compiled SET content = 'AAAA' || content[5:]"

@@ -279,10 +279,10 @@ def _load_runtime(
         raise Unavailable(
             f"DuckDB could not load the sqlml extension: {_extract_first_line(error)}"
         ) from None
+    if opened_connection.value is None:  # A runtime was loaded before, perhaps that for clients.
+        return _find_marked_connection(connection)
     get_bind_data = c_api.find_function_address("duckdb_scalar_function_get_bind_data")
     share_duckdb_api(library, get_bind_data)
-    if opened_connection.value is None:
-        return _find_marked_connection(connection)
     native_connection = NativeConnection(next(_connection_numbers), opened_connection.value)
     _open_connections[native_connection.number] = native_connection
     register_marker(native_connection.pointer, f"{MARKER}{native_connection.number}")
@@ -295,4 +295,7 @@ def _find_marked_connection(connection: duckdb.DuckDBPyConnection) -> NativeConn
         with suppress(duckdb.Error):
             connection.execute(f"EXPLAIN SELECT {marker}()").fetchall()
             return native_connection
-    raise Unavailable("the sessions on this database were closed; open the database again")
+    raise Unavailable(
+        "the sessions on this database were closed, or it has loaded the runtime for clients; open "
+        "the database again"
+    )
