@@ -30,11 +30,12 @@ def store_view_macros(
     connection: Connection, schema: str, database: str, macros: Sequence[ViewMacro]
 ) -> None:
     """Store macros for a view that is created next, and drop those that no view calls any more."""
-    connection.create_tables(schema, MACRO_TABLES)
-    _drop_unused(connection, schema, database)
-    for macro in macros:
-        connection.write(f"CREATE OR REPLACE MACRO {schema}.{macro.name}{macro.definition}")
-        write_content(connection, schema, macro.name, macro.content)
+    with connection.check_once():
+        connection.create_tables(schema, MACRO_TABLES)
+        drop_unused_macros(connection, schema, database)
+        for macro in macros:
+            connection.write(f"CREATE OR REPLACE MACRO {schema}.{macro.name}{macro.definition}")
+            write_content(connection, schema, macro.name, macro.content)
 
 
 def write_content(connection: Connection, schema: str, name: str, content: str) -> None:
@@ -70,7 +71,8 @@ def empty_view_macros(connection: Connection, schema: str, digests: Sequence[str
         )
 
 
-def _drop_unused(connection: Connection, schema: str, database: str) -> None:
+def drop_unused_macros(connection: Connection, schema: str, database: str) -> None:
+    """Drop the macros that no view of a database calls."""
     unused = set(list_view_macros(connection, schema))
     sources = (
         "SELECT sql FROM system.main.duckdb_views() WHERE database_name = ? "

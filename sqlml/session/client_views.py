@@ -10,15 +10,18 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
+import duckdb
+
 from sqlml.catalog.lookup import Catalog
 from sqlml.catalog.scoring_macros import Macros
 from sqlml.catalog.view_macros import (
     ViewMacro,
+    drop_unused_macros,
     list_view_macros,
     store_view_macros,
     write_content,
 )
-from sqlml.errors import UnknownModelError
+from sqlml.errors import SqlmlError, UnknownModelError
 from sqlml.planner.model_sql.view_macros import (
     build_view_macro,
     call_view_macros,
@@ -35,6 +38,8 @@ from sqlml.udfs.duckdb.native.compiled_models import compile_view_function
 from sqlml.udfs.make_function import make_engine_function
 
 T = TypeVar("T")
+
+_ATTEMPTS = 5
 
 
 class ClientViews:
@@ -57,16 +62,14 @@ class ClientViews:
         """Run `execute` with `sql`, the planned form of the user's `statement`.
 
         If the statement creates a view in a database that has the models, `execute` gets SQL that
-        calls them by macros of the catalog, which are stored in the same transaction.
+        calls them by macros of the catalog, which are stored first.
         """
         names = find_stored_functions(sql)
         database = self._find_database(statement) if names else None
         if database is None:
             return execute(sql)
         exact_name, can_store = self._macros.read_database(database)
-        client = make_client_function()
-        # The function of a transaction that began before the session has another name.
-        if not can_store or self._engine.make_callable(client) != client.name:
+        if not can_store or not self._engine.is_callable(make_client_function()):
             return execute(sql)
         schema = self._connection.schema(exact_name)
         if not self._connection.has_catalog(schema):
@@ -74,24 +77,26 @@ class ClientViews:
         macros = [macro for name in names if (macro := self._build_macro(name, schema)) is not None]
         if len(macros) < len(names):
             return execute(sql)
-        results: list[T] = []
-        failures: list[Exception] = []
 
-        def store_and_execute() -> None:
-            with self._connection.check_once():
-                store_view_macros(self._connection, schema, exact_name, macros)
+        def store() -> None:
+            store_view_macros(self._connection, schema, exact_name, macros)
+
+        def drop() -> None:
+            drop_unused_macros(self._connection, schema, exact_name)
+
+        # The statement is not part of the transaction, so the connection keeps its result.
+        for attempt in range(1, _ATTEMPTS + 1):
+            self._connection.run_atomically(store)
             try:
-                results.append(execute(call_view_macros(sql)))
-            except Exception as error:
-                # Errors of the user's statement are not conflicts about models.
-                failures.append(error)
-                raise _StatementError from None
-
-        try:
-            self._connection.run_atomically(store_and_execute)
-        except _StatementError:
-            raise failures[-1] from None
-        return results[-1]
+                return execute(call_view_macros(sql))
+            except duckdb.Error as error:
+                with suppress(duckdb.Error, SqlmlError):  # The user's transaction may have failed.
+                    self._connection.run_atomically(drop)
+                # Another connection may have dropped the macros, because no view called them yet.
+                is_missing = any(f"{name} does not exist" in str(error) for name in names)
+                if attempt == _ATTEMPTS or not is_missing:
+                    raise
+        raise AssertionError
 
     def compile_again(self) -> None:
         """Compile the functions of the views of the current database again."""
@@ -142,7 +147,3 @@ class ClientViews:
             name, function.argument_types, function.result_type, scorer.texts, scorer.groups
         )
         return ViewMacro(name, definition, compile_view_function(program, spec))
-
-
-class _StatementError(Exception):
-    """Ends the transaction of a statement that failed."""

@@ -17,7 +17,7 @@ import duckdb
 
 from sqlml.catalog.catalog_connection import Connection
 from sqlml.catalog.lookup import Catalog
-from sqlml.catalog.scoring_macros import ModelCall
+from sqlml.catalog.scoring_macros import CLIENT, ModelCall
 from sqlml.dialects.duckdb import builtin
 from sqlml.errors import SqlmlError, UnknownModelError
 from sqlml.host import Host
@@ -88,10 +88,13 @@ class RegisteredFunctions:
                 message = str(error)
                 spec = parse_function_name(message)
                 missing_names = find_refused_text_names(message) if spec is None else {spec.name}
+                missing_names |= {CLIENT} if CLIENT in message else set()
                 sql = statement if isinstance(statement, str) else ""
                 if missing_names <= registered_names or has_several_statements(sql):
                     raise  # Earlier statements have run, and must not run twice.
                 registered_names |= missing_names
+                if CLIENT in message:
+                    self._engine.registry.add(make_client_function())
                 if spec is None:
                     self._register_refused_texts(message)
                     continue
@@ -118,7 +121,8 @@ class RegisteredFunctions:
 
     def _register(self, functions: Sequence[EngineFunction]) -> None:
         helpers = find_refused_text_functions(REFUSED_TEXT if functions else "")
-        for function in (*functions, *helpers, make_client_function()):
+        client = [make_client_function()] if functions else []
+        for function in (*functions, *helpers, *client):
             self._engine.registry.add(function)
 
     def _register_called_in(self, definitions: Sequence[str]) -> None:

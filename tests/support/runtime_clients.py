@@ -123,7 +123,7 @@ def add_views(con: sqlml.Session) -> None:
     """Add the views, and further models and tables for them, to the database of `create_shop`."""
     rng = np.random.default_rng(1)
     wide = pd.DataFrame(rng.normal(size=(40, 120)), columns=[f"x{k}" for k in range(120)])
-    words = pd.DataFrame({"word": ["Käse und Brot", "bread", "cheese bread", "", "brot"] * 9})
+    words = pd.DataFrame({"word": ["Käse und Brot", "bread", "cheese bread", " ", "brot"] * 9})
     tree = make_pipeline(StandardScaler(), DecisionTreeRegressor(max_depth=3, random_state=0))
     text = make_pipeline(HashingVectorizer(n_features=64), SGDClassifier(random_state=0))
     con.register("wide_rows", wide)

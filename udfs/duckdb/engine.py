@@ -241,9 +241,7 @@ class DuckDBEngine:
         A transaction cannot see a function that was registered after the transaction began. In this
         case, a twin with a random number in the name is registered in the transaction.
         """
-        self.registry.add(function)
-        if function.name in self._visible_names or self._can_call(function.name, function):
-            self._visible_names.add(function.name)
+        if self.is_callable(function):
             return function.name
         twin_name = self._twin_names.get(function.name)
         if twin_name is None or not self._can_call(twin_name, function):
@@ -251,6 +249,14 @@ class DuckDBEngine:
             twin_name = self._twin_names[function.name] = f"{function.name}_t{twin_number}"
             create_function(self.native, twin_name, function)
         return twin_name
+
+    def is_callable(self, function: EngineFunction) -> bool:
+        """Register a function; return whether the user's transaction sees it."""
+        self.registry.add(function)
+        if function.name in self._visible_names or self._can_call(function.name, function):
+            self._visible_names.add(function.name)
+            return True
+        return False
 
     def _can_call(self, name: str, function: EngineFunction) -> bool:
         try:

@@ -20,7 +20,9 @@ from duckdb.func import FunctionNullHandling, PythonUDFType
 
 from sqlml.backends.no_wait import NotReady, no_wait
 from sqlml.catalog.catalog_connection import check_tables
+from sqlml.catalog.scoring_macros import CLIENT
 from sqlml.dialects import DUCKDB
+from sqlml.dialects.duckdb import builtin
 from sqlml.errors import CatalogError
 from sqlml.udfs.duckdb.functions_by_name import add_program_source, bind_by_name, find_function
 from sqlml.udfs.duckdb.native import native_functions
@@ -108,12 +110,21 @@ class Registry:
             return False
 
     def _create_in_python(self, function: EngineFunction) -> None:
+        if function.name == CLIENT and self._has_runtime():
+            return  # DuckDB 1.5 would choose between both.
         try:
             create_function(self._cursor, function.name, function)
         except duckdb.CatalogException:
             # A macro in the file has this name. The search path hides the macro from this cursor.
             self._cursor.execute("SET search_path = 'system.main'")
             create_function(self._cursor, function.name, function)
+
+    def _has_runtime(self) -> bool:
+        """Return whether the database has loaded the runtime for clients."""
+        with suppress(duckdb.CatalogException):
+            self._cursor.sql(f"SELECT {builtin(CLIENT)}()")
+            return True
+        return False
 
     def find_stored_program(self, hash_prefix: str) -> bytes | None:
         """Return the serialized Program with a hash that begins with `hash_prefix`, or None."""
