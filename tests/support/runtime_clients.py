@@ -132,5 +132,9 @@ def add_views(con: sqlml.Session) -> None:
     con.execute("CREATE TABLE words AS FROM word_rows")
     con.create_model("wide", tree.fit(wide, wide.x3 + wide.x7), verify=False)
     con.create_model("words", text.fit(words.word, words.word.str.contains("bread")), verify=False)
+    create_views(con)
+
+
+def create_views(con: sqlml.Session) -> None:
     for name, query in VIEWS.items():
-        con.execute(f"CREATE VIEW v_{name} AS {query}")
+        con.execute(f"CREATE OR REPLACE VIEW v_{name} AS {query}")
