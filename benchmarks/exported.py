@@ -3,7 +3,8 @@
 All contenders run the same query on the same table of DOUBLE and VARCHAR columns in DuckDB:
 
 * sqlml: a session whose models run as native functions, the route that calls no Python;
-* sqlml extension: `EXPORT MODEL m TO 'm.duckdb_extension'`, loaded by a plain connection;
+* sqlml extension: `EXPORT MODEL m TO 'm.duckdb_extension'`, loaded by a plain connection. The model
+  has the option `positive_class`, so that `m_proba` returns the probability of one class;
 * sqlml arrow: the session with `SET sqlml_route = 'arrow'`, through Arrow and Python;
 * sqlml SQL: `EXPORT MODEL m TO 'm.sql'`, whose macros a plain connection calls. Models other than
   the linear one score fewer rows this way (`--sql-rows`), because their SQL is slow;
@@ -250,7 +251,7 @@ def list_contenders(
     ).fetchone()
     named = ", ".join(f"{column} := {column}" for column in parameters or ())
     call = "predict('m', *)" if is_label else "predict_proba('m', *, class := 1)"
-    extension_call = f"m({arguments})" if is_label else f"m_proba({arguments})[1]"
+    extension_call = f"m({arguments})" if is_label else f"m_proba({arguments})"
     macro_call = f"s({named})" if is_label else f"s_proba({named})[1]"
     rows = options.rows
     return {
@@ -323,7 +324,11 @@ def measure(name: str, options: argparse.Namespace) -> Iterator[list[Row] | Exte
         for session, route in ((native, "native"), (arrow, "arrow")):
             for model in ("m", "s"):
                 inputs = list(frame.columns)
-                session.create_model(model, subject.model, inputs=inputs, verify=False)
+                # `m_proba` then returns a number, and no MAP.
+                model_options: dict[str, Any] = {"positive_class": 1} if model == "m" else {}
+                session.create_model(
+                    model, subject.model, inputs=inputs, verify=False, **model_options
+                )
             session.execute(f"SET sqlml_route = '{route}'")
             # Otherwise the session computes some models with SQL expressions.
             session.execute("SET sqlml_backend = 'native'")
