@@ -21,6 +21,7 @@ from sqlml.catalog.view_macros import (
     store_view_macros,
     write_content,
 )
+from sqlml.dialects.duckdb import fold_in_sql
 from sqlml.errors import SqlmlError, UnknownModelError
 from sqlml.planner.model_sql.view_macros import (
     build_view_macro,
@@ -117,7 +118,7 @@ class ClientViews:
             self._connection.run_atomically(write_contents)
 
     def _find_database(self, statement: str) -> str | None:
-        """Return the database of the view that a statement creates, or None."""
+        """Return the database of the view that a statement creates, or None if it is read-only."""
         parts = find_created_view(statement)
         if parts is None:
             return None
@@ -130,8 +131,11 @@ class ClientViews:
             )
             if self._connection.read(query, [current, fold(parts[0])]):
                 database = str(current)
-        is_file = fold(database) not in ("temp", "system")
-        return database if is_file and self._connection.has_database(database) else None
+        query = (
+            "SELECT 1 FROM system.main.duckdb_databases() "
+            f"WHERE {fold_in_sql('database_name')} = ? AND NOT internal AND NOT readonly"
+        )
+        return database if self._connection.read(query, [fold(database)]) else None
 
     def _build_macro(self, name: str, schema: str) -> ViewMacro | None:
         """Build the macro for a function, or return None if the catalog lacks its Program."""

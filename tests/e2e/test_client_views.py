@@ -115,6 +115,14 @@ def test_a_view_keeps_the_version_with_which_it_was_created(copy: Path) -> None:
     assert after == repr(before)
 
 
+def test_views_cannot_be_created_in_a_database_that_is_read_only(copy: Path) -> None:
+    with (
+        sqlml.connect(copy, config=CONFIG, read_only=True) as con,
+        pytest.raises(duckdb.InvalidInputException, match="CREATE.*read-only"),
+    ):
+        con.execute("CREATE VIEW w AS SELECT predict('value', *) AS p FROM t")
+
+
 def test_failed_statements_leave_nothing(copy: Path) -> None:
     before = list_macros(copy)
     with sqlml.connect(copy, config=CONFIG) as con:
