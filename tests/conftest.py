@@ -1,6 +1,7 @@
 """Which tests run by day, the home that they have, and that they wait for kernels."""
 
 import os
+import signal
 import tempfile
 from collections import Counter
 
@@ -15,6 +16,11 @@ _HOME = tempfile.TemporaryDirectory(prefix="sqlml-home-", ignore_cleanup_errors=
 os.environ["HOME"] = os.environ["USERPROFILE"] = _HOME.name
 for _name in ("XDG_CACHE_HOME", "XDG_STATE_HOME", "SQLML_COSTS", "SQLML_HISTORY"):
     os.environ.pop(_name, None)
+
+
+# A shell that starts the tests in the background makes them, and their processes, ignore a Ctrl-C.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` picks tests by their marks

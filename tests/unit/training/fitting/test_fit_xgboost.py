@@ -40,20 +40,12 @@ class InterruptedBlocks(BlockMatrix):
         yield self.rows(100, 200)
 
 
-@pytest.fixture
-def interrupts() -> Iterator[None]:
-    """Raise KeyboardInterrupt for a Ctrl-C; a library of another test may have changed that."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("interrupts")
 def test_an_interrupt_while_native_code_reads_rows_is_raised() -> None:
     y = np.arange(200) % 2
+    before = signal.getsignal(signal.SIGINT)
     part = EstimatorRows(InterruptedBlocks(1), y, None, None)
     with pytest.raises(KeyboardInterrupt):
         _build_matrix(part, None, XGBClassifier(), None)
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is before
     matrix = _build_matrix(part, None, XGBClassifier(), None)
     assert matrix.num_row() == 200
