@@ -30,7 +30,14 @@ from sklearn.preprocessing import OneHotEncoder, SplineTransformer, StandardScal
 import sqlml
 from sqlml.backends.native.jit.processor_levels import LIBRARY
 from sqlml.backends.native.kernel_calls import INPUT, Call, Rows
-from sqlml.udfs.duckdb.native.extension_file import DataWriter
+from sqlml.udfs.duckdb.native.extension_file import (
+    ARRAY_PATCH,
+    KERNEL_PATCH,
+    WORD_PATCH,
+    Address,
+    DataWriter,
+)
+from tests.support.runtime_clients import ask_client
 
 ROOT = Path(__file__).parents[2]
 
@@ -135,3 +142,22 @@ except duckdb.Error as error:
         [sys.executable, "-I", "-c", code], capture_output=True, text=True, check=False
     )
     assert "the file is damaged" in done.stdout, (done.stdout, done.stderr)
+
+
+@pytest.mark.parametrize("kind", [ARRAY_PATCH, KERNEL_PATCH, WORD_PATCH])
+@pytest.mark.parametrize("value", [1 << 60, -1])
+def test_addresses_that_no_function_uses_are_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: int, value: int
+) -> None:
+    join = DataWriter._join
+
+    def join_forged(writer: DataWriter, functions: int) -> bytes:
+        writer.add_words([Address(kind, value)])
+        return join(writer, functions)
+
+    monkeypatch.setattr(DataWriter, "_join", join_forged)
+    path = tmp_path / "shop.duckdb"
+    with sqlml.connect(path) as con:
+        con.create_model("m", LinearRegression().fit([[0.0], [1.0]], [0, 1]), inputs=["a"])
+    (error,) = ask_client(path, ("SELECT predict('m', {'a': 1})",))
+    assert "damaged" in error

@@ -484,8 +484,12 @@ static const char *read_data(const char *bytes, word size, model_data *data) {
 	memcpy(data->words, bytes + head->words, (size_t)head->word_count * 8);
 	const patch *patches = (const patch *)(bytes + head->patches);
 	for (word i = 0; i < head->patch_count; i++) {
-		word index = patches[i].index, kind = patches[i].kind;
-		if (index < 0 || index >= data->word_count || kind < ARRAY_PATCH || kind > WORD_PATCH)
+		word index = patches[i].index, kind = patches[i].kind, value = patches[i].value;
+		word limit = kind == ARRAY_PATCH ? data->array_size + 1
+		           : kind == KERNEL_PATCH ? data->key_count
+		                                  : data->word_count + 1;
+		if (index < 0 || index >= data->word_count || kind < ARRAY_PATCH || kind > WORD_PATCH ||
+		    value < 0 || value >= limit)
 			return DAMAGED;
 		data->words[index] = patches[i].value;
 		data->kinds[index] = (unsigned char)kind;
