@@ -21,12 +21,11 @@ from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
 from sqlml.catalog.scoring_macros import CLIENT
-from sqlml.catalog.tables import STORED_PREFIX
+from sqlml.catalog.tables import HASH_DIGITS, STORED_PREFIX
 from sqlml.dialects import DUCKDB
 from sqlml.dialects.duckdb import builtin
 from sqlml.dialects.type_names import element, struct_fields
 from sqlml.planner.model_sql.macro_bodies import SCORE, build_data_query
-from sqlml.planner.program.function_spec import HASH_DIGITS
 
 VIEW_NAME = "view"
 """The name of the function in the data of a view's macro."""

@@ -23,7 +23,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from sqlml.bounded_cache import RecentCache
-from sqlml.catalog.tables import STORED_PREFIX
+from sqlml.catalog.tables import HASH_DIGITS, STORED_PREFIX
 from sqlml.errors import SqlmlError, UnknownModelError
 from sqlml.ir.program import Program
 from sqlml.limits import CALL_CONSTANTS_BYTES
@@ -90,7 +90,6 @@ def admit_constants(program: Program, constants: Constants) -> bool:
 
 Output = Literal["label", "proba", "score", "samples", "transform", "contributions"]
 FUNCTION_PREFIX = "sqlml_"
-HASH_DIGITS = 24
 REFUSED_TEXT = f"{STORED_PREFIX}refused_text"
 """The function that records strings for an error message (`udfs/make_function.py`)."""
 

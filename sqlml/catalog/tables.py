@@ -115,6 +115,9 @@ TRAINING_TABLES: tuple[str, ...] = tuple(
 STORED_PREFIX = "sqlml_open_a_session_first_"
 """The prefix of functions in views and macros, which is a hint in the engine's error message."""
 
+HASH_DIGITS = 24
+"""The digits of a Program's hash that follow the prefix."""
+
 MACRO_TABLES: tuple[str, ...] = (
     _define_table(
         "catalog_calls",

@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlml.catalog.catalog_connection import Connection
-from sqlml.catalog.tables import MACRO_TABLES, STORED_PREFIX
+from sqlml.catalog.tables import HASH_DIGITS, MACRO_TABLES, STORED_PREFIX
 
-_HASH_DIGITS = 24
-_NAME = re.compile(rf"{STORED_PREFIX}[0-9a-f]{{{_HASH_DIGITS}}}_[0-9a-z_]+")
+_NAME = re.compile(rf"{STORED_PREFIX}[0-9a-f]{{{HASH_DIGITS}}}_[0-9a-z_]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +61,12 @@ def empty_view_macros(connection: Connection, schema: str, digests: Sequence[str
     The rows remain until `store_view_macros` drops the macros, so that views say what is wrong.
     """
     if "catalog_compiled" in connection.list_tables(schema):
-        digest = f"system.main.substr(key, {len(STORED_PREFIX) + 1}, {_HASH_DIGITS})"
+        digest = f"system.main.substr(key, {len(STORED_PREFIX) + 1}, {HASH_DIGITS})"
         connection.write(
             f"UPDATE {schema}.catalog_compiled SET content = '' WHERE "
             "system.main.starts_with(key, ?) "
             f"AND system.main.list_contains(?::VARCHAR[], {digest})",
-            [STORED_PREFIX, [digest[:_HASH_DIGITS] for digest in digests]],
+            [STORED_PREFIX, [digest[:HASH_DIGITS] for digest in digests]],
         )
 
 

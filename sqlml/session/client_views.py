@@ -86,7 +86,9 @@ class ClientViews:
             drop_unused_macros(self._connection, schema, exact_name)
 
         # The statement is not part of the transaction, so the connection keeps its result.
-        for attempt in range(1, _ATTEMPTS + 1):
+        attempts = 0
+        while True:
+            attempts += 1
             self._connection.run_atomically(store)
             try:
                 return execute(call_view_macros(sql))
@@ -95,9 +97,8 @@ class ClientViews:
                     self._connection.run_atomically(drop)
                 # Another connection may have dropped the macros, because no view called them yet.
                 is_missing = any(f"{name} does not exist" in str(error) for name in names)
-                if attempt == _ATTEMPTS or not is_missing:
+                if attempts == _ATTEMPTS or not is_missing:
                     raise
-        raise AssertionError
 
     def compile_again(self) -> None:
         """Compile the functions of the views of the current database again."""

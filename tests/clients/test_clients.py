@@ -40,7 +40,7 @@ pytestmark = [
 ]
 
 OLDER = {"storage_compatibility_version": "v1.4.0"}
-"""What clients before DuckDB 2.0 need to read a database."""
+"""The setting for a database that clients before DuckDB 2.0 can read."""
 
 PYTHON = """
 import sys

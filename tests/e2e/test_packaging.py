@@ -276,9 +276,9 @@ def test_first_use_of_the_wheel_of_a_release_compiles_nothing(
     cache = tmp_path / "cache"
     cache.mkdir(mode=0o700)
     settings = {"NUMBA_CACHE_DIR": str(cache), **({"SQLML_LEVEL": level} if level else {})}
-    own = f"import os; os.environ |= {settings!r}\n"
+    set_environment = f"import os; os.environ |= {settings!r}\n"
     watched = SCORE.format(root=str(ROOT)) + "import sys; assert 'numba' not in sys.modules"
-    outside(tmp_path, released, "-c", own + watched)
+    outside(tmp_path, released, "-c", set_environment + watched)
     assert not list(cache.rglob("*")), "nothing was compiled"
 
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 from sqlml.bounded_cache import RecentCache
 from sqlml.catalog.catalog_connection import Connection
 from sqlml.catalog.scoring_macros import CLIENT
-from sqlml.catalog.tables import STORED_PREFIX
+from sqlml.catalog.tables import HASH_DIGITS, STORED_PREFIX
 from sqlml.errors import ArtifactError, CatalogError, SqlmlError, UnknownModelError
 from sqlml.ir import store
 from sqlml.ir.utf8_column import TextColumn
@@ -32,7 +32,6 @@ from sqlml.limits import DROPPED_BYTES
 from sqlml.passes.split import text_input_name
 from sqlml.planner.program.function_spec import (
     FUNCTION_PREFIX,
-    HASH_DIGITS,
     NamedFunction,
     parse_function_name,
 )

@@ -137,11 +137,7 @@ def make_view_function(program: Program, spec: FunctionSpec) -> ExportedFunction
         by_column=True,
         batch_rows=None,
     )
-    function = make_engine_function(spec, program).function
-    assert isinstance(function, BatchFunction)
-    obstacle = explain_obstacle(function)
-    if obstacle is not None:
-        raise BackendError(f"a view cannot call this model without Python: {obstacle}")
+    function = _make_native_function(spec, program)
     kinds = (TAKES_NUMBER,) * function.packed + (TAKES_TEXT,) * function.texts
     shape, value = _make_number_list(function.columns)
     prepared = prepare_parts(program, spec.parts, "f64", spec.constants, spec.max_categories)
@@ -232,11 +228,7 @@ def _make_function(
         max_categories=0,
         by_column=True,
     )
-    function = make_engine_function(spec, program).function
-    assert isinstance(function, BatchFunction)
-    obstacle = explain_obstacle(function)
-    if obstacle is not None:
-        raise BackendError(f"an extension cannot run this model: {obstacle}")
+    function = _make_native_function(spec, program)
     chosen = None if column is None else (column,)
     shape, value = _make_result(program, output, chosen, function.columns)
     sql_type = find_result_type(program, output, chosen)
@@ -250,6 +242,16 @@ def _make_function(
         checks=find_checks(prepare_parts(program, (part,), max_categories=0)),
         other_message=f"a row cannot be scored by {name}{SUFFIXES[output]}",
     )
+
+
+def _make_native_function(spec: FunctionSpec, program: Program) -> BatchFunction:
+    """Make the function `spec`, or raise BackendError if it needs Python."""
+    function = make_engine_function(spec, program).function
+    assert isinstance(function, BatchFunction)
+    obstacle = explain_obstacle(function)
+    if obstacle is not None:
+        raise BackendError(f"an extension cannot run this model: {obstacle}")
+    return function
 
 
 def _make_arguments(
