@@ -23,7 +23,7 @@ import sqlml
 from benchmarks.compare import Difference
 from benchmarks.results import Row, row_of, with_ratios
 from benchmarks.rounds import best_calls
-from sqlml.backends.native import NativeBackend
+from sqlml.backends.native.backend import NativeBackend
 from sqlml.explaining.explained import OWN, estimate_blocks
 from sqlml.importers.registry import import_model
 from sqlml.ir.builder import Builder, Value, copy_retyped

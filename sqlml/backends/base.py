@@ -123,7 +123,7 @@ _NATIVE = ("traverse", "cursor", "descent", "lockstep")
 _LOWERED = ("gemm", "tt", "ptt")
 
 BACKENDS: Mapping[str, BackendEntry] = {
-    "native": BackendEntry("sqlml.backends.native", "NativeBackend", "model", _NATIVE),
+    "native": BackendEntry("sqlml.backends.native.backend", "NativeBackend", "model", _NATIVE),
     "reference": BackendEntry("sqlml.backends.base", "ReferenceBackend", "model", ("traverse",)),
     "torch": BackendEntry(
         "sqlml.backends.torch.backend", "TorchBackend", "tensor", (*_LOWERED, "fused"), "torch"

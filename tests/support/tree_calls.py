@@ -11,7 +11,6 @@ import numpy as np
 
 import sqlml
 from sqlml.backends.base import find_filler
-from sqlml.backends.native import NativeBackend
 from sqlml.backends.native.argument_checks.contribution_checks import (
     check_contributions,
     check_leaf_models,
@@ -21,6 +20,7 @@ from sqlml.backends.native.argument_checks.tree_checks import (
     check_cursor_forest,
     check_descent_forest,
 )
+from sqlml.backends.native.backend import NativeBackend
 from sqlml.backends.native.kernel_calls import INPUT, RESULT, SCRATCH, Call, RowKernel, Rows
 from sqlml.backends.native.trees import (
     contribution_kernel,

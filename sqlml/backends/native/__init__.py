@@ -7,7 +7,3 @@ have kernels of operators. `jit/` compiles kernels with numba and keeps their ma
 kernels, and bind the operator in `operators.py`. `jit/known_kernels.txt` lists kernels that are
 compiled ahead.
 """
-
-from sqlml.backends.native.backend import NativeBackend, NativeCompiled
-
-__all__ = ["NativeBackend", "NativeCompiled"]

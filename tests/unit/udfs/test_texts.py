@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from sqlml.backends.native import NativeBackend
+from sqlml.backends.native.backend import NativeBackend
 from sqlml.errors import InputTypeError, MissingValueError, ProgramError
 from sqlml.ir import store
 from sqlml.ir.builder import Builder, Value

@@ -185,6 +185,12 @@ _IMMORTAL: list[Any] = []
 
 def describe_processor() -> tuple[str, ...]:
     """Return the processor, library versions and settings that machine code depends on."""
+    settings = sorted(read_numba_settings().items())
+    return (*_describe_host(), *(f"{name}={value}" for name, value in settings))
+
+
+@cache
+def _describe_host() -> tuple[str, ...]:
     return (
         llvm.get_process_triple(),
         llvm.get_host_cpu_name(),
@@ -194,7 +200,6 @@ def describe_processor() -> tuple[str, ...]:
         np.__version__,
         platform.python_version(),
         sys.implementation.cache_tag or "",
-        *(f"{name}={value}" for name, value in sorted(read_numba_settings().items())),
     )
 
 

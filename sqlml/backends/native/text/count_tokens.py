@@ -224,13 +224,15 @@ def make_character_tables() -> tuple[Array, Array, Array]:
 
 def _share_pages(lower: Array, marks: Array) -> tuple[Array, Array, Array]:
     """Store equal pages of the arrays once, in the order in which they first appear."""
-    both = np.stack([lower, marks], axis=1, dtype=np.int64).reshape(-1, 2 * PAGE_SIZE)
-    _, first_rows, page_of_row = np.unique(both, axis=0, return_index=True, return_inverse=True)
-    order = np.argsort(first_rows)
-    pages = np.argsort(order)[page_of_row.ravel()].astype(np.uint16)
-    rows = first_rows[order]
-    lower, marks = (array.reshape(-1, PAGE_SIZE)[rows].ravel() for array in (lower, marks))
-    return pages, lower, marks
+    lower, marks = lower.reshape(-1, PAGE_SIZE), marks.reshape(-1, PAGE_SIZE)
+    contents = [(a.tobytes(), b.tobytes()) for a, b in zip(lower, marks, strict=True)]
+    first_rows: dict[tuple[bytes, bytes], int] = {}
+    for row, content in enumerate(contents):
+        first_rows.setdefault(content, row)
+    page_of_content = {content: page for page, content in enumerate(first_rows)}
+    pages = np.array([page_of_content[content] for content in contents], np.uint16)
+    rows = list(first_rows.values())
+    return pages, lower[rows].ravel(), marks[rows].ravel()
 
 
 def _mask_python_texts(texts: TextColumn, analyzer: Analyzer) -> Array:

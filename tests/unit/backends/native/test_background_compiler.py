@@ -14,8 +14,8 @@ import pytest
 from sklearn.ensemble import RandomForestClassifier
 
 import sqlml
-from sqlml.backends.native import NativeBackend, backend
-from sqlml.backends.native.backend import REFERENCE_ROWS
+from sqlml.backends.native import backend
+from sqlml.backends.native.backend import REFERENCE_ROWS, NativeBackend
 from sqlml.backends.native.jit import code_store, compiled_kernels, runtime_library
 from sqlml.backends.native.jit import specialise as jit
 from sqlml.backends.native.jit.specialise import Signature, reads, specialise, writes

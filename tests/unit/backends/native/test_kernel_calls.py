@@ -31,7 +31,7 @@ from xgboost import XGBClassifier
 
 import sqlml
 from sqlml.backends.base import find_filler
-from sqlml.backends.native import NativeBackend
+from sqlml.backends.native.backend import NativeBackend
 from sqlml.backends.native.kernel_calls import (
     INPUT,
     PATCH_ADDRESS,

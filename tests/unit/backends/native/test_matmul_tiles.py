@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sqlml.backends.native import NativeBackend
+from sqlml.backends.native.backend import NativeBackend
 from sqlml.backends.native.rows.distance_kernels import make_expanded_search
 from sqlml.backends.native.rows.linear_kernels import make_wide_linear
 from sqlml.backends.native.rows.matmul_tiles import FUSES, TILE_ROWS, WIDTH, make_panels, pad_rows

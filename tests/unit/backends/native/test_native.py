@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sqlml.backends.native import NativeBackend
+from sqlml.backends.native.backend import NativeBackend
 from sqlml.backends.native.operators import find_source
 from sqlml.backends.native.trees.lockstep_forest import number_siblings
 from sqlml.errors import BackendError

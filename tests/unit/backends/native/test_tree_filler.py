@@ -24,7 +24,7 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from xgboost import XGBClassifier
 
 import sqlml
-from sqlml.backends.native import NativeBackend
+from sqlml.backends.native.backend import NativeBackend
 from sqlml.backends.native.step_filler import StepFiller, TreeFiller
 from sqlml.errors import MissingValueError
 from sqlml.ir import reference

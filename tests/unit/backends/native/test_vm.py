@@ -25,7 +25,7 @@ from sklearn.preprocessing import (
 from sklearn.svm import SVC, SVR, LinearSVC, OneClassSVM
 
 import sqlml
-from sqlml.backends.native import NativeBackend
+from sqlml.backends.native.backend import NativeBackend
 from sqlml.backends.native.vm.assemble import assemble
 from sqlml.backends.native.vm.assembler import MOST_ROWS
 from sqlml.backends.native.vm.whole_output import COPIED_ROWS, VmFiller

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sqlml.backends.native import NativeBackend
+from sqlml.backends.native.backend import NativeBackend
 from sqlml.backends.native.kernel_calls import KernelCalls
 from sqlml.ir.builder import Builder
 from sqlml.types import Array
