@@ -17,6 +17,7 @@ from benchmarks import markdown
 from benchmarks.bars import BARS, Results, by_case, by_cell, geometric_mean
 from benchmarks.databases_report import databases, largest_models
 from benchmarks.exported_report import exported, extension_files
+from benchmarks.planner_report import planner
 from benchmarks.results import RESULTS, read
 
 ROOT = Path(__file__).parent.parent
@@ -402,24 +403,6 @@ def train(results: Results) -> str:
     return markdown.table(head, lines)
 
 
-def planner(results: Results) -> str:
-    """What planning costs and saves, beside its bars."""
-    found = results.get("planner")
-    if not found:
-        return markdown.missing("planner")
-    lines = []
-    for row in found["rows"]:
-        sign, unit = _UNITS_OF_PLANNING[row["unit"]]
-        met = row["measured"] >= row["needed"] if sign == ">=" else row["measured"] <= row["needed"]
-        lines.append(
-            f"| {_planning_words(row['case'])} | {_planning_words(row['against'])} "
-            f"| {unit} | {sign} {markdown.ratio(row['needed'])} "
-            f"| {markdown.ratio(row['measured'])} | {'yes' if met else 'no'} |"
-        )
-    head = ["case", "compared with", "unit", "goal", "measured", "met"]
-    return markdown.table(head, lines)
-
-
 def beside_library(family: str, column: str, library: str) -> Callable[[Results], str]:
     """Models beside their library, by a `column` of the cases."""
 
@@ -527,33 +510,6 @@ def _kept(rows: Rows) -> str:
     precise = [row["precise"] for row in rows if "precise" in row]
     least = f"; in at least {min(precise):.1%} of queries" if precise else ""
     return f"{kept} of {len(rows)} seeds{least}"
-
-
-_UNITS_OF_PLANNING = {
-    "x": (">=", "times as fast"),
-    "of": ("<=", "times as long"),
-    "us": ("<=", "additional µs"),
-}
-
-
-def _planning_words(name: str) -> str:
-    """Return the name of a case of `benchmarks.planner` as the page shows it."""
-    return {
-        "the rewritten text": "the rewritten query on plain DuckDB",
-        "of that what is not the engine's binding": (
-            "the same, without the time in which DuckDB binds the query"
-        ),
-        "the same questions to the engine, then the rewritten text": (
-            "plain DuckDB running the same catalog queries and then the rewritten query"
-        ),
-        "10 used of 200 Parquet columns": "a model that uses 10 of 200 Parquet columns",
-        "a pipeline with strings": "a pipeline with string columns",
-        "a LEFT JOIN that nobody needs": "a LEFT JOIN that no result needs",
-        "predict, predict_proba and WHERE on one model": (
-            "`predict`, `predict_proba` and WHERE on one model"
-        ),
-        "predict alone": "`predict` alone",
-    }.get(name, name)
 
 
 TABLES: Mapping[str, Callable[[Results], str]] = {
