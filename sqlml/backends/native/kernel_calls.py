@@ -13,8 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.backends.native.jit.argument_kinds import ArrayKind, Kind, reads, to_kinds, writes
-from sqlml.backends.native.jit.call_wrapper import to_words
+from sqlml.backends.native.jit.argument_kinds import (
+    ArrayKind,
+    Kind,
+    reads,
+    to_kinds,
+    to_words,
+    writes,
+)
 from sqlml.backends.native.jit.specialise import find_entry, specialise
 from sqlml.types import Array
 

@@ -6,7 +6,7 @@ A process that finds all its kernels on disk never imports numba.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -109,3 +109,20 @@ def to_numba_type(kind: Kind) -> Any:
         make_tuple: Callable[..., Any] = types.Tuple
         return make_tuple([to_numba_type(item) for item in kind])
     return {"count": types.int64, "flag": types.boolean, "nothing": types.none}[kind]
+
+
+def to_words(kind: Kind, value: Any) -> Iterator[int]:
+    """Yield the 64-bit words that pass `value` to a kernel; the caller must keep arrays alive.
+
+    >>> list(to_words("count", 3)), list(to_words(("flag", "nothing"), (True, None)))
+    ([3], [1])
+    """
+    if isinstance(kind, ArrayKind):
+        yield value.ctypes.data
+        yield from value.shape
+        yield from value.strides
+    elif isinstance(kind, tuple):
+        for item_kind, item in zip(kind, value, strict=True):
+            yield from to_words(item_kind, item)
+    elif kind != "nothing":
+        yield int(value)

@@ -7,7 +7,6 @@ they use malloc.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from typing import Any
 
 from llvmlite import ir
@@ -112,23 +111,6 @@ NUMBERS_ENTRY = "sqlml_kernel_numbers"
 """The symbol of the entry of a kernel whose arguments are all counts: a C function of int64."""
 
 NO_MEMORY = -(1 << 63)
-
-
-def to_words(kind: Kind, value: Any) -> Iterator[int]:
-    """Yield the 64-bit words that pass `value` to a kernel; the caller must keep arrays alive.
-
-    >>> list(to_words("count", 3)), list(to_words(("flag", "nothing"), (True, None)))
-    ([3], [1])
-    """
-    if isinstance(kind, ArrayKind):
-        yield value.ctypes.data
-        yield from value.shape
-        yield from value.strides
-    elif isinstance(kind, tuple):
-        for item_kind, item in zip(kind, value, strict=True):
-            yield from to_words(item_kind, item)
-    elif kind != "nothing":
-        yield int(value)
 
 
 def emit_words_entry(

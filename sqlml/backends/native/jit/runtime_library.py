@@ -11,14 +11,14 @@ import ctypes
 import struct
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from sqlml.backends.native.jit.argument_kinds import ArrayKind, Kind, Signature
+from sqlml.backends.native.jit.argument_kinds import ArrayKind, Kind, Signature, to_words
 from sqlml.backends.native.jit.kernel_keys import make_key
 from sqlml.backends.native.jit.processor_levels import LIBRARY, find_level
 from sqlml.backends.native.runtime.build_runtime import DIGEST_LENGTH, digest_source
@@ -29,8 +29,6 @@ FUNCTIONS = (
     "PyGILState_Ensure",
     "PyGILState_Release",
     "PyObject_Vectorcall",
-    "PyTuple_GetItem",
-    "PyTuple_Size",
     "PyObject_IsTrue",
     "PyLong_AsLongLong",
     "PyLong_FromLongLong",
@@ -45,9 +43,9 @@ FUNCTIONS = (
 )
 """CPython's functions, in the order of `sqlml_python` in `runtime.c`."""
 
-_OBJECTS = (np.ndarray, None, TypeError)
+_OBJECTS = (np.ndarray, tuple, None, TypeError)
 
-COUNT, FLAG, NOTHING, ITEMS, ARRAY = range(5)
+COUNT, FLAG, NOTHING, ITEMS, ARRAY, BOUND = range(6)
 """Kinds of arguments in a signature for `runtime.c`."""
 
 MAX_WORDS = 512
@@ -71,6 +69,9 @@ OBJECT_TYPE = 8
 BYTES_CONTENT = 32
 """The offset of the content in a `bytes` object."""
 
+TUPLE_SIZE, TUPLE_ITEMS = 16, 24
+"""The offsets of the length and the items in a tuple."""
+
 _FASTCALL = 0x80
 """CPython's METH_FASTCALL."""
 
@@ -86,13 +87,15 @@ class _Method(ctypes.Structure):
     )
 
 
-_METHODS: list[_Method] = []
-"""The methods of kernels, which are never freed."""
+@cache
+def _make_method(name: str) -> _Method:
+    """Return the method of all kernels called `name`; it is never freed."""
+    return _Method(name.encode(), find_symbol("sqlml_call_kernel"), _FASTCALL, None)
 
 
 @cache
 def can_call_kernels() -> bool:
-    """Return True if the runtime is there, and can read numpy's arrays in this process.
+    """Return True if the runtime is there, and can read arrays and tuples in this process.
 
     A runtime that was built from another `runtime.c` than that of the package is not used.
     """
@@ -111,7 +114,7 @@ def can_call_kernels() -> bool:
     if ctypes.sizeof(ctypes.c_void_p) != 8:
         return False
     x = np.zeros((3, 8), np.float32)[:, ::2]
-    array_address, dtype_address, text = id(x), id(x.dtype), b"content"
+    array_address, dtype_address, text, pair = id(x), id(x.dtype), b"content", (x, x.dtype)
     dimensions = _read_pointer(array_address + FIELDS["dimensions"])
     strides = _read_pointer(array_address + FIELDS["strides"])
     return (
@@ -125,6 +128,8 @@ def can_call_kernels() -> bool:
         and _read_int(dtype_address + TYPE_NUMBER) == x.dtype.num
         and ctypes.string_at(dtype_address + BYTE_ORDER, 1) == b"="
         and ctypes.string_at(id(text) + BYTES_CONTENT, len(text)) == text
+        and _read_pointer(id(pair) + TUPLE_SIZE) == 2
+        and _read_pointer(id(pair) + TUPLE_ITEMS + 8) == dtype_address
     )
 
 
@@ -239,14 +244,43 @@ def make_function(
     name: str, entry_address: int, signature: Signature, result_kind: int
 ) -> Callable[..., Any]:
     """Return a Python function that calls the kernel at `entry_address` without the GIL."""
-    numbers = (entry_address, result_kind, len(signature), *_encode(signature))
+    return _make_builtin(name, entry_address, result_kind, len(signature), _encode(signature))
+
+
+def bind_constants(
+    kernel: Callable[..., Any], signature: Signature, first: int, constants: Sequence[Any]
+) -> Callable[..., Any]:
+    """Return a kernel of `make_function` without the arguments `constants`, the first at `first`.
+
+    A call then neither passes nor checks these arguments. The constants must fit the signature, and
+    must not be the last arguments. The function keeps them alive.
+    """
+    stop = first + len(constants)
+    kinds = zip(signature[first:stop], constants, strict=True)
+    words = [word for kind, constant in kinds for word in to_words(kind, constant)]
+    description: Any = getattr(kernel, "__self__")  # noqa: B009  # Type checkers do not know it.
+    entry_address, result_kind = struct.unpack_from("=qq", description)
+    arguments = (*_encode(signature[:first]), BOUND, len(words), *words, *_encode(signature[stop:]))
+    count = len(signature) - len(constants)
+    return _make_builtin(kernel.__name__, entry_address, result_kind, count, arguments, constants)
+
+
+def _make_builtin(
+    name: str,
+    entry_address: int,
+    result_kind: int,
+    argument_count: int,
+    kinds: Iterable[int],
+    kept: Sequence[Any] | None = None,
+) -> Callable[..., Any]:
+    """Return a built-in function that calls a kernel (`python_kernel` in `runtime.c`)."""
+    numbers = (entry_address, result_kind, argument_count, *kinds)
     description = struct.pack(f"={len(numbers)}q", *numbers)
-    method = _Method(name.encode(), find_symbol("sqlml_call_kernel"), _FASTCALL, None)
-    _METHODS.append(method)
+    # The last argument is the function's `__module__`, which may be any object.
     make = ctypes.PYFUNCTYPE(
-        ctypes.py_object, ctypes.POINTER(_Method), ctypes.py_object, ctypes.c_void_p
+        ctypes.py_object, ctypes.POINTER(_Method), ctypes.py_object, ctypes.py_object
     )(("PyCFunction_NewEx", ctypes.pythonapi))
-    function: Callable[..., Any] = make(ctypes.byref(method), description, None)
+    function: Callable[..., Any] = make(ctypes.byref(_make_method(name)), description, kept)
     return function
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -27,7 +27,8 @@ from sqlml.interruption import run_uninterrupted
 
 # Kernels import these names from here.
 __all__ = ["COUNT", "FLAG", "Signature", "reads", "to_kinds", "writes"]
-__all__ += ["Entry", "compiled_helper", "find_entry", "inlined_helper", "specialise"]
+__all__ += ["Entry", "bind_constants", "compiled_helper", "find_entry", "inlined_helper"]
+__all__ += ["specialise"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,20 @@ def list_kernels_in_use() -> tuple[tuple[Callable[..., Any], Signature], ...]:
 def find_entry(kernel: Callable[..., Any]) -> Entry | None:
     """Return the entry of a specialised kernel, or None if the kernel needs numba to run."""
     return _ENTRIES.get(kernel)
+
+
+def bind_constants(
+    kernel: Callable[..., Any], first: int, constants: Sequence[Any]
+) -> Callable[..., Any]:
+    """Return a specialised kernel without the arguments `constants`, the first at position `first`.
+
+    A call then takes less time, because these arguments are neither passed nor checked. They must
+    be what the kernel was specialised for, and must not be the last arguments.
+    """
+    entry = find_entry(kernel)
+    if entry is not None:
+        return runtime_library.bind_constants(kernel, entry.signature, first, constants)
+    return lambda *others: kernel(*others[:first], *constants, *others[first:])
 
 
 def _load_or_compile(

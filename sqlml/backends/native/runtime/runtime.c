@@ -247,8 +247,6 @@ EXPORTED struct {
 	int (*ensure_gil)(void);
 	void (*release_gil)(int);
 	object *(*vectorcall)(object *, object *const *, size_t, object *);
-	object *(*get_tuple_item)(object *, ptrdiff_t);
-	ptrdiff_t (*get_tuple_size)(object *);
 	int (*is_true)(object *);
 	long long (*to_integer)(object *);
 	object *(*from_integer)(long long);
@@ -260,14 +258,15 @@ EXPORTED struct {
 	int (*is_subtype)(object *, object *);
 	void (*increase)(object *);
 	void (*decrease)(object *);
-	// Objects: numpy.ndarray, None, and TypeError.
-	object *array_type, *none, *type_error;
+	// Objects: numpy.ndarray, tuple, None, and TypeError.
+	object *array_type, *tuple_type, *none, *type_error;
 } sqlml_python;
 
 // Kinds of arguments in a signature. ITEMS is followed by the number of items, and the items. ARRAY
 // is followed by the number of axes, the flags that the array must have, and a set of numpy's type
-// numbers, with one bit for each.
-enum { COUNT, FLAG, NOTHING, ITEMS, ARRAY };
+// numbers, with one bit for each. BOUND is followed by a number of words and the words, which are
+// passed before the next argument.
+enum { COUNT, FLAG, NOTHING, ITEMS, ARRAY, BOUND };
 
 // Kinds of results.
 enum { NONE, TRUTH, INTEGER };
@@ -281,14 +280,18 @@ typedef struct {
 	word result, arguments, signature[];
 } python_kernel;
 
-// Fields of numpy's arrays (`PyArrayObject_fields`) and of their dtypes (`PyArray_Descr`).
+// Fields of objects, of numpy's arrays (`PyArrayObject_fields`), and of dtypes (`PyArray_Descr`).
 #define FIELD(type, address, offset) (*(type *)((char *)(address) + (offset)))
 #define SWAPPED '>'
 
+static int is_a(object *value, object *wanted) {
+	object *type = FIELD(object *, value, 8);
+	return type == wanted || sqlml_python.is_subtype(type, wanted);
+}
+
 static int read_array(const word *kind, object *array, word *out) {
 	word axes = kind[0], flags = kind[1], types = kind[2];
-	object *type = FIELD(object *, array, 8);
-	if (type != sqlml_python.array_type && !sqlml_python.is_subtype(type, sqlml_python.array_type))
+	if (!is_a(array, sqlml_python.array_type))
 		return 0;
 	void *dtype = FIELD(void *, array, 56);
 	if (FIELD(int, array, 24) != axes || (FIELD(int, array, 64) & flags) != flags ||
@@ -305,6 +308,12 @@ static int read_array(const word *kind, object *array, word *out) {
 
 // Write an argument as words to *out; return the kind that follows, or NULL if it does not fit.
 static const word *read_argument(const word *kind, object *argument, word **out) {
+	if (*kind == BOUND) {
+		word count = kind[1];
+		memcpy(*out, kind + 2, count * sizeof(word));
+		*out += count;
+		kind += 2 + count;
+	}
 	switch (*kind++) {
 	case COUNT:
 		*(*out)++ = sqlml_python.to_integer(argument);
@@ -316,10 +325,11 @@ static const word *read_argument(const word *kind, object *argument, word **out)
 		return argument == sqlml_python.none ? kind : 0;
 	case ITEMS: {
 		word count = *kind++;
-		if (sqlml_python.get_tuple_size(argument) != count)
+		if (!is_a(argument, sqlml_python.tuple_type) || FIELD(word, argument, 16) != count)
 			return 0;
+		object *const *items = &FIELD(object *, argument, 24);
 		for (word i = 0; i < count && kind; i++)
-			kind = read_argument(kind, sqlml_python.get_tuple_item(argument, i), out);
+			kind = read_argument(kind, items[i], out);
 		return kind;
 	}
 	default:

@@ -9,7 +9,14 @@ from typing import Any
 import numpy as np
 
 from sqlml.backends.costs import LOW
-from sqlml.backends.native.jit.specialise import COUNT, reads, specialise, to_kinds, writes
+from sqlml.backends.native.jit.specialise import (
+    COUNT,
+    bind_constants,
+    reads,
+    specialise,
+    to_kinds,
+    writes,
+)
 from sqlml.backends.native.kernel_calls import Call, Rows
 from sqlml.backends.native.trees.lockstep import (
     ANY,
@@ -80,6 +87,8 @@ class LockstepForest:
     copied: Array | None  # An empty array of the dtype that rows are converted to for tests.
     kernel: Callable[..., Any]
     arguments: tuple[Any, ...]
+    score: Callable[..., Any]
+    """The kernel without `arguments`."""
 
     def __call__(self, x: Array) -> Array:
         out = np.empty((x.shape[0], self.base.size), self.base.dtype)
@@ -90,7 +99,7 @@ class LockstepForest:
         """Write scores to `out`; return -1 on success, otherwise a row (see `lockstep.score`)."""
         flat = x.ravel()
         tested = flat if self.copied is None else self.copied
-        failed: int = self.kernel(flat, tested, x.shape[1], allowed, *self.arguments, out)
+        failed: int = self.score(flat, tested, x.shape[1], allowed, out)
         return failed
 
     def make_call(self, x: Rows, out: Rows, allowed: int) -> Call:
@@ -127,7 +136,8 @@ def compile_lockstep_forest(
     )
     row_kinds = (reads(source, 1, "C"), reads(ensemble.threshold.dtype, 1, "C"), COUNT, COUNT)
     kernel = specialise(score, (*row_kinds, *to_kinds(*arguments), writes(ensemble.base.dtype, 2)))
-    return LockstepForest(ensemble.base, copied, kernel, arguments)
+    bound = bind_constants(kernel, len(row_kinds), arguments)
+    return LockstepForest(ensemble.base, copied, kernel, arguments, bound)
 
 
 def _order_by_depth(ensemble: Ensemble, siblings: Siblings) -> tuple[Array, Array]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from sqlml.backends.native.jit.specialise import bind_constants
 from sqlml.backends.native.kernel_calls import Call, Rows
 from sqlml.backends.native.rows.column_kernels import LineKernel, call_convert, find_line_kernel
 from sqlml.backends.native.vm.assemble import assemble, find_upper_bound
@@ -42,8 +43,8 @@ class VmFiller:
         self._reads_float32 = self.input == np.float32
         self._is_integer = dtype == np.int64
         self._is_float32 = dtype == np.float32
-        self._arguments = (code.code, code.columns, code.numbers, code.shape)
         self._kernel: Callable[..., Any] = compile_machine()
+        self._set_arguments(code.code, code.columns, code.numbers, code.shape)
         self._line_kernel: LineKernel | None = None
         self._columns_read: tuple[Array, VmFiller] | None = None
 
@@ -70,8 +71,12 @@ class VmFiller:
         column_list = np.concatenate([np.array(columns, np.int64), column_list[self.columns :]])
         shape = shape.copy()
         shape[6] = width
-        narrowed._arguments = (code, column_list, numbers, shape)
+        narrowed._set_arguments(code, column_list, numbers, shape)
         return narrowed
+
+    def _set_arguments(self, *arguments: Array) -> None:
+        self._arguments = arguments
+        self._run = bind_constants(self._kernel, 2, arguments)  # After the rows in both dtypes.
 
     def fill(self, x: Array, out: Array) -> int:
         """Write the output for rows `x` (n, k) of dtype `input` to `out` (n, width) of `dtype`.
@@ -89,7 +94,7 @@ class VmFiller:
         elif self._is_float32:
             flat_out = np.empty(flat_out.size)
         single, double = (numbers, _NO_FLOAT64) if self._reads_float32 else (_NO_FLOAT32, numbers)
-        failed_row: int = self._kernel(single, double, *self._arguments, flat_out)
+        failed_row: int = self._run(single, double, flat_out)
         if self._is_float32 and failed_row < 0:
             out[...] = flat_out.reshape(out.shape)
         return failed_row

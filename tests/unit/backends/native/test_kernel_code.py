@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import threading
+import weakref
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from sqlml.backends.native.jit.specialise import (
     COUNT,
     FLAG,
     Signature,
+    bind_constants,
     reads,
     specialise,
     to_kinds,
@@ -113,6 +116,10 @@ def _pick(records: Any, parts: Any, absent: Any, chosen: Any, scale: Any) -> Any
     return total * scale[()]
 
 
+PARTS = to_kinds((np.array([1, 2, 3]), np.array([5, 5, 5], np.uint8)), None)
+WANT = 2 * (7 + 2 + 3 * (2**32 - 1) + 15)
+
+
 def test_records_tuples_flags_none_and_single_numbers() -> None:
     records = np.zeros(3, [("threshold", "f8"), ("first", "u4"), ("spare", "u4")])
     records["first"] = 7, 1, 2**32 - 1
@@ -120,8 +127,7 @@ def test_records_tuples_flags_none_and_single_numbers() -> None:
     scale = np.array(2)
     signature: Signature = (*to_kinds(records, parts, None), FLAG, reads("i8", 0))
     kernel = specialise(_pick, signature)
-    want = 2 * (7 + 2 + 3 * (2**32 - 1) + 15)
-    assert kernel(records, parts, None, np.bool_(True), scale) == want
+    assert kernel(records, parts, None, np.bool_(True), scale) == WANT
     assert kernel(records, parts, None, False, scale) == 0
     for bad in (
         (records, parts[:1], None, True, scale),
@@ -131,6 +137,34 @@ def test_records_tuples_flags_none_and_single_numbers() -> None:
     ):
         with pytest.raises(TypeError, match=FOREIGN):
             kernel(*bad)
+
+
+class Pair(NamedTuple):
+    long: Array
+    short: Array
+
+
+def test_constants_are_bound_once_and_stay_alive() -> None:
+    records = np.zeros(3, [("threshold", "f8"), ("first", "u4"), ("spare", "u4")])
+    records["first"] = 7, 1, 2**32 - 1
+    signature: Signature = (reads(records.dtype, 1, "C"), *PARTS, FLAG, reads("i8", 0))
+    kernel = specialise(_pick, signature)
+
+    def bind() -> tuple[Any, Any]:
+        parts = Pair(np.array([1, 2, 3]), np.array([5, 5, 5], np.uint8))
+        assert kernel(records, parts, None, True, np.array(2)) == WANT
+        return bind_constants(kernel, 1, (parts, None, True)), weakref.ref(parts.long)
+
+    bound, long = bind()
+    gc.collect()
+    assert bound(records, np.array(2)) == WANT
+    assert bound(records, np.array(4)) == 2 * WANT
+    for bad in ((records,), (records["first"], np.array(2)), (records, None, np.array(2))):
+        with pytest.raises(TypeError, match=FOREIGN):
+            bound(*bad)
+    assert long() is not None
+    del bound
+    assert long() is None
 
 
 def _room(size: Any) -> Any:
