@@ -15,11 +15,11 @@ _UNITS = {
 
 def planner(results: Results) -> str:
     """Write a line for each case: what planning costs or saves, and the goal."""
-    found = results.get("planner")
-    if not found:
+    family = results.get("planner")
+    if not family:
         return markdown.missing("planner")
     lines = []
-    for row in found["rows"]:
+    for row in family["rows"]:
         sign, unit = _UNITS[row["unit"]]
         met = row["measured"] >= row["needed"] if sign == ">=" else row["measured"] <= row["needed"]
         lines.append(

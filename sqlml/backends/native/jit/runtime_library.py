@@ -14,7 +14,8 @@ import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from types import BuiltinFunctionType
+from typing import Any, cast
 
 import numpy as np
 
@@ -256,10 +257,11 @@ def bind_constants(
     must not be the last arguments. The function keeps them alive.
     """
     stop = first + len(constants)
+    assert stop < len(signature)
     kinds = zip(signature[first:stop], constants, strict=True)
     words = [word for kind, constant in kinds for word in to_words(kind, constant)]
-    description: Any = getattr(kernel, "__self__")  # noqa: B009  # Type checkers do not know it.
-    entry_address, result_kind = struct.unpack_from("=qq", description)
+    description = cast(BuiltinFunctionType, kernel).__self__
+    entry_address, result_kind = struct.unpack_from("=qq", cast(bytes, description))
     arguments = (*_encode(signature[:first]), BOUND, len(words), *words, *_encode(signature[stop:]))
     count = len(signature) - len(constants)
     return _make_builtin(kernel.__name__, entry_address, result_kind, count, arguments, constants)
@@ -273,7 +275,10 @@ def _make_builtin(
     kinds: Iterable[int],
     kept: Sequence[Any] | None = None,
 ) -> Callable[..., Any]:
-    """Return a built-in function that calls a kernel (`python_kernel` in `runtime.c`)."""
+    """Return a built-in function that calls a kernel (`python_kernel` in `runtime.c`).
+
+    The function keeps `kept` alive.
+    """
     numbers = (entry_address, result_kind, argument_count, *kinds)
     description = struct.pack(f"={len(numbers)}q", *numbers)
     # The last argument is the function's `__module__`, which may be any object.
