@@ -45,6 +45,7 @@ def spark(
         .config("spark.ui.enabled", "false")
         .config("spark.driver.extraJavaOptions", brief)
         .config("spark.executor.extraJavaOptions", brief)
+        .config("spark.task.maxFailures", "4" if by_night else "1")
         .config("spark.sql.shuffle.partitions", "4")
         .config("spark.sql.warehouse.dir", str(home / "warehouse"))
         .getOrCreate()

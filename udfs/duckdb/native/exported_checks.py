@@ -164,7 +164,8 @@ def _find_refused(node: Any, arguments: Sequence[Any], rows: Array) -> list[tupl
         return []
     except SqlmlError as error:
         if rows.size == 1:
-            return [(int(rows[0]), error)]
+            # The traceback would keep the Program alive in a cycle with the caller's variables.
+            return [(int(rows[0]), error.with_traceback(None))]
     half = rows.size // 2
     return [
         *_find_refused(node, arguments, rows[:half]),
