@@ -45,7 +45,7 @@ from sqlml.planner.program.prepare_program import (
     prepare_parts,
 )
 from sqlml.planner.program.result_sql import find_first_positions
-from sqlml.types import Array
+from sqlml.types import DATETIME, Array
 from sqlml.udfs.batch_function import BatchFunction, CategoryEncoder, Explain, LastRows
 from sqlml.udfs.engine_function import EngineFunction
 
@@ -93,6 +93,8 @@ def format_value(value: Any) -> str:
     """Format `value` for a message: quoted and shortened, or as NULL if it is missing."""
     if value is None or value != value:
         return "NULL"
+    if isinstance(value, np.datetime64):
+        return str(np.datetime_as_string(value, unit="auto")).replace("T", " ")
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float) and value.is_integer():
@@ -312,6 +314,7 @@ def _build_lookup(prepared: PreparedProgram, dtype: str, on_use: bool) -> Catego
 def _make_explainer(prepared: PreparedProgram, dialect: Dialect) -> Explain:
     split = prepared.split
     number_positions = {c.name: k for k, c in enumerate(split.columns) if not c.is_encoded}
+    date_names = {f.name for f in prepared.program.features if f.kind == DATETIME}
     code_positions = {
         c.name: k for k, c in enumerate(split.columns) if c.is_strict and not c.is_looked_up
     }
@@ -324,7 +327,9 @@ def _make_explainer(prepared: PreparedProgram, dialect: Dialect) -> Explain:
                 texts = looked_up[feature]
                 return (None if texts.missing[row] else texts.text(row),)
             if feature in number_positions:
-                return (inputs[PACKED][row, number_positions[feature]],)
+                number = inputs[PACKED][row, number_positions[feature]]
+                is_date = feature in date_names and np.isfinite(number)
+                return (np.datetime64(int(number), "us") if is_date else number,)
             if split.encoders is None:
                 return None
             names = _list_feature_outputs(split.encoders, feature)

@@ -253,10 +253,20 @@ def find_accepted_row(
     """
     for frame in islice(make_sample_frames(program, program.features), 2):
         for i in range(32):
-            row = {name: frame[name].to_numpy()[i : i + 1] for name in program.inputs}
+            row = {
+                name: _read_numbers(frame[name].to_numpy()[i : i + 1]) for name in program.inputs
+            }
             try:
                 run(program, row)
             except (SqlmlError, KeyError):
                 continue
             return row
     return None
+
+
+def _read_numbers(values: Array) -> Array:
+    """Convert dates to microseconds since 1970, as Programs read them; return others unchanged."""
+    if values.dtype.kind != "M":
+        return values
+    microseconds = values.astype("datetime64[us]").astype(np.float64)
+    return np.where(np.isnat(values), np.nan, microseconds)

@@ -73,7 +73,10 @@ def _make_column(
     if feature.kind == "string":
         return rng.choice(np.array(known_values.categories or ("a", "b"), object), ROWS)
     if feature.kind == DATETIME:
-        return rng.integers(*_MICROSECONDS, ROWS).astype("datetime64[us]")
+        microseconds = rng.integers(*_MICROSECONDS, ROWS)
+        if known_values.categories:
+            microseconds = rng.choice(np.array(known_values.categories, np.int64), ROWS)
+        return microseconds.astype("datetime64[us]")
     if known_values.categories:
         return rng.choice(np.array(known_values.categories, np.float64), ROWS)
     near_zero, shifted = rng.normal(size=ROWS), rng.normal(size=ROWS) * 30 + 40

@@ -18,7 +18,7 @@ from sklearn.compose import make_column_transformer
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OrdinalEncoder, StandardScaler
+from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 
 import sqlml
 from sqlml import errors
@@ -182,6 +182,38 @@ def test_unknown_numbers(tmp_path: Path) -> None:
             fetch(con, "SELECT m(2.5, 3)")
             == model.predict(pd.DataFrame({"size": [2.5], "n": [3.0]}))[0]
         )
+
+
+@pytest.mark.parametrize("unknown", ["ignore", "error"])
+def test_dates_as_categories(tmp_path: Path, unknown: str) -> None:
+    days = pd.date_range("1969-12-30", periods=6).repeat(5)
+    x = pd.DataFrame({"day": days, "n": np.arange(30.0)})
+    encoder = make_column_transformer(
+        (OneHotEncoder(handle_unknown=unknown), ["day"]), remainder="passthrough"
+    )
+    model = make_pipeline(encoder, LogisticRegression()).fit(x, x.n % 7 > 2)
+    dates = (
+        "DATE '1970-01-01'",
+        "TIMESTAMP '1969-12-31'",
+        "DATE '2020-02-02'",
+        "NULL",
+        "DATE 'infinity'",
+    )
+    with sqlml.connect() as session, load(write(tmp_path, model)) as con:
+        session.create_model("m", model)
+        for date in dates:
+            query = f"SELECT predict_proba('m', {{day: {date}::TIMESTAMP, n: 1.0}})"
+            call = f"SELECT m_proba({date}::TIMESTAMP, 1)"
+            try:
+                expected = session.execute(query).fetchall()
+            except errors.ScoringError as error:
+                with pytest.raises(duckdb.Error) as refused:
+                    con.execute(call)
+                # C does not print dates.
+                says = str(error).replace("has 2020-02-02, which", "has a date that")
+                assert says in str(refused.value)
+            else:
+                assert con.execute(call).fetchall() == expected
 
 
 def test_arguments_of_every_type(tmp_path: Path) -> None:

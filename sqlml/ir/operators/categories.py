@@ -96,7 +96,7 @@ def make_unknown_category_error(
     elif step == LABEL_BINARIZER:  # LabelBinarizer accepts unknown labels, so this is a NULL.
         message = f"column {feature!r} has NULL, which {step} does not take"
     else:
-        link = " that" if value.startswith("a category") else ", which"
+        link = " that" if value.startswith("a ") else ", which"
         message = f"column {feature!r} has {value}{link} {step} has never seen"
     fix = _FIXES.get(EMBEDDING if step.startswith(EMBEDDING) else step)
     message += f"; filter such rows, or {fix}" if fix else "; filter such rows"

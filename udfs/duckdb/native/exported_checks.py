@@ -18,7 +18,7 @@ from sqlml.ir.program import Program
 from sqlml.planner.binding.refused_nulls import find_accepted_row
 from sqlml.planner.binding.unknown_categories import find_known_categories
 from sqlml.planner.program.prepare_program import PreparedProgram
-from sqlml.types import Array
+from sqlml.types import DATETIME, Array
 from sqlml.udfs.duckdb.native.extension_file import (
     INFINITE,
     MISSING,
@@ -72,9 +72,16 @@ def find_checks(prepared: PreparedProgram) -> tuple[Check, ...]:
                     checks.append(Check(UNKNOWN, k, ""))
                     values.append((name, _ANY_CATEGORY))
     errors = _find_errors(prepared.program, row, values)
+    date_names = {f.name for f in prepared.program.features if f.kind == DATETIME}
     return tuple(
-        Check(check.kind, check.column, _format_message(error, value), check.quoted, check.known)
-        for check, (_, value), error in zip(checks, values, errors, strict=True)
+        Check(
+            check.kind,
+            check.column,
+            _format_message(error, value, name in date_names),
+            check.quoted,
+            check.known,
+        )
+        for check, (name, value), error in zip(checks, values, errors, strict=True)
         if error is not None
     )
 
@@ -173,11 +180,15 @@ def _find_refused(node: Any, arguments: Sequence[Any], rows: Array) -> list[tupl
     ]
 
 
-def _format_message(error: SqlmlError, bad_value: Any) -> str:
-    """Return the message of an error for C's printf, with %s for an unknown category."""
+def _format_message(error: SqlmlError, bad_value: Any, is_date: bool) -> str:
+    """Return the message of an error for C's printf, with %s for an unknown category.
+
+    The message does not quote an unknown date.
+    """
     if isinstance(error, UnknownCategoryError) and error.feature and error.step:
         is_unknown = bad_value in (_SENTINEL, _UNKNOWN_NUMBER)
         value = _SENTINEL if is_unknown else format_value(bad_value)
         value = "a category (or NULL)" if bad_value == _ANY_CATEGORY else value
+        value = "a date" if is_date and is_unknown else value
         error = make_unknown_category_error(error.feature, error.step, value)
     return str(error).replace("%", "%%").replace(_SENTINEL, "%s")

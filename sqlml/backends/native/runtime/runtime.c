@@ -721,14 +721,21 @@ static double read_decimal(word type, const void *items, word row) {
 		out[r] = (double)((const type *)items)[r];                                                 \
 	return 1
 
-// Convert numbers of any type to doubles, as DuckDB's cast does; return false for another type.
+// Convert numbers of any type to doubles, as DuckDB's cast does; return false for another type. An
+// infinite timestamp becomes NaN, since DuckDB's epoch_us returns NULL for it.
 static _Bool convert_numbers(word id, word type, const void *items, word rows, double *out) {
 	switch (id) {
 	case TYPE_BOOLEAN: CONVERT(uint8_t);
 	case TYPE_TINYINT: CONVERT(int8_t);
 	case TYPE_SMALLINT: CONVERT(int16_t);
 	case TYPE_INTEGER: CONVERT(int32_t);
-	case TYPE_BIGINT: case TYPE_TIMESTAMP: CONVERT(int64_t);
+	case TYPE_BIGINT: CONVERT(int64_t);
+	case TYPE_TIMESTAMP:
+		for (word r = 0; r < rows; r++) {
+			int64_t time = ((const int64_t *)items)[r];
+			out[r] = time == INT64_MAX || time == -INT64_MAX ? NAN : (double)time;
+		}
+		return 1;
 	case TYPE_UTINYINT: CONVERT(uint8_t);
 	case TYPE_USMALLINT: CONVERT(uint16_t);
 	case TYPE_UINTEGER: CONVERT(uint32_t);
