@@ -78,8 +78,9 @@ class Call:
 class RowKernel:
     """A kernel that maps x (n, k) to (n, width) of `dtype`, and the kernel's constants.
 
-    If `is_zeroed`, the output must be filled with zeros before the call. `row_shape` is the shape
-    of a row of the result, if it is not (width,).
+    If `is_zeroed`, the output must be filled with zeros before the call. If `takes_any_stride`, the
+    output may be columns of wider rows. `row_shape` is the shape of a row of the result, if it is
+    not (width,).
     """
 
     kernel: Callable[..., Any]
@@ -87,6 +88,7 @@ class RowKernel:
     width: int
     dtype: np.dtype[Any]
     is_zeroed: bool = False
+    takes_any_stride: bool = False
     row_shape: tuple[int, ...] = ()
 
     @classmethod
@@ -99,10 +101,12 @@ class RowKernel:
         dtype: np.dtype[Any],
         *,
         is_zeroed: bool = False,
+        takes_any_stride: bool = False,
     ) -> RowKernel:
         """Compile `function(x, *constants, out)` for rows of dtype `source_dtype`."""
-        argument_kinds = (reads(source_dtype, 2), *to_kinds(*constants), writes(dtype, 2))
-        return cls(specialise(function, argument_kinds), constants, width, dtype, is_zeroed)
+        out_kind = ArrayKind(dtype, 2, "A", False) if takes_any_stride else writes(dtype, 2)
+        kernel = specialise(function, (reads(source_dtype, 2), *to_kinds(*constants), out_kind))
+        return cls(kernel, constants, width, dtype, is_zeroed, takes_any_stride)
 
     def __call__(self, x: Array) -> Array:
         allocate = np.zeros if self.is_zeroed else np.empty

@@ -10,6 +10,7 @@ layers over sparse rows, hashes of strings, and sparse values of strings that be
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.backends.native.kernel_calls import Call, RowKernel, Rows
-from sqlml.backends.native.operators import KERNEL_FLOATS
+from sqlml.backends.native.operators import KERNEL_FLOATS, ColumnSource
 from sqlml.backends.native.rows.column_kernels import call_convert, call_take
 from sqlml.backends.native.rows.distance_kernels import make_nearest_kernel, make_pairwise_kernel
 from sqlml.backends.native.rows.number_codes import make_code_kernel
@@ -53,14 +54,32 @@ _MakeCalls = Callable[[Sequence[Rows], Rows, _Block], Iterable[Call]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Stage:
-    """Computes the value (n, width) of `node` from the values of the nodes `reads`."""
+    """Computes the value (n, width) of `node` from the columns `reads` of earlier values.
+
+    If `is_joined`, the stage gets these columns side by side, as a single float64 value. Otherwise,
+    it gets a value for each of `reads`, whose columns must be consecutive. `takes_any_stride` tells
+    whether the result may be columns of wider rows.
+    """
 
     node: int
-    reads: tuple[int, ...]
+    reads: tuple[ColumnSource, ...]
     width: int
     dtype: np.dtype[Any]
     make_calls: _MakeCalls
     forest: Forest | None = None
+    is_joined: bool = False
+    takes_any_stride: bool = False
+
+    @property
+    def joined_width(self) -> int:
+        return sum(source.columns.size for source in self.reads)
+
+    def list_joined_columns(self) -> Iterator[tuple[ColumnSource, slice]]:
+        """Yield each source, and where its columns are among the joined columns."""
+        start = 0
+        for source in self.reads:
+            yield source, slice(start, start + source.columns.size)
+            start += source.columns.size
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,9 +112,11 @@ class Stages:
             return node in computed or add_stage(_make_vm_stage(program, node, computed))
 
         for step in steps.schedule_of((output,)).steps:
-            stage = _make_stage(program, step)
-            if stage is not None and not (all(map(compute, stage.reads)) and add_stage(stage)):
-                return None
+            stage = _make_stage(program, step, computed)
+            if stage is not None:
+                can_compute = all(compute(source.node) for source in stage.reads)
+                if not (can_compute and add_stage(stage)):
+                    return None
         return cls(rows, texts, tuple(stages)) if stages and compute(output_node) else None
 
     def find_large_batch(self) -> float:
@@ -118,14 +139,55 @@ class Stages:
         """
         block = _Block(buffers, row_count, dict(zip(self.texts, texts, strict=True)))
         values, calls, result = {self.rows: x}, list[Call](), x
+        joined_rows = {
+            stage.node: Rows(next(buffers), np.dtype(np.float64), stage.joined_width)
+            for stage in self.stages
+            if stage.is_joined
+        }
+        places = self._find_places()
         for stage in self.stages:
-            is_output = stage is self.stages[-1] and stage.dtype == out.dtype
-            result = out if is_output else Rows(next(buffers), stage.dtype, stage.width)
-            calls += stage.make_calls([values[node] for node in stage.reads], result, block)
+            if stage is self.stages[-1] and stage.dtype == out.dtype:
+                result = out
+            elif stage.node in places:
+                reader, columns = places[stage.node]
+                result = joined_rows[reader].select(columns)
+            else:
+                result = Rows(next(buffers), stage.dtype, stage.width)
+            if stage.is_joined:
+                inputs = [joined_rows[stage.node]]
+                for source, columns in stage.list_joined_columns():
+                    if source.node not in places:
+                        target = inputs[0].select(columns)
+                        calls.append(call_take(values[source.node], source.columns, target))
+            else:
+                inputs = [_select(values[source.node], source.columns) for source in stage.reads]
+            calls += stage.make_calls(inputs, result, block)
             values[stage.node] = result
         if result is not out:
             calls.append(call_convert(result.flatten(), out.flatten()))
         return tuple(calls)
+
+    def _find_places(self) -> Mapping[int, tuple[int, slice]]:
+        """Map stages that may write to the joined columns of their only reader to this place.
+
+        A place is the node of the reader, and the columns.
+        """
+        places: dict[int, tuple[int, slice]] = {}
+        readers = Counter(source.node for stage in self.stages for source in stage.reads)
+        widths = {stage.node: stage.width for stage in self.stages if stage.takes_any_stride}
+        for stage in self.stages:
+            for source, columns in stage.list_joined_columns() if stage.is_joined else ():
+                is_whole = np.array_equal(source.columns, np.arange(widths.get(source.node, 0)))
+                if is_whole and readers[source.node] == 1:
+                    places[source.node] = (stage.node, columns)
+        return places
+
+
+def _select(rows: Rows, columns: Array) -> Rows:
+    """Return consecutive columns of `rows`."""
+    if columns.size == rows.width:
+        return rows
+    return rows.select(slice(int(columns[0]), int(columns[-1]) + 1))
 
 
 _KERNEL_OPERATORS = frozenset(
@@ -135,12 +197,21 @@ _KERNEL_OPERATORS = frozenset(
 """Operators that the VM lacks. Their kernels compute each row from one row of the input."""
 
 
-def _make_stage(program: Program, step: Step) -> _Stage | None:
-    """Return the stage of a step that the VM cannot run, or None if no kernel can run the step."""
+def _read_all(program: Program, nodes: Iterable[int]) -> tuple[ColumnSource, ...]:
+    widths = ((i, math.prod(program.nodes[i].type.shape[1:])) for i in nodes)
+    return tuple(ColumnSource(i, np.arange(width)) for i, width in widths)
+
+
+def _make_stage(program: Program, step: Step, computed: Collection[int]) -> _Stage | None:
+    """Return the stage of a step that the VM cannot run, or None if no kernel can run the step.
+
+    `computed` are the nodes that earlier stages compute.
+    """
     i, forest = step.node, step.function
     if isinstance(forest, Forest):
         make_calls = _make_tree_calls(forest)
-        return _Stage(i, step.inputs, forest.outputs, forest.dtype, make_calls, forest)
+        reads = _read_all(program, step.inputs)
+        return _Stage(i, reads, forest.outputs, forest.dtype, make_calls, forest)
     node = program.nodes[i]
     if not node.inputs:
         return None
@@ -153,17 +224,35 @@ def _make_stage(program: Program, step: Step) -> _Stage | None:
     if node.op == "densify":
         text_sums = TextSums.of(program, source_node)
         start = np.full(node.type.width, node.attrs["fill"], numpy_dtype(node.type.dtype))
-        return None if text_sums is None else _make_sparse_stage(i, (text_sums,), start, None)
+        return None if text_sums is None else _make_sparse_stage(program, i, (text_sums,), start)
     if node.op == "linear" and source.type.sparse:
         return _make_sparse_linear_stage(program, i)
     if node.op == "linear_leaves" and node.type.dtype == "float64":
         kernel = make_leaf_model_kernel(node.attrs)
-        return _Stage(i, node.inputs, kernel.width, kernel.dtype, _make_joined_calls(kernel))
+        make_calls = _make_kernel_calls(kernel)
+        reads = _read_all(program, node.inputs)
+        return _Stage(i, reads, kernel.width, kernel.dtype, make_calls, is_joined=True)
     row_kernel = _make_row_kernel(step, node, source.type.dtype)
     if row_kernel is None or row_kernel.dtype.name not in KERNEL_FLOATS:
         return None
-    make_calls = _make_kernel_calls(row_kernel)
-    return _Stage(i, step.inputs[:1], row_kernel.width, row_kernel.dtype, make_calls)
+    return _Stage(
+        i,
+        (_find_columns(program, step.inputs[0], computed),),
+        row_kernel.width,
+        row_kernel.dtype,
+        _make_kernel_calls(row_kernel),
+        takes_any_stride=row_kernel.takes_any_stride,
+    )
+
+
+def _find_columns(program: Program, i: int, computed: Collection[int]) -> ColumnSource:
+    """Return the consecutive columns of a computed node that node i selects, or node i itself."""
+    node, (itself,) = program.nodes[i], _read_all(program, [i])
+    if node.op != "select" or i in computed or node.inputs[0] not in computed:
+        return itself
+    indices: Array = node.attrs["indices"]
+    is_consecutive = indices.size > 0 and (np.diff(indices) == 1).all()
+    return ColumnSource(node.inputs[0], indices) if is_consecutive else itself
 
 
 def _make_row_kernel(step: Step, node: Node, dtype: DType) -> RowKernel | None:
@@ -206,17 +295,6 @@ def _make_kernel_calls(kernel: RowKernel) -> _MakeCalls:
     return make_calls
 
 
-def _make_joined_calls(kernel: RowKernel) -> _MakeCalls:
-    """Return the calls of a kernel that reads the columns of several values side by side."""
-
-    def make_calls(values: Sequence[Rows], out: Rows, block: _Block) -> Iterator[Call]:
-        x, copies = _concatenate(values, block.buffers)
-        yield from copies
-        yield kernel.make_call(x, out)
-
-    return make_calls
-
-
 _Summand = TextSums | tuple[int, Array]
 """A summand of a sparse layer: sums over strings, or a dense node with weights (k, m)."""
 
@@ -237,14 +315,19 @@ def _make_sparse_linear_stage(program: Program, node_index: int) -> _Stage | Non
         if summand is None or input_type.dtype != node.type.dtype:
             return None
         summands.append(summand)
-    return _make_sparse_stage(node_index, summands, np.zeros_like(bias), bias)
+    return _make_sparse_stage(program, node_index, summands, np.zeros_like(bias), bias)
 
 
 def _make_sparse_stage(
-    node: int, summands: Sequence[_Summand], start: Array, bias: Array | None
+    program: Program,
+    node: int,
+    summands: Sequence[_Summand],
+    start: Array,
+    bias: Array | None = None,
 ) -> _Stage:
     """Return a stage that adds the summands in order to `start` (m,), and then `bias` (m,)."""
-    reads = tuple(summand[0] for summand in summands if isinstance(summand, tuple))
+    dense_nodes = (summand[0] for summand in summands if isinstance(summand, tuple))
+    reads = _read_all(program, dense_nodes)
 
     def make_calls(values: Sequence[Rows], out: Rows, block: _Block) -> Iterator[Call]:
         dense_rows = iter(values)
@@ -275,63 +358,70 @@ def _make_vm_stage(program: Program, node: int, computed: Collection[int]) -> _S
             needed.update(program.nodes[i].inputs)
     if not reads:
         return None
-    read_nodes = tuple(sorted(reads))
-    nodes, inputs = _make_inputs([program.nodes[i].type for i in read_nodes])
-    positions = dict(zip(read_nodes, inputs, strict=True))
-    for i in reversed(nodes_to_compute):
-        old = program.nodes[i]
+    nodes_to_compute.reverse()
+    sources = [_find_used_columns(program, i, nodes_to_compute) for i in sorted(reads)]
+    if len(sources) == 1:  # The VM reads the value as it is.
+        sources = list(_read_all(program, reads))
+    nodes, positions = _make_inputs(program, sources)
+    columns_of_source = {source.node: source.columns for source in sources}
+    for i in nodes_to_compute:
+        old, attrs = program.nodes[i], program.nodes[i].attrs
+        if old.op == "select" and old.inputs[0] in columns_of_source:
+            columns = columns_of_source[old.inputs[0]]
+            attrs = freeze({"indices": np.searchsorted(columns, attrs["indices"])})
         positions[i] = len(nodes)
-        nodes.append(Node(old.op, tuple(positions[j] for j in old.inputs), old.attrs, old.type))
+        nodes.append(Node(old.op, tuple(positions[j] for j in old.inputs), attrs, old.type))
     segment = Program(tuple(nodes), {_INPUT_NAME: 0}, {_INPUT_NAME: positions[node]})
     kernel = VmFiller.of(segment, _INPUT_NAME, single=True)
     if kernel is None:
         return None
+    return _Stage(
+        node,
+        tuple(sources),
+        kernel.width,
+        kernel.dtype,
+        lambda values, out, block: kernel.make_calls(values[0], out, block.buffers),
+        is_joined=len(sources) > 1,
+    )
 
-    def make_calls(values: Sequence[Rows], out: Rows, block: _Block) -> Iterable[Call]:
-        x, copies = _concatenate(values, block.buffers)
-        return (*copies, *kernel.make_calls(x, out, block.buffers))
 
-    return _Stage(node, read_nodes, kernel.width, kernel.dtype, make_calls)
+def _find_used_columns(program: Program, i: int, readers: Sequence[int]) -> ColumnSource:
+    """Return the columns of node i that `readers` need: all, unless they only select columns."""
+    (everything,) = _read_all(program, [i])
+    reading_nodes = [program.nodes[j] for j in readers if i in program.nodes[j].inputs]
+    if not reading_nodes or any(reader.op != "select" for reader in reading_nodes):
+        return everything
+    indices = np.unique(np.concatenate([reader.attrs["indices"] for reader in reading_nodes]))
+    return ColumnSource(i, indices.astype(np.int64))
 
 
 _INPUT_NAME = "rows"
 
 
-def _make_inputs(input_types: Sequence[TensorType]) -> tuple[list[Node], list[int]]:
-    """Return nodes that represent inputs of `input_types`, and the node index of each input."""
+def _make_inputs(
+    program: Program, sources: Sequence[ColumnSource]
+) -> tuple[list[Node], dict[int, int]]:
+    """Return nodes for the columns of `sources`, and map the nodes of the sources to them."""
 
     def make_input(input_type: TensorType) -> Node:
         attrs = {"name": _INPUT_NAME, "dtype": input_type.dtype, "width": input_type.width}
         return Node("input", (), freeze(attrs), input_type)
 
-    is_matrix = len(input_types) == 1 and len(input_types[0].shape) == 2
-    if is_matrix and input_types[0].dtype in KERNEL_FLOATS:
-        return [make_input(input_types[0])], [0]
+    types = [program.nodes[source.node].type for source in sources]
+    if len(types) == 1 and len(types[0].shape) == 2 and types[0].dtype in KERNEL_FLOATS:
+        return [make_input(types[0])], {sources[0].node: 0}
     # A float32 is exact as a float64, and so are the integers that a search returns.
-    widths = [math.prod(input_type.shape[1:]) for input_type in input_types]
-    width = sum(widths)
+    width = sum(source.columns.size for source in sources)
     nodes, start = [make_input(TensorType("float64", (ROWS, width)))], 0
-    positions = []
-    for input_type, columns in zip(input_types, widths, strict=True):
-        indices = freeze({"indices": np.arange(start, start + columns)})
-        flat_type = TensorType(input_type.dtype, (ROWS, columns))
+    positions: dict[int, int] = {}
+    for source, source_type in zip(sources, types, strict=True):
+        stop = start + source.columns.size
+        indices = freeze({"indices": np.arange(start, stop)})
+        start = stop
+        flat_type = TensorType(source_type.dtype, (ROWS, source.columns.size))
         nodes.append(Node("select", (0,), indices, flat_type))
-        start += columns
-        if len(input_type.shape) > 2:
-            shape = freeze({"shape": input_type.shape[1:]})
-            nodes.append(Node("reshape", (len(nodes) - 1,), shape, input_type))
-        positions.append(len(nodes) - 1)
+        if len(source_type.shape) > 2:
+            shape = freeze({"shape": source_type.shape[1:]})
+            nodes.append(Node("reshape", (len(nodes) - 1,), shape, source_type))
+        positions[source.node] = len(nodes) - 1
     return nodes, positions
-
-
-def _concatenate(values: Sequence[Rows], buffers: Iterator[int]) -> tuple[Rows, list[Call]]:
-    """Return rows with the columns of all `values`, and the calls that copy the columns."""
-    if len(values) == 1:
-        return values[0], []
-    combined = Rows(next(buffers), np.dtype(np.float64), sum(value.width for value in values))
-    calls, start = list[Call](), 0
-    for value in values:
-        target = combined.select(slice(start, start + value.width))
-        calls.append(call_take(value, np.arange(value.width), target))
-        start += value.width
-    return combined, calls

@@ -287,7 +287,7 @@ def _build_plan_of_calls(
     """Build a plan with calls; return None if a kernel depends on numba's runtime."""
     lookup, width = function.lookup, function.width
     large_batch = filler.find_large_batch() if hasattr(filler, "find_large_batch") else 0
-    large_batch = min(int(np.ceil(large_batch)), VECTOR_ROWS + 1)
+    large_batch = int(np.ceil(min(large_batch, VECTOR_ROWS + 1)))
     if old_plan is None:
         lookups = () if lookup is None else tuple(make_code_calls(lookup, width))
         old_plan = BytecodePlan(np.empty(0, np.int64), width, lookups)

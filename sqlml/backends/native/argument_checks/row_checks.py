@@ -18,6 +18,7 @@ from sqlml.backends.native.argument_checks.conditions import (
     has_indices_below,
     has_valid_ends,
     has_valid_offsets,
+    is_power_of_two,
 )
 from sqlml.backends.native.jit.helpers import compiled_helper
 from sqlml.backends.native.rows.matmul_tiles import TILE_ROWS
@@ -150,9 +151,14 @@ def check_medians(x: Rows, weights: Any, out: Rows) -> Any:
 # ---- number_codes.py, normal_distribution.py, piecewise_kernels.py
 
 
-def check_number_codes(x: Rows, numbers: Any, codes: Any, missing_code: Any, out: Rows) -> Any:
-    """Check `_look_up`, whose search ends for numbers in any order."""
-    return codes.size == numbers.size and x.shape[1] > 0 and out.shape[1] > 0
+def check_number_codes(x: Rows, slots: Any, codes: Any, missing_code: Any, out: Rows) -> Any:
+    """Check `_look_up`, whose search ends at an empty slot, which is NaN."""
+    if not is_power_of_two(slots.size) or codes.size != slots.size:
+        return False
+    has_empty_slot = False
+    for slot in range(slots.size):
+        has_empty_slot |= slots[slot] != slots[slot]
+    return has_empty_slot and x.shape[1] > 0 and out.shape[1] > 0
 
 
 @compiled_helper
