@@ -20,6 +20,7 @@ from sqlml.ir.operators.contributions import make_ensemble
 from sqlml.ir.program import Node, Program
 from sqlml.ir.tree_shape import TreeShape, measure_tree_shape
 from sqlml.ir.trees import Ensemble
+from sqlml.passes import prepare_for_kernels
 from sqlml.passes.one_tree import build_one_tree
 
 ROWS = 100_000  # The assumed number of rows if the engine estimates none.
@@ -61,7 +62,12 @@ def estimate_ways(
     ways = [way for way in WAYS if _is_available(way)]
     if not any(node.op == "tree_ensemble" for node in program.nodes):
         ways = list({(way.backend, way.device): way for way in reversed(ways)}.values())
-    estimates = [_estimate_way(program, way, costs, rows, batch, by_column) for way in ways]
+    kernel_program = prepare_for_kernels(program)
+    programs = [kernel_program if way.backend == "native" else program for way in ways]
+    estimates = [
+        _estimate_way(estimated, way, costs, rows, batch, by_column)
+        for way, estimated in zip(ways, programs, strict=True)
+    ]
     return tuple(sorted(estimates, key=_sort_key))
 
 

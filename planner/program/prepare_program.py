@@ -14,7 +14,7 @@ from sqlml.explaining.explained import BY_CLASS, OWN, ensure_explained
 from sqlml.ir.builder import Builder, Value, copy_retyped
 from sqlml.ir.ops import OPS
 from sqlml.ir.program import Program
-from sqlml.passes import TENSOR_PASSES, run, select_outputs
+from sqlml.passes import TENSOR_PASSES, prepare_for_kernels, run, select_outputs
 from sqlml.passes.fold_arguments import fold_arguments
 from sqlml.passes.lower import lower
 from sqlml.passes.split import Layout, SplitProgram, split
@@ -211,6 +211,8 @@ def _compile(core: Program, backend: str, strategy: str, device: str) -> Compile
     try:
         if BACKENDS[backend].level == "tensor":
             core = run(lower(core, strategy), passes=TENSOR_PASSES)
+        elif backend == "native":
+            core = prepare_for_kernels(core)
         loaded_backend = load_backend(backend)
         reason = loaded_backend.supports(core)
         if reason is not None:

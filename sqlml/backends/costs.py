@@ -42,8 +42,9 @@ DEFAULT_COSTS: Costs = {
     # Trees, per row. node, short_node and paged_node: a node in a block of bytes, of 16-bit numbers
     # or of pages. cursor_leaf and leaf: a leaf value in registers or in memory. bin and set: the
     # bin of a column or of a category set. descent and step: the start of a descent, and a step.
-    # pair and pair_step: a tree in lockstep, and a step. top and turned_number: the top of a tree
-    # in a transposed block, and a transposed number. Far steps are steps in trees of 64 MB, which
+    # pair and pair_step: a tree in lockstep, and a step. set_step: the extra cost of a step that
+    # tests a set. top and turned_number: the top of a tree in a transposed block, and a transposed
+    # number. Far steps are steps in trees of 64 MB, which
     # exceed all caches. Far nodes and wide steps belong to tables of 2,000 columns. batch: the
     # extra cost of a batch in blocks compared with a batch in lockstep.
     "native.node": 0.007,
@@ -54,7 +55,7 @@ DEFAULT_COSTS: Costs = {
     "native.cursor_leaf": 0.15,
     "native.leaf": 0.5,
     "native.bin": 1.5,
-    "native.set": 0.5,
+    "native.set": 0.06,
     "native.descent": 2.0,
     "native.step": 1.0,
     "native.far_step": 2.2,
@@ -62,6 +63,7 @@ DEFAULT_COSTS: Costs = {
     "native.pair": 2.0,
     "native.pair_step": 0.85,
     "native.far_pair_step": 1.0,
+    "native.set_step": 14.0,
     "native.wide_pair_step": 2.3,
     "native.top": 2.9,
     "native.turned_number": 0.35,
@@ -200,6 +202,8 @@ def estimate_tree_costs(shape: TreeShape, costs: Costs) -> TreeCosts:
     pair_step *= _estimate_width_slowdown(costs, "pair_step", shape.columns)
     leaf_cost = num_values * costs["native.leaf"]
     lockstep = float(num_trees * costs["native.pair"] + shape.steps.sum() * pair_step + leaf_cost)
+    lockstep += shape.categories * costs["native.bin"]
+    lockstep += shape.set_share * float(shape.steps.sum()) * costs["native.set_step"]
     batch_cost, turned_cost = costs["native.batch"], _estimate_turned_cost(shape, costs)
     if shape.thresholds > SHORT_BINS:
         no_cuts = np.zeros(num_trees, np.int64)

@@ -23,7 +23,10 @@ class TreeShape:
     level. `inside`, float64 (T, L), is the share of the leaves below a level. `oblivious`, bool
     (T,), marks trees in which all nodes of a level have the same test. `columns` counts the tested
     columns. `thresholds` is the largest number of distinct thresholds of a column, and
-    `all_thresholds` is the sum over all columns. `sets` counts the categorical nodes.
+    `all_thresholds` is the sum over all columns. `sets` counts the
+    distinct tests of sets, where sets of one category count as one for each `SHARED_SETS` of a
+    column. `set_share` is the share of nodes with a set, without `single` nodes. `categories`
+    counts the categories that `single` nodes test, column by column.
     """
 
     nodes: Array
@@ -34,6 +37,8 @@ class TreeShape:
     thresholds: int
     all_thresholds: int
     sets: int
+    set_share: float = 0.0
+    categories: int = 0
 
     @property
     def trees(self) -> int:
@@ -75,19 +80,62 @@ def _measure_tree_shape(ensemble: Ensemble) -> TreeShape:
         columns=int((threshold_counts > 0).sum()),
         thresholds=int(threshold_counts.max()),
         all_thresholds=int(threshold_counts.sum()),
-        sets=0 if ensemble.categorical is None else int(ensemble.categorical.sum()),
+        sets=_count_sets(ensemble),
+        set_share=_measure_set_share(ensemble),
+        categories=_count_categories(ensemble),
     )
 
 
 def _count_thresholds(ensemble: Ensemble) -> Array:
-    counts = np.bincount(ensemble.feature, minlength=1)
-    sorted_thresholds = ensemble.threshold[np.argsort(ensemble.feature, kind="stable")]
+    features, thresholds = ensemble.feature, ensemble.threshold
+    if ensemble.categorical is not None:
+        thresholds = np.where(ensemble.categorical, 0, thresholds)
+    counts = np.bincount(features, minlength=1)
+    sorted_thresholds = thresholds[np.argsort(features, kind="stable")]
     distinct_counts = np.zeros_like(counts)
     start = 0
     for column, count in enumerate(counts.tolist()):
         distinct_counts[column] = np.unique(sorted_thresholds[start : start + count]).size
         start += count
     return distinct_counts
+
+
+SHARED_SETS = 255
+"""The most sets of one category that share a column of bins (`backends/native/trees/binned.py`)."""
+
+
+def find_shared_sets(ensemble: Ensemble) -> Array:
+    """Return the category of nodes where a row goes left only with this category, otherwise -1."""
+    categories = ensemble.find_only_categories()
+    categories[ensemble.default_left] = -1
+    return categories
+
+
+def _count_sets(ensemble: Ensemble) -> int:
+    if ensemble.categorical is None:
+        return 0
+    categories = find_shared_sets(ensemble)
+    is_shared = categories >= 0
+    tested_columns, _ = np.unique(np.stack([ensemble.feature, categories])[:, is_shared], axis=1)
+    tests_per_column = np.bincount(tested_columns)
+    shared_count = int((-(-tests_per_column // SHARED_SETS)).sum())
+    tests = np.stack([ensemble.feature, _number_sets(ensemble), ensemble.default_left])
+    other_tests = np.unique(tests[:, ensemble.categorical & ~is_shared], axis=1)
+    return shared_count + int(other_tests.shape[1])
+
+
+def _measure_set_share(ensemble: Ensemble) -> float:
+    if ensemble.categorical is None or not ensemble.nodes:
+        return 0.0
+    is_set = ensemble.categorical if ensemble.single is None else ~ensemble.single
+    return float((ensemble.categorical & is_set).mean())
+
+
+def _count_categories(ensemble: Ensemble) -> int:
+    if ensemble.single is None:
+        return 0
+    tests = np.stack([ensemble.feature, ensemble.threshold])[:, ensemble.single]
+    return int(np.unique(tests, axis=1).shape[1])
 
 
 def find_oblivious_trees(ensemble: Ensemble) -> Array:

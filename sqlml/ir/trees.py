@@ -5,10 +5,10 @@ left to right, so the index of a child is above that of the parent, and cycles a
 child or a root is the index of an inner node, or `~leaf` (negative) for a leaf.
 
 At a numeric node, a row goes left if `x < threshold` (compare="lt") or `x <= threshold` ("le"). At
-a categorical node, a row goes left if `trunc(x)` is a member of the node's set. NaN goes left if
-`default_left`. The outputs start with `base`. Then the exit leaf of each tree t adds the V values
-`leaf_values[leaf]` to outputs `target[t]` to `target[t] + V - 1`, in the dtype of the leaves. The
-source libraries add trees in the same order.
+a categorical node, a row goes left if x >= 0 and `trunc(x)` is a member of the node's set. NaN goes
+left if `default_left`. The outputs start with `base`. Then the exit leaf of each tree t adds the V
+values `leaf_values[leaf]` to outputs `target[t]` to `target[t] + V - 1`, in the dtype of the
+leaves. The source libraries add trees in the same order.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ from sqlml.errors import ProgramError
 from sqlml.limits import MAX_TREE_DEPTH
 from sqlml.types import FLOATS, Array, TensorType
 
+MAX_CATEGORY = 1 << 24
+"""An exclusive limit of the categories of `single` nodes. float32 has all integers below it."""
+
 _FIX = "train it with a smaller max_depth"
 _TOO_DEEP = f"a tree is more than {MAX_TREE_DEPTH} tests deep, which is the limit; {_FIX}"
 
@@ -37,6 +40,8 @@ class Ensemble:
     and base (K,) of the leaves' dtype. compare is "lt" or "le". With categorical nodes, there are
     also categorical bool (M,), set_offsets int32 (M+1,) and set_words uint32. The set of node i has
     the words `set_offsets[i]` to `set_offsets[i+1] - 1`; category c is bit c % 32 of word c // 32.
+    If there is `single`, bool (M,), it marks categorical nodes whose sets have no words: the only
+    member is the threshold.
 
     The statistics are optional. cover (M,) and leaf_cover (L,) are the number of training rows that
     reached a node, or the sum of their weights or hessians. gain (M,), in float32, tells how much a
@@ -56,6 +61,7 @@ class Ensemble:
     categorical: Array | None = None
     set_offsets: Array | None = None
     set_words: Array | None = None
+    single: Array | None = None
     cover: Array | None = None
     leaf_cover: Array | None = None
     gain: Array | None = None
@@ -88,8 +94,26 @@ class Ensemble:
 
     def set_members(self, node: int) -> Array:
         assert self.set_offsets is not None and self.set_words is not None
+        if self.single is not None and self.single[node]:
+            return self.threshold[node : node + 1].astype(np.int64)
         words = self.set_words[self.set_offsets[node] : self.set_offsets[node + 1]]
         return np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little"))
+
+    def find_only_categories(self) -> Array:
+        """Return the category of each node whose set has one category, int64 (M,), otherwise -1."""
+        categories = np.full(self.nodes, -1, np.int64)
+        if self.set_offsets is None or self.set_words is None:
+            return categories
+        if self.single is not None:
+            categories[self.single] = self.threshold[self.single]
+        counts = np.bitwise_count(self.set_words)
+        counts_before = np.cumsum(np.append(0, counts.astype(np.int64)))
+        nodes = np.flatnonzero(np.diff(counts_before[self.set_offsets]) == 1)
+        word_indexes = np.flatnonzero(counts)
+        words = word_indexes[np.searchsorted(word_indexes, self.set_offsets[nodes])]
+        bits = np.log2(self.set_words[words]).astype(np.int64)
+        categories[nodes] = (words - self.set_offsets[nodes]) * 32 + bits
+        return categories
 
     def node_roots(self) -> Array:
         """Return the index of each inner node's tree, int32 (M,)."""
@@ -177,6 +201,7 @@ class Ensemble:
     def _check_sets(self) -> None:
         are_present = [a is not None for a in (self.categorical, self.set_offsets, self.set_words)]
         _require(all(are_present) or not any(are_present), "categorical nodes need their sets")
+        _require(self.single is None or all(are_present), "single nodes must be categorical")
         if self.categorical is None or self.set_offsets is None or self.set_words is None:
             return
         self._check_array("categorical", "bool", self.feature.size)
@@ -186,6 +211,13 @@ class Ensemble:
         is_valid = ends == [0, self.set_words.size] and (set_sizes >= 0).all()
         is_valid = is_valid and (set_sizes[~self.categorical] == 0).all()
         _require(is_valid, "set_offsets do not fit set_words")
+        if self.single is not None:
+            self._check_array("single", "bool", self.feature.size)
+            members = self.threshold[self.single]
+            is_category = (members >= 0) & (members < MAX_CATEGORY) & (members == np.trunc(members))
+            is_valid = is_category.all() and (set_sizes[self.single] == 0).all()
+            is_valid = is_valid and self.categorical[self.single].all()
+            _require(is_valid, "a threshold is not the one category of a node")
 
 
 def _require(condition: object, message: str) -> None:

@@ -6,14 +6,15 @@ kernel, and `lower.lower` writes the core as tensor operators for torch and onnx
 
 Nearly every pass is a rule for `ir.builder.rewrite`; `fold_layout.py` is a small example, whose
 helpers other passes use. All are exact, except `fold_scaling`, whose docstring bounds its rounding.
-To add a pass, write a module with a function from Program to Program, name it in `MODEL_PASSES` or
-`TENSOR_PASSES`, and add a golden rewrite to `tests/unit/passes/test_golden.py`.
+To add a pass, write a module with a function from Program to Program, name it in `MODEL_PASSES`,
+`KERNEL_PASSES` or `TENSOR_PASSES`, and add a golden rewrite to `tests/unit/passes/test_golden.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
+from sqlml.bounded_cache import cache_by_program
 from sqlml.errors import ConfigError
 from sqlml.ir.builder import rewrite
 from sqlml.ir.ops import verify
@@ -21,6 +22,7 @@ from sqlml.ir.program import Program
 from sqlml.passes.fold_into_trees import fold_into_trees
 from sqlml.passes.fold_layout import fold_layout
 from sqlml.passes.fold_monotone import compare_margins, fold_monotone
+from sqlml.passes.fold_one_hot import fold_one_hot
 from sqlml.passes.fold_scaling import fold_scaling
 from sqlml.passes.narrow_dtypes import narrow_dtypes
 from sqlml.passes.selection import inject_selection, push_selection
@@ -49,6 +51,9 @@ MODEL_PASSES: tuple[Pass, ...] = (
 )
 """Passes on a model once its outputs are chosen, before it is split between SQL and kernels."""
 
+KERNEL_PASSES: tuple[Pass, ...] = (fold_one_hot,)
+"""Passes on a Program that native kernels run; see `prepare_for_kernels`."""
+
 TENSOR_PASSES: tuple[Pass, ...] = (sparse_weights, narrow_dtypes)
 """Passes on a Program that is lowered for a tensor backend."""
 
@@ -66,6 +71,11 @@ def run(
         if apply.__name__ not in without:
             rewritten = apply(rewritten)
     return rewritten if rewritten is program else verify(rewritten)
+
+
+@cache_by_program
+def prepare_for_kernels(program: Program) -> Program:
+    return run(program, KERNEL_PASSES)
 
 
 def select_outputs(program: Program, outputs: Sequence[str]) -> Program:

@@ -23,10 +23,10 @@ from sqlml.types import TEXTUAL, Array
 
 @make_pass("select")
 def push_selection(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
-    return _push_down(builder, inputs[0], node.attrs["indices"])
+    return push_down(builder, inputs[0], node.attrs["indices"])
 
 
-def _push_down(builder: Builder, x: Value, indices: Array) -> Value:
+def push_down(builder: Builder, x: Value, indices: Array) -> Value:
     """Select the columns `indices` of `x`, computed from as few input columns as possible."""
     if np.array_equal(indices, np.arange(x.type.width)):
         return x
@@ -35,11 +35,11 @@ def _push_down(builder: Builder, x: Value, indices: Array) -> Value:
     used_columns, positions = np.unique(indices, return_inverse=True)
     if used_columns.size < indices.size:
         # Compute a column once, even if it is selected several times.
-        x = _push_down(builder, x, used_columns)
+        x = push_down(builder, x, used_columns)
         return fold_select(builder, x, positions.astype(np.int64))
     node = builder.node(x)
     if node.op == "concat":
-        selected = select_from_concat(builder, x, indices, partial(_push_down, builder))
+        selected = select_from_concat(builder, x, indices, partial(push_down, builder))
         return match_sparsity(builder, builder.concat(selected), x.type.sparse)
     rule = _RULES.get(node.op)
     if rule is not None:
@@ -75,7 +75,7 @@ def _push_down_operand(builder: Builder, operand: Value, x: Value, indices: Arra
         if len(operand.type.shape) != 2:
             return None
         is_broadcast = operand.type.width != x.type.width
-        return operand if is_broadcast else _push_down(builder, operand, indices)
+        return operand if is_broadcast else push_down(builder, operand, indices)
     node = builder.node(operand)
     if node.op != "constant" or len(operand.type.shape) > 1:
         return None
@@ -84,13 +84,13 @@ def _push_down_operand(builder: Builder, operand: Value, x: Value, indices: Arra
 
 
 def _push_below_impute(builder: Builder, node: Node, indices: Array) -> Value:
-    x = _push_down(builder, builder.value(node.inputs[0]), indices)
+    x = push_down(builder, builder.value(node.inputs[0]), indices)
     fill: Array = node.attrs["fill"]
     return builder.op("impute", x, fill=fill[indices], missing=node.attrs["missing"])
 
 
 def _push_below_require_finite(builder: Builder, node: Node, indices: Array) -> Value:
-    x = _push_down(builder, builder.value(node.inputs[0]), indices)
+    x = push_down(builder, builder.value(node.inputs[0]), indices)
     features: tuple[str, ...] = node.attrs["features"]
     selected_features = {"features": tuple(features[i] for i in indices)}
     bounds = {key: node.attrs[key][indices] for key in ("low", "high") if key in node.attrs}
@@ -113,12 +113,12 @@ def _push_below_one_hot(builder: Builder, node: Node, indices: Array) -> Value:
 
 
 def _push_below_columnwise(builder: Builder, node: Node, indices: Array) -> Value:
-    x = _push_down(builder, builder.value(node.inputs[0]), indices)
+    x = push_down(builder, builder.value(node.inputs[0]), indices)
     return builder.op(node.op, x, **node.attrs)
 
 
 def _push_below_scale(builder: Builder, node: Node, indices: Array) -> Value:
-    x, factors = _push_down(builder, builder.value(node.inputs[0]), indices), node.attrs["factors"]
+    x, factors = push_down(builder, builder.value(node.inputs[0]), indices), node.attrs["factors"]
     has_factor_per_column = factors.shape == (node.type.width,)
     selected_factors = factors[indices] if has_factor_per_column else factors
     return builder.op("scale_stored", x, factors=selected_factors)
@@ -139,11 +139,11 @@ def _push_into_weights(builder: Builder, node: Node, indices: Array) -> Value:
 
 def _push_below_select(builder: Builder, node: Node, indices: Array) -> Value:
     inner_indices: Array = node.attrs["indices"]
-    return _push_down(builder, builder.value(node.inputs[0]), inner_indices[indices])
+    return push_down(builder, builder.value(node.inputs[0]), inner_indices[indices])
 
 
 def _push_below_piecewise(builder: Builder, node: Node, indices: Array) -> Value:
-    x = _push_down(builder, builder.value(node.inputs[0]), indices)
+    x = push_down(builder, builder.value(node.inputs[0]), indices)
     offsets: Array = node.attrs["offsets"]
     point_indices = [np.arange(offsets[i], offsets[i + 1]) for i in indices]
     attr_names = node.attrs.keys() & {"edges", "points", "values"}
@@ -156,7 +156,7 @@ def _push_below_bspline(builder: Builder, node: Node, indices: Array) -> Value:
     knots: Array = node.attrs["knots"]
     num_functions = node.type.width // len(knots)
     used_columns, column_of_function = np.unique(indices // num_functions, return_inverse=True)
-    x = _push_down(builder, builder.value(node.inputs[0]), used_columns)
+    x = push_down(builder, builder.value(node.inputs[0]), used_columns)
     splines = builder.op("bspline", x, knots=knots[used_columns], degree=node.attrs["degree"])
     new_indices = column_of_function.astype(np.int64) * num_functions + indices % num_functions
     return fold_select(builder, splines, new_indices)

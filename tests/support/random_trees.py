@@ -30,6 +30,7 @@ class Recipe:
     compare: str = "lt"
     sets: bool = False
     chain: bool = False
+    single: str = ""  # "some" or "all" sets have one category; those have no words.
 
 
 def grow(recipe: Recipe) -> Ensemble:
@@ -52,7 +53,10 @@ def grow(recipe: Recipe) -> Ensemble:
                 nan=bool(rng.random() < 0.5),
             )
             if recipe.sets and rng.random() < 0.5:
-                members[i] = rng.choice(70, int(rng.integers(0, 30)), replace=False)
+                size = int(rng.integers(0, 30))
+                if recipe.single == "all" or (recipe.single and rng.random() < 0.7):
+                    size = 1
+                members[i] = rng.choice(70, size, replace=False)
             side = bool(rng.random() < 0.5)
             nodes[i]["left"] = node(depth + 1, spine and side, limit)
             nodes[i]["right"] = node(depth + 1, spine and not side, limit)
@@ -78,12 +82,31 @@ def grow(recipe: Recipe) -> Ensemble:
         sets=members or None,
     )
     with np.errstate(over="ignore"):  # leaves of 10^6 in float16
-        return build_ensemble(
+        ensemble = build_ensemble(
             raw,
             target=rng.integers(0, recipe.outputs - recipe.values + 1, recipe.trees),
             base=rng.normal(size=recipe.outputs).astype(recipe.leaves),
             compare=recipe.compare,
         )
+    if not recipe.single:
+        return ensemble
+    return drop_words(ensemble, (rng.random(ensemble.nodes) < 0.5) | (recipe.single == "all"))
+
+
+def drop_words(e: Ensemble, at: np.ndarray) -> Ensemble:
+    """`e` with sets of one category written as thresholds at those of the nodes `at`."""
+    if e.set_offsets is None or e.set_words is None:
+        return e
+    categories = e.find_only_categories()
+    single = (categories >= 0) & at
+    sizes = np.diff(e.set_offsets)
+    return replace(
+        e,
+        single=single,
+        threshold=np.where(single, categories, e.threshold).astype(e.threshold.dtype),
+        set_words=e.set_words[np.repeat(~single, sizes)],
+        set_offsets=np.append(0, np.cumsum(np.where(single, 0, sizes))).astype(np.int32),
+    )
 
 
 def covered(e: Ensemble, seed: int = 0) -> Ensemble:

@@ -80,6 +80,14 @@ def goes_left(ensemble: Ensemble, node: Array, value: Array) -> Array:
 
 def _is_member(ensemble: Ensemble, node: Array, value: Array) -> Array:
     """Return whether trunc(value) is in the category set of `node`; false for NaN."""
+    is_member = _is_in_words(ensemble, node, value)
+    if ensemble.single is None:
+        return is_member
+    is_the_member = (value >= 0) & (np.trunc(value) == ensemble.threshold[node])
+    return np.where(ensemble.single[node], is_the_member, is_member)
+
+
+def _is_in_words(ensemble: Ensemble, node: Array, value: Array) -> Array:
     if ensemble.set_offsets is None or ensemble.set_words is None or not ensemble.set_words.size:
         return np.zeros(value.shape, bool)
     begin, end = ensemble.set_offsets[node], ensemble.set_offsets[node + 1]
@@ -134,7 +142,7 @@ def _linear_leaves(args: Sequence[Array], attrs: Attrs) -> Array:
 _LINEAR_LEAVES = "value, const, begin, feature, weights, base, target"
 
 OPERATORS: tuple[Op, ...] = (
-    Op("tree_ensemble", "opaque", _tree_ensemble_type, _tree_ensemble, TREES),
+    Op("tree_ensemble", "opaque", _tree_ensemble_type, _tree_ensemble, f"{TREES}, single?"),
     Op("linear_leaves", "opaque", _linear_leaves_type, _linear_leaves, _LINEAR_LEAVES, (2, 2)),
     Op("accumulate", "reduction", _accumulate_type, _accumulate, "base, target"),
 )

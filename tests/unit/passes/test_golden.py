@@ -15,7 +15,7 @@ import pytest
 
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.program import Program, render
-from sqlml.passes import MODEL_PASSES, TENSOR_PASSES
+from sqlml.passes import KERNEL_PASSES, MODEL_PASSES, TENSOR_PASSES
 from sqlml.passes.fold_arguments import fold_arguments
 from sqlml.passes.lower import lower
 
@@ -135,6 +135,30 @@ def scaled_tree() -> Program:
     return b.build({"label": stump(b, x, 1, 0.25)})
 
 
+def one_hot_tree() -> Program:
+    """Tests of two categories and of a number; a test of a one-hot column that always holds."""
+    b = Builder()
+    names = np.array(["basic", "free", "pro"], object)
+    code = b.op("encode", b.input("plan", "string"), categories=names, missing=-1)
+    hot = b.op("one_hot", code, width=3, dtype="float64")
+    x = b.op("concat", b.input("a", "float64"), b.op("select", hot, indices=np.array([2, 0])))
+    tree = b.op(
+        "tree_ensemble",
+        b.op("cast", x, dtype="float32"),
+        roots=np.array([0], np.int32),
+        feature=np.array([1, 2, 0, 2], np.int32),
+        threshold=np.array([0.5, 0.5, 1.25, 1.0], np.float32),
+        left=np.array([1, -1, -2, -4], np.int32),
+        right=np.array([3, 2, -3, -5], np.int32),
+        default_left=np.array([True, False, False, True]),
+        leaf_values=np.arange(5.0).reshape(5, 1),
+        target=np.array([0], np.int32),
+        base=np.zeros(1),
+        compare="le",
+    )
+    return b.build({"score": tree})
+
+
 def imputed_tree() -> Program:
     b = Builder()
     x = b.op("impute", three(b), fill=np.array([0.0, 9.0, 0.0]), missing=float("nan"))
@@ -234,6 +258,7 @@ PROGRAMS: Mapping[str, tuple[Callable[[], Program], ...]] = MappingProxyType(
         "merge_linears": (voting,),
         "take_categories": (wide_categories,),
         "fold_layout": (scattered,),
+        "fold_one_hot": (one_hot_tree,),
         "sparse_weights": (hot_product,),
         "narrow_dtypes": (lowered_stump, lowered_walk),
         "fold_arguments": (two_stumps,),
@@ -241,7 +266,10 @@ PROGRAMS: Mapping[str, tuple[Callable[[], Program], ...]] = MappingProxyType(
 )
 
 PASSES = MappingProxyType(
-    {**{p.__name__: p for p in (*MODEL_PASSES, *TENSOR_PASSES)}, "fold_arguments": a_is_two}
+    {
+        **{p.__name__: p for p in (*MODEL_PASSES, *KERNEL_PASSES, *TENSOR_PASSES)},
+        "fold_arguments": a_is_two,
+    }
 )
 
 

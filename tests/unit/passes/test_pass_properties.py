@@ -19,6 +19,7 @@ from sqlml.passes.float_order import find_last_true
 from sqlml.passes.fold_arguments import fold_arguments
 from sqlml.passes.fold_into_trees import fold_into_trees
 from sqlml.passes.fold_monotone import compare_margins
+from sqlml.passes.fold_one_hot import fold_one_hot
 from sqlml.passes.fold_scaling import fold_scaling
 from sqlml.passes.selection import inject_selection
 from sqlml.passes.share_work import merge_linears, share_work
@@ -115,6 +116,29 @@ def test_scalers_and_imputers_before_trees_are_gone() -> None:
     e = grow(Recipe(seed=2, depth=4))
     program = run(b.build({"score": b.op("tree_ensemble", x, **e.attrs())}))
     assert {n.op for n in program} <= {"input", "concat", "tree_ensemble"}
+
+
+@quick
+@given(seeds, st.sampled_from(["lt", "le"]), st.booleans())
+def test_codes_in_place_of_one_hot_columns(seed: int, compare: str, narrow: bool) -> None:
+    rng = np.random.default_rng(seed)
+    b = Builder()
+    categories = rng.permutation([0.0, 1.0, 2.5])
+    missing = int(rng.integers(-1, 3))
+    codes = b.op("encode", b.input("c", "float64"), categories=categories, missing=missing)
+    hot = b.op("one_hot", codes, width=3, dtype="float64")
+    hot = b.op("select", hot, indices=rng.permutation(3))
+    parts = [b.input("a", "float64"), hot, b.input("b", "float64")]
+    x = b.op("concat", *[parts[k] for k in rng.permutation(3)])
+    x = b.cast(x, "float32") if narrow else x
+    e = grow(Recipe(seed=seed, trees=3, depth=4, dtype=x.type.dtype, compare=compare))
+    program = b.build({"score": b.op("tree_ensemble", x, **e.attrs())})
+    folded = verify(fold_one_hot(program))
+    assert "one_hot" not in {n.op for n in folded}
+    rows = rows_of(program, seed, np.concatenate([e.threshold, categories, [-1.0, 3.0]]))
+    inputs = {name: rows[:, k] for k, name in enumerate("abc")}
+    got, want = (reference.run(p, inputs)["score"] for p in (folded, program))
+    np.testing.assert_array_equal(got, want)
 
 
 def test_a_scaler_that_turns_the_order_stays() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 
 from sqlml.backends.native.jit.specialise import compiled_helper
 from sqlml.backends.native.trees.binned import FEW, PAGE
+from sqlml.backends.native.trees.set_bins import SIDE
 
 MAX_STEPS = 31
 """The most halving steps of a search, which computes in 32 bits."""
@@ -55,10 +56,8 @@ def is_panel_filled_inside(tables: Any, sets: Any, column_count: Any, width: Any
         return False
     if sets is None:
         return width <= panel_columns
-    set_count = sets[3].size
-    if width < set_count or width - set_count > panel_columns:
-        return False
-    return are_sets_inside(sets, column_count)
+    set_columns = count_set_columns(sets, column_count, width)
+    return set_columns != INVALID and width - set_columns <= panel_columns
 
 
 @compiled_helper
@@ -101,17 +100,20 @@ def count_panel_columns(tables: Any, column_count: Any, width: Any) -> Any:
 
 
 @compiled_helper
-def are_sets_inside(sets: Any, column_count: Any) -> Any:
-    """Return True if `fill_set_bins` stays inside its arrays."""
-    columns, limit, table, begin, owner = sets
-    if limit.size < columns.size or not are_between(columns, 0, column_count):
-        return False
-    if owner.size < begin.size or not are_between(limit, 0, MAX_CODE):
-        return False
-    for s in range(begin.size):
-        if owner[s] < 0 or owner[s] >= columns.size or begin[s] < 0 or begin[s] > table.size:
-            return False
+def count_set_columns(sets: Any, column_count: Any, width: Any) -> Any:
+    """Return how many panel columns `fill_set_bins` fills, or INVALID if it leaves its arrays."""
+    columns, limit, count, begin, table = sets
+    size = min(limit.size, count.size, begin.size)
+    if size < columns.size or not are_between(columns, 0, column_count) or table.size > MAX_CODE:
+        return INVALID
+    set_columns = np.int64(0)
+    for c in range(columns.size):
+        if limit[c] < 0 or limit[c] > table.size or begin[c] < 0 or begin[c] > table.size:
+            return INVALID
+        if count[c] < 0 or count[c] % SIDE != 0 or count[c] > width - set_columns:
+            return INVALID
         # The codes are followed by those of other numbers and of NaN.
-        if limit[owner[s]] > table.size - begin[s] - 2:
-            return False
-    return True
+        if count[c] > (table.size - begin[c]) // (limit[c] + 2):
+            return INVALID
+        set_columns += count[c]
+    return set_columns

@@ -60,8 +60,9 @@ def check_lockstep(
         if tested.size != flat.size or tested.ctypes.data != flat.ctypes.data:
             return False
     else:
-        width = columns.size
-        if not are_between(columns, 0, stride):
+        source_columns, categories = columns
+        width = source_columns.size
+        if categories.size < width or not are_between(source_columns, 0, stride):
             return False
     tree_count, position_count = trees.shape[0], nodes.size
     if bits < 0 or bits >= min(4 * nodes.itemsize, 63) or position_count > MAX_POSITIONS:

@@ -13,7 +13,12 @@ from sqlml.backends.native.argument_checks.bin_checks import (
 )
 from sqlml.backends.native.argument_checks.conditions import Rows
 from sqlml.backends.native.jit.specialise import compiled_helper
-from sqlml.backends.native.trees.descent_forest import CHILD_BITS, OFFSET_SHIFT, RANK_SHIFT
+from sqlml.backends.native.trees.descent_forest import (
+    CHILD_BITS,
+    OFFSET_BITS,
+    OFFSET_SHIFT,
+    RANK_SHIFT,
+)
 from sqlml.backends.native.trees.leaf_values import PADDING
 from sqlml.backends.native.trees.walk import BLOCK_BYTES
 
@@ -45,7 +50,7 @@ def check_cursor_forest(
         return False
     if not is_panel_filled_inside(tables, sets, x.shape[1], width):
         return False
-    if not _are_nodes_inside(nodes, tree_count, width):
+    if not _are_nodes_inside(nodes, sets, tree_count, width):
         return False
     leaf_count = first_leaf[tree_count]
     if leaf_width == 0:
@@ -89,7 +94,7 @@ def check_descent_forest(
         return False
     if base.size > out.shape[1] or not is_panel_filled_inside(tables, sets, x.shape[1], width):
         return False
-    if not _are_nodes_inside(upper, tree_count, width):
+    if not _are_nodes_inside(upper, sets, tree_count, width):
         return False
     if leaf_width == 0:
         if outputs < 1 or outputs > base.size:
@@ -109,7 +114,7 @@ def check_descent_forest(
         # The first node of a tree is unused, and exits follow.
         if not _do_cursors_stay_inside(upper, tree, tree_nodes.size - 1, is_reached):
             return False
-        if not _are_lower_nodes_inside(tree_nodes, tree_leaves, leaf_count, width, rows):
+        if not _are_lower_nodes_inside(tree_nodes, sets, tree_leaves, leaf_count, width, rows):
             return False
     return True
 
@@ -122,10 +127,12 @@ def _are_leaves_inside(leaf_width: Any, base: Any) -> Any:
 
 
 @compiled_helper
-def _are_nodes_inside(nodes: Any, tree_count: Any, width: Any) -> Any:
+def _are_nodes_inside(nodes: Any, sets: Any, tree_count: Any, width: Any) -> Any:
     """Return True if `walk` and `count` stay inside the panel and the arrays `nodes`."""
-    offsets, ranks, flipped, lasts, steps, starts = nodes
+    offsets, ranks, flipped, lasts, steps, starts, lows = nodes
     size = min(offsets.size, ranks.size, flipped.size, steps.size, lasts.size - 1)
+    if sets is not None:
+        size = min(size, lows.size)
     if starts.size != 2 * tree_count + 1 or not are_offsets(starts, size):
         return False
     for tree in range(tree_count):
@@ -143,7 +150,7 @@ def _do_cursors_stay_inside(nodes: Any, tree: Any, exit_count: Any, is_reached: 
     `is_reached` is scratch space (MAX_EXITS,). It tells for each cursor if a row may have it. The
     nodes are visited in the order of the kernel, and a row at a node may go any way.
     """
-    _, _, _, lasts, steps, starts = nodes
+    _, _, _, lasts, steps, starts, _ = nodes
     begin, singles, end = starts[2 * tree], starts[2 * tree + 1], starts[2 * tree + 2]
     mask = (np.int64(1) << (8 * lasts.itemsize)) - 1
     limit = min(exit_count, mask + 1)
@@ -174,7 +181,9 @@ def _do_cursors_stay_inside(nodes: Any, tree: Any, exit_count: Any, is_reached: 
 
 
 @compiled_helper
-def _are_lower_nodes_inside(nodes: Any, leaf: Any, leaf_count: Any, width: Any, rows: Any) -> Any:
+def _are_lower_nodes_inside(
+    nodes: Any, sets: Any, leaf: Any, leaf_count: Any, width: Any, rows: Any
+) -> Any:
     """Return True if rows that descend from any node of a tree arrive at a valid leaf."""
     child_mask = np.uint64((1 << CHILD_BITS) - 1)
     last_column = max(0, width - 1) * rows
@@ -182,7 +191,10 @@ def _are_lower_nodes_inside(nodes: Any, leaf: Any, leaf_count: Any, width: Any, 
         node = nodes[index]
         child = np.int64(node & child_mask)
         rank = np.int64((node >> np.uint64(RANK_SHIFT)) & np.uint64((1 << 16) - 1))
-        if np.int64(node >> np.uint64(OFFSET_SHIFT)) > last_column:
+        offset = np.int64(node >> np.uint64(OFFSET_SHIFT))
+        if sets is not None and child > index:
+            offset &= (1 << OFFSET_BITS) - 1  # The highest bit may mark a test for one bin.
+        if offset > last_column:
             return False
         if child > index:
             if width < 1 or child >= nodes.size - 1:

@@ -9,107 +9,10 @@ from typing import Any
 import numpy as np
 
 from sqlml.backends.native.jit.specialise import inlined_helper
+from sqlml.backends.native.trees.set_bins import SetBins, make_set_bins
 from sqlml.ir.tree_shape import find_largest_below
 from sqlml.ir.trees import Ensemble
 from sqlml.types import Array
-
-# `SetBins`: bins for tests of membership in a set. The bin is 0 for members, 1 for other numbers.
-#
-# A category is an integer. Each set becomes a table of bytes: one byte per integer up to the
-# largest category in any set of the column, one byte for other numbers, and one byte for NaN. So a
-# number is converted to a code once per column, and each set costs one look-up per row.
-
-MAX_TABLE_BYTES = 32 << 20
-"""The most bytes of an ensemble's set tables."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SetBins:
-    """The bins of S distinct sets over F columns."""
-
-    columns: Array  # int64 (F,), column numbers in the ensemble's input.
-    limit: Array  # int64 (F,), a column's numbers from 0 to limit - 1 are codes.
-    table: Array  # uint8, the concatenated tables of the sets.
-    begin: Array  # int64 (S,), where each set's table begins.
-    owner: Array  # int64 (S,), the index in `columns` of the column that a set tests.
-    of_node: Array  # int64 (M,), each node's set, -1 for a numeric node.
-
-    def arrays(self) -> tuple[Array, ...]:
-        """Return the arrays that `fill_set_bins` reads in addition to the columns."""
-        return self.limit, self.table, self.begin, self.owner
-
-
-def make_set_bins(ensemble: Ensemble) -> SetBins | None:
-    """Return the bins of an ensemble's sets, or None if the tables exceed MAX_TABLE_BYTES."""
-    of_node = np.full(ensemble.nodes, -1, np.int64)
-    if not ensemble.has_categories or ensemble.categorical is None or ensemble.set_offsets is None:
-        empty = np.zeros(0, np.int64)
-        return SetBins(empty, empty, np.zeros(0, np.uint8), empty, empty, of_node)
-    words = np.zeros(0, np.uint32) if ensemble.set_words is None else ensemble.set_words
-    nodes = np.flatnonzero(ensemble.categorical)
-    sizes = np.diff(ensemble.set_offsets)[nodes].astype(np.int64) * 32
-    columns, owner_indexes = np.unique(ensemble.feature[nodes], return_inverse=True)
-    limits = np.zeros(columns.size, np.int64)
-    np.maximum.at(limits, owner_indexes, sizes)
-    if (limits + 2)[owner_indexes].sum() > MAX_TABLE_BYTES:
-        return None
-    set_ids: dict[tuple[int, bytes], int] = {}
-    tables: list[Array] = []
-    owners: list[int] = []
-    for node, column in zip(nodes.tolist(), owner_indexes.tolist(), strict=True):
-        table = np.ones(int(limits[column]) + 2, np.uint8)
-        bits = words[ensemble.set_offsets[node] : ensemble.set_offsets[node + 1]]
-        is_member = np.unpackbits(bits.astype("<u4").view(np.uint8), bitorder="little")
-        table[: is_member.size] = 1 - is_member
-        table[-1] = not ensemble.default_left[node]
-        key = (column, table.tobytes())
-        if key not in set_ids:
-            set_ids[key] = len(tables)
-            tables.append(table)
-            owners.append(column)
-        of_node[node] = set_ids[key]
-    return SetBins(
-        columns=columns.astype(np.int64),
-        limit=limits,
-        table=np.concatenate(tables),
-        begin=_find_starts([table.size for table in tables]),
-        owner=np.array(owners, np.int64),
-        of_node=of_node,
-    )
-
-
-@inlined_helper
-def fill_set_bins(x: Any, start: Any, sets: Any, values: Any, codes: Any, panel: Any) -> None:
-    """Fill the last S * rows bins of `panel` with the set bins of x from row `start` on.
-
-    Args:
-        sets: the columns of x, int64 (F,), and `SetBins.arrays()`.
-        values: scratch space (rows,) of the tests' dtype, to which x is rounded.
-        codes: scratch space (rows,) of uint32.
-
-    Rows after the end of x repeat the last row.
-    """
-    columns, limit, table, begin, owner = sets
-    rows = codes.size
-    previous_column = -1
-    set_panel = panel[panel.size - begin.size * rows :]
-    for set_index in range(begin.size):
-        column = owner[set_index]
-        if column != previous_column:
-            input_column, code_limit = columns[column], limit[column]
-            for r in range(rows):
-                values[np.uint64(r)] = x[min(start + r, x.shape[0] - 1), input_column]
-            for r in range(rows):
-                number = values[np.uint64(r)]
-                is_code = number >= 0 and number < code_limit
-                other_code = code_limit + (number != number)
-                codes[np.uint64(r)] = np.uint32(number) if is_code else other_code
-            previous_column = column
-        set_table = table[begin[set_index] :]
-        bins_of_set = set_panel[set_index * rows :]
-        for r in range(rows):
-            bins_of_set[np.uint64(r)] = set_table[np.uint64(codes[np.uint64(r)])]
-
 
 # `Ranks`: the bin of a value is the number of thresholds of the column that are below the value.
 #
@@ -349,17 +252,18 @@ PanelArrays = tuple[tuple[Array, ...], tuple[Array, ...] | None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BinnedTests:
-    """Node tests: a row goes right at node i if the bin in panel column slot[i] is >= rank[i]."""
+    """Node tests: a row goes left if its bin in panel column slot[i] is in [low[i], rank[i])."""
 
     tables: Ranks  # The bins of numeric tests.
     columns: Array  # int64 (C,), the columns of the ensemble's input for `tables`.
     sets: SetBins  # Bins of set tests, which follow in the panel.
     slot: Array  # int64 (M,).
     rank: Array  # int64 (M,).
+    low: Array  # int64 (M,), 0 for numeric tests.
 
     @property
     def width(self) -> int:
-        return self.tables.width + self.sets.begin.size
+        return self.tables.width + self.sets.width
 
     def arrays(self, columns: Array | None) -> PanelArrays:
         """Return the arrays that `fill_bins` and `fill_set_bins` read.
@@ -371,7 +275,7 @@ class BinnedTests:
             return np.ascontiguousarray(used if columns is None else columns[used], np.int64)
 
         numeric_arrays = (map_columns(self.columns), *self.tables.arrays())
-        if not self.sets.begin.size:
+        if not self.sets.width:
             return numeric_arrays, None
         return numeric_arrays, (map_columns(self.sets.columns), *self.sets.arrays())
 
@@ -413,7 +317,9 @@ def bin_tests(ensemble: Ensemble, paged: bool = False) -> BinnedTests | None:
     if paged:
         page = np.where(is_numeric, np.maximum(rank - 1, 0) // PAGE, 0)
         slots, rank = slots + page, rank - PAGE * page
-    return BinnedTests(tables, used_columns.astype(np.int64), sets, slots, rank)
+    low = sets.bin_of_node
+    rank = np.where(is_numeric, rank, low + 1)
+    return BinnedTests(tables, used_columns.astype(np.int64), sets, slots, rank, low)
 
 
 def _find_nan_bin(rank: Array, goes_left: Array) -> int | None:

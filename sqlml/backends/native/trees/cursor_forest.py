@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.backends.native.kernel_calls import RowKernel
-from sqlml.backends.native.trees.binned import TILE, BinnedTests, fill_bins, fill_set_bins
+from sqlml.backends.native.trees.binned import TILE, BinnedTests, fill_bins
 from sqlml.backends.native.trees.leaf_values import (
     PADDING,
     SMALL,
@@ -17,6 +17,7 @@ from sqlml.backends.native.trees.leaf_values import (
     add_rows,
     pad_count,
 )
+from sqlml.backends.native.trees.set_bins import fill_set_bins
 from sqlml.backends.native.trees.walk import (
     BLOCK_BYTES,
     Exits,
@@ -98,9 +99,9 @@ def score(
             for line in range(tree * lines, (tree + 1) * lines):
                 fetch(x, np.uint64((start + rows) * x.shape[1] + line * line_numbers))
             if oblivious[tree]:
-                count(panel, nodes, starts[2 * tree], starts[2 * tree + 2], cursor)
+                count(panel, nodes, sets, starts[2 * tree], starts[2 * tree + 2], cursor)
             else:
-                find_exits(panel, nodes, tree, cursor)
+                find_exits(panel, nodes, sets, tree, cursor)
             if leaf_width:
                 add_rows(values, first_leaf[tree], cursor, total, leaf_width)
                 continue
@@ -193,7 +194,8 @@ def make_upper_nodes(
     if counted is not None:
         is_counted = counted[ensemble.node_roots()[exits.node]]
         steps = np.where(is_counted, exits.mid, steps)
-    ranks = gather(tests.rank[exits.node], 0).astype(dtype)
+    lows = gather(tests.low[exits.node], 0).astype(dtype)
+    ranks = gather((tests.rank - tests.low)[exits.node], 0).astype(dtype)
     return (
         gather(tests.slot[exits.node] * rows, 0).astype(np.uint32),
         ranks,
@@ -201,4 +203,5 @@ def make_upper_nodes(
         np.append(gather(exits.last, 0), 0).astype(dtype),
         gather(steps, 0).astype(dtype),
         starts,
+        lows,
     )

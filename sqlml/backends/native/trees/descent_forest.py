@@ -9,9 +9,10 @@ import numpy as np
 from sqlml.backends.native.jit.specialise import inlined_helper
 from sqlml.backends.native.kernel_calls import RowKernel
 from sqlml.backends.native.trees import cursor_forest
-from sqlml.backends.native.trees.binned import TILE, BinnedTests, fill_bins, fill_set_bins
+from sqlml.backends.native.trees.binned import TILE, BinnedTests, fill_bins
 from sqlml.backends.native.trees.leaf_values import add_rows
 from sqlml.backends.native.trees.lockstep_forest import number_siblings
+from sqlml.backends.native.trees.set_bins import fill_set_bins
 from sqlml.backends.native.trees.walk import BLOCK_BYTES, Exits, find_exits, number_exits
 from sqlml.backends.native.vm.register_machine import LINE_BYTES, fetch
 from sqlml.ir.trees import Ensemble
@@ -27,7 +28,8 @@ from sqlml.types import Array
 #
 # A node is a 64-bit number, so a step reads one cache line of the tree. The number holds where the
 # node's column begins in the panel (24 bits), the rank (16) and the first of two adjacent children
-# (24). Bins take at most two bytes, so the panel of a block also stays in the cache.
+# (24). Bins take at most two bytes, so the panel of a block also stays in the cache. In ensembles
+# with sets, the highest bit marks nodes where a row goes left only if its bin is the rank.
 
 PASS_BLOCKS = 8
 """Blocks that pass a tree before the next tree, so that a tree is read from memory less often.
@@ -38,9 +40,14 @@ LEVELS = 4
 
 OFFSET_SHIFT, RANK_SHIFT, CHILD_BITS = 40, 24, 24
 
+OFFSET_BITS, SET_SHIFT = 23, 63
+"""The bits of an offset in ensembles with sets, and the bit of a test for one bin."""
+
 
 @inlined_helper
-def descend(panel: Any, nodes: Any, cursor: Any, state: Any, row: Any, arrived: Any) -> None:
+def descend(
+    panel: Any, nodes: Any, sets: Any, cursor: Any, state: Any, row: Any, arrived: Any
+) -> None:
     """Move row r from nodes[cursor[r] + 1] down to a leaf; write the leaf's index to arrived[r].
 
     `arrived`, `state` and `row` are uint32 (rows,); `state` and `row` are scratch space.
@@ -62,8 +69,15 @@ def descend(panel: Any, nodes: Any, cursor: Any, state: Any, row: Any, arrived: 
         for _ in range(LEVELS):
             for i in range(moving):
                 node = nodes[np.uint64(state[np.uint64(i)])]
-                bin = panel[(node >> np.uint64(OFFSET_SHIFT)) + np.uint64(row[np.uint64(i)])]
-                goes_right = np.uint64(bin >= np.uint16(node >> np.uint64(RANK_SHIFT)))
+                offset, rank = node >> np.uint64(OFFSET_SHIFT), node >> np.uint64(RANK_SHIFT)
+                if sets is None:
+                    bin = panel[offset + np.uint64(row[np.uint64(i)])]
+                    goes_right = np.uint64(bin >= np.uint16(rank))
+                else:
+                    offset &= np.uint64((1 << OFFSET_BITS) - 1)
+                    bin = panel[offset + np.uint64(row[np.uint64(i)])]
+                    is_above, is_other = bin >= np.uint16(rank), bin != np.uint16(rank)
+                    goes_right = np.uint64(is_other if node >> np.uint64(SET_SHIFT) else is_above)
                 state[np.uint64(i)] = np.uint32((node & child) + goes_right)
 
 
@@ -128,8 +142,8 @@ def score(
                 for line in range(b * lines_per_block, (b + 1) * lines_per_block):
                     fetch(nodes, np.uint64(next_begin + line * line_nodes))
                 panel, total = panels[b], totals[b]
-                find_exits(panel, upper, tree, cursor)
-                descend(panel, tree_nodes, cursor, state, row, arrived)
+                find_exits(panel, upper, sets, tree, cursor)
+                descend(panel, tree_nodes, sets, cursor, state, row, arrived)
                 for r in range(rows):
                     row[np.uint64(r)] = tree_leaves[np.uint64(arrived[np.uint64(r)])]
                 if leaf_width:
@@ -183,7 +197,9 @@ def _make_lower_nodes(
     """Return the argument `lower` of `score`, or None if a number needs too many bits."""
     siblings = number_siblings(exits.exit, np.diff(exits.first), ensemble.left, ensemble.right)
     max_positions = int(np.diff(siblings.begin).max(initial=0)) + 1
-    if max_positions > 1 << CHILD_BITS or tests.width * rows > 1 << (64 - OFFSET_SHIFT):
+    has_sets = tests.sets.width > 0
+    offset_bits = OFFSET_BITS if has_sets else 64 - OFFSET_SHIFT
+    if max_positions > 1 << CHILD_BITS or tests.width * rows > 1 << offset_bits:
         return None
     is_inner, inner_nodes = siblings.inner, siblings.reference[siblings.inner]
     # Each tree begins with an unused node, so that a leaf's child can be the position before it.
@@ -192,7 +208,9 @@ def _make_lower_nodes(
     children = siblings.first - siblings.begin[trees] + is_inner
     offsets, ranks = np.zeros(trees.size, np.uint64), np.zeros(trees.size, np.uint64)
     offsets[is_inner] = tests.slot[inner_nodes] * rows
-    ranks[is_inner] = tests.rank[inner_nodes]
+    is_set = tests.sets.of_node[inner_nodes] >= 0
+    ranks[is_inner] = np.where(is_set, tests.low[inner_nodes], tests.rank[inner_nodes])
+    offsets[is_inner] |= is_set.astype(np.uint64) << np.uint64(SET_SHIFT - OFFSET_SHIFT)
     nodes = np.zeros(trees.size + ensemble.trees, np.uint64)
     leaves = np.zeros(nodes.size, np.uint32)
     positions = np.arange(trees.size) + trees + 1

@@ -362,8 +362,10 @@ def score(
         flat: the rows, each `stride` numbers long.
         tested: `flat` if `columns` is None; otherwise an empty array of the dtype of the tests.
         allowed: ANY, FINITE or FINITE_OR_NAN.
-        columns: None if column c of a test is column c of the rows. Otherwise int64: column c of a
-            test is column `columns[c]` of the rows, converted to the dtype of `tested`.
+        columns: None if column c of a test is column c of the rows. Otherwise two arrays, int64 and
+            of the dtype of `tested`: column c of a test is column `columns[0][c]` of the rows. If
+            `columns[1][c]` is a category, the test's number is 0 in rows with this category, NaN in
+            rows with NaN, and otherwise 1. It is NaN for other columns.
         trees: uint32 (trees, 5). Row i has the root and depth of the i-th deepest tree of a window,
             followed by tree i's index in that order, first leaf, and number of positions.
         moving: uint32 (windows, LEVELS + 1), the number of trees of a window with nodes at a level.
@@ -379,7 +381,7 @@ def score(
         values: (leaves, V), tree by tree.
     """
     n, tree_count, outputs = out.shape[0], trees.shape[0], values.shape[1]
-    width = stride if columns is None else columns.size
+    width = stride if columns is None else columns[0].size
     rows = max(1, min(n, PAIRS, ROW_NUMBERS // max(1, width)))
     window = max(1, min(tree_count, WINDOW)) if rows <= FEW_ROWS else 1
     group = min(window, max(1, PAIRS // rows))
@@ -406,9 +408,15 @@ def score(
             if allowed != ANY and infinite + (nan_count if allowed == FINITE else 0) > 0:
                 return pass_start
         if columns is not None:
+            source_columns, categories = columns
             for r in range(pass_count):
                 for c in range(width):
-                    tested_rows[r * width + c] = flat[(pass_start + r) * stride + columns[c]]
+                    value = tested.dtype.type(flat[(pass_start + r) * stride + source_columns[c]])
+                    category = categories[c]
+                    if category == category:
+                        is_other = (value < category) | (value >= category + 1)
+                        value = tested.dtype.type(is_other) if value == value else value
+                    tested_rows[r * width + c] = value
         has_nan = nan_count > 0 and left.size > 0
         for r in range(pass_count):
             for k in range(base.size):

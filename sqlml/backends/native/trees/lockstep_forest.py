@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -113,18 +113,20 @@ def compile_lockstep_forest(
     ensemble: Ensemble, source: np.dtype[Any], columns: Array | None = None
 ) -> LockstepForest:
     """Compile `ensemble`, whose column j is column columns[j] of the input (default: j)."""
-    tested = np.unique(ensemble.feature)
+    dtype = ensemble.threshold.dtype
+    ensemble, tested, categories = split_categories(ensemble)
     columns_read = np.ascontiguousarray(tested if columns is None else columns[tested], np.int64)
-    copied = None if source == ensemble.threshold.dtype else np.empty(0, ensemble.threshold.dtype)
+    has_singles = not np.isnan(categories).all()
+    copied = np.empty(0, dtype) if has_singles or source != dtype else None
     tree_sizes = np.ones(ensemble.trees, np.int64)
     siblings = number_siblings(ensemble.roots, tree_sizes, ensemble.left, ensemble.right)
     column = columns_read if copied is None else np.arange(tested.size)
-    nodes, bits = _make_nodes(ensemble, column[np.searchsorted(tested, ensemble.feature)], siblings)
+    nodes, bits = _make_nodes(ensemble, column[ensemble.feature], siblings)
     is_transposed = (
         copied is None and not ensemble.has_categories and ensemble.depths().max(initial=0) < LOW
     )
     arguments = (
-        None if copied is None else columns_read,
+        None if copied is None else (columns_read, categories),
         *_order_by_depth(ensemble, siblings),
         *(nodes, bits, nodes.view(f"u{nodes['threshold'].itemsize}")),
         _make_nan_left_mask(ensemble, siblings),
@@ -138,6 +140,31 @@ def compile_lockstep_forest(
     kernel = specialise(score, (*row_kinds, *to_kinds(*arguments), writes(ensemble.base.dtype, 2)))
     bound = bind_constants(kernel, len(row_kinds), arguments)
     return LockstepForest(ensemble.base, copied, kernel, arguments, bound)
+
+
+def split_categories(ensemble: Ensemble) -> tuple[Ensemble, Array, Array]:
+    """Give each category that a `single` node tests a column that is 0 in rows with the category.
+
+    Returns an ensemble without `single` nodes; and for each column that it tests, the column of
+    `ensemble` that it comes from, and the category, or NaN if it is that column.
+    """
+    pairs = np.zeros(ensemble.nodes, [("feature", np.int64), ("category", np.float64)])
+    pairs["feature"], pairs["category"] = ensemble.feature, -1.0
+    if ensemble.single is not None:
+        pairs["category"][ensemble.single] = ensemble.threshold[ensemble.single]
+    distinct, columns = np.unique(pairs, return_inverse=True)
+    categories = np.where(distinct["category"] < 0, np.nan, distinct["category"])
+    categories = categories.astype(ensemble.threshold.dtype)
+    split = replace(ensemble, feature=columns.astype(np.int32))
+    if ensemble.single is not None and ensemble.categorical is not None:
+        thresholds = np.where(ensemble.single, 0.5, ensemble.threshold)
+        split = replace(
+            split,
+            threshold=thresholds.astype(ensemble.threshold.dtype),
+            categorical=ensemble.categorical & ~ensemble.single,
+            single=None,
+        )
+    return split, distinct["feature"], categories
 
 
 def _order_by_depth(ensemble: Ensemble, siblings: Siblings) -> tuple[Array, Array]:
@@ -167,7 +194,7 @@ def _make_nodes(ensemble: Ensemble, columns: Array, siblings: Siblings) -> tuple
     thresholds = (
         ensemble.threshold if ensemble.compare == "le" else find_largest_below(ensemble.threshold)
     )
-    if ensemble.categorical is not None:
+    if ensemble.has_categories and ensemble.categorical is not None:
         thresholds = np.where(ensemble.categorical, np.nan, thresholds).astype(thresholds.dtype)
         columns = 2 * columns + ensemble.categorical
     distances = siblings.first + 1 - np.arange(is_inner.size)

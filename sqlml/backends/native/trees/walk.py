@@ -180,12 +180,19 @@ class _BlockEmitter:
         start = builder.load(builder.gep(offsets, [node]))
         return builder.gep(self.columns, [builder.zext(start, LONG)])
 
-    def load_bins(self, column: Any, k: int) -> Any:
-        return self.builder.load(self.vector_pointer(column, k), align=1)
+    def load_bins(self, column: Any, k: int, low: Any) -> Any:
+        """Emit the bins of part k of `column`, less `low` unless it is None."""
+        bins = self.builder.load(self.vector_pointer(column, k), align=1)
+        return bins if low is None else self.builder.sub(bins, low)
 
-    def select_below(self, column: Any, k: int, rank: Any, flipped: Any, step: Any) -> Any:
-        """Emit `step` in lanes whose bin is below `rank`, otherwise 0; `flipped` is ~rank."""
-        builder, bins = self.builder, self.load_bins(column, k)
+    def select_below(
+        self, column: Any, k: int, low: Any, rank: Any, flipped: Any, step: Any
+    ) -> Any:
+        """Emit `step` in lanes whose bin less `low` is below `rank`, otherwise 0.
+
+        `flipped` is ~rank.
+        """
+        builder, bins = self.builder, self.load_bins(column, k, low)
         if self.bits == 8 and _SHUFFLES:
             means = self._call("llvm.x86.avx512.pavg.b.512", bins, flipped)
             return self._call("llvm.x86.avx512.pshuf.b.512", step, means)
@@ -235,29 +242,38 @@ class _NodeLoop:
 
 @intrinsic
 def walk(
-    typing: Any, panel: Any, nodes: Any, begin: Any, singles: Any, end: Any, cursor: Any
+    typing: Any, panel: Any, nodes: Any, sets: Any, begin: Any, singles: Any, end: Any, cursor: Any
 ) -> Any:
     """Emit a walk over triples of nodes from `begin`, and single nodes from `singles` to `end`.
 
     The walk writes to `cursor` (rows,) the exit of each row. panel (C * rows,) and `cursor` have
     the same unsigned dtype. `nodes` is a tuple of arrays: offset (uint32, where a node's column
     begins in the panel); rank, flipped (~rank), last (with one more entry) and step, of the panel's
-    dtype; and starts, which is not read.
+    dtype; starts, which is not read; and low, of the panel's dtype. A row goes left if its bin less
+    `low` is below `rank`. If `sets` is None, `low` is 0 and not read.
     """
     from numba import types  # Importing numba is slow.
 
     counts = (types.int64, types.int64, types.int64)
-    return types.void(panel, nodes, *counts, cursor), _generate_walk
+    return types.void(panel, nodes, sets, *counts, cursor), _generate_walk
 
 
 def _generate_walk(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    panel, cursors = get_pointers(context, builder, signature, arguments, 0, 5)
-    nodes = get_item_pointers(context, builder, signature, arguments, 1)[:5]
+    panel, cursors = get_pointers(context, builder, signature, arguments, 0, 6)
+    nodes = _get_node_pointers(context, builder, signature, arguments)
     bits = signature.args[0].dtype.bitwidth
     for part_start in _list_part_starts(bits):
         part = builder.gep(panel, [part_start]), builder.gep(cursors, [part_start])
-        _walk_part(builder, bits, part, nodes, arguments[2:5])
+        _walk_part(builder, bits, part, nodes, arguments[3:6])
     return context.get_dummy_value()
+
+
+def _get_node_pointers(context: Any, builder: Any, signature: Any, arguments: Any) -> list[Any]:
+    """Return the pointers of the arrays `nodes`, without starts; that of `low` may be None."""
+    from numba import types
+
+    *pointers, _, lows = get_item_pointers(context, builder, signature, arguments, 1)
+    return [*pointers, None if isinstance(signature.args[2], types.NoneType) else lows]
 
 
 def _list_part_starts(bits: int) -> list[Any]:
@@ -267,7 +283,7 @@ def _list_part_starts(bits: int) -> list[Any]:
 
 def _walk_part(builder: Any, bits: int, part: tuple[Any, Any], nodes: Any, bounds: Any) -> None:
     panel, cursors = part
-    offsets, ranks, flipped, lasts, steps = nodes
+    offsets, ranks, flipped, lasts, steps, lows = nodes
     first_triple, first_single, end = bounds
     block = _BlockEmitter(builder, bits, panel)
     zeros = ir.Constant(block.vector, [0] * block.lanes)
@@ -280,27 +296,28 @@ def _walk_part(builder: Any, bits: int, part: tuple[Any, Any], nodes: Any, bound
         return builder.select(is_at_node, builder.add(cursor, step), cursor)
 
     def load_node(node: Any) -> tuple[Any, ...]:
+        low = None if lows is None else block.broadcast_item(lows, node)
         numbers = (block.broadcast_item(array, node) for array in (ranks, flipped, steps))
-        return (block.column_pointer(offsets, node), *numbers)
+        return (block.column_pointer(offsets, node), low, *numbers)
 
     loop = _NodeLoop(block, first_triple, first_single, 3, current_cursors)
     node, left, right = (load_node(builder.add(loop.node, long(k))) for k in range(3))
     last = block.broadcast_item(lasts, loop.node)
-    column, rank, _, step = node
+    column, low, rank, _, step = node
     moved_cursors = []
     for k, cursor in enumerate(loop.cursors):
         left_step = builder.add(step, block.select_below(left[0], k, *left[1:]))
         right_step = block.select_below(right[0], k, *right[1:])
-        goes_left = builder.icmp_unsigned("<", block.load_bins(column, k), rank)
+        goes_left = builder.icmp_unsigned("<", block.load_bins(column, k, low), rank)
         moved_cursors.append(move(cursor, last, builder.select(goes_left, left_step, right_step)))
     current_cursors = loop.close(moved_cursors)
 
     loop = _NodeLoop(block, first_single, end, 1, current_cursors)
-    column, rank, flipped_rank, step = load_node(loop.node)
+    column, *test = load_node(loop.node)
     last = block.broadcast_item(lasts, loop.node)
     moved_cursors = []
     for k, cursor in enumerate(loop.cursors):
-        step_below = block.select_below(column, k, rank, flipped_rank, step)
+        step_below = block.select_below(column, k, *test)
         moved_cursors.append(move(cursor, last, step_below))
     current_cursors = loop.close(moved_cursors)
     for k, cursor in enumerate(current_cursors):
@@ -308,46 +325,48 @@ def _walk_part(builder: Any, bits: int, part: tuple[Any, Any], nodes: Any, bound
 
 
 @intrinsic
-def count(typing: Any, panel: Any, nodes: Any, begin: Any, end: Any, cursor: Any) -> Any:
+def count(typing: Any, panel: Any, nodes: Any, sets: Any, begin: Any, end: Any, cursor: Any) -> Any:
     """Emit tests at the nodes `begin` to `end` - 1 of an oblivious tree.
 
-    If a row's bin is at least `rank`, the test sets the bits `step` in the row's cursor. The
-    arguments are those of `walk`.
+    If a row's bin less `low` is at least `rank`, the test sets the bits `step` in the row's cursor.
+    The arguments are those of `walk`.
     """
     from numba import types  # Importing numba is slow.
 
-    return types.void(panel, nodes, types.int64, types.int64, cursor), _generate_count
+    return types.void(panel, nodes, sets, types.int64, types.int64, cursor), _generate_count
 
 
 def _generate_count(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    panel, cursors = get_pointers(context, builder, signature, arguments, 0, 4)
-    nodes = get_item_pointers(context, builder, signature, arguments, 1)
+    panel, cursors = get_pointers(context, builder, signature, arguments, 0, 5)
+    nodes = _get_node_pointers(context, builder, signature, arguments)
     bits = signature.args[0].dtype.bitwidth
     for part_start in _list_part_starts(bits):
         part = builder.gep(panel, [part_start]), builder.gep(cursors, [part_start])
-        _count_part(builder, bits, part, nodes, arguments[2:4])
+        _count_part(builder, bits, part, nodes, arguments[3:5])
     return context.get_dummy_value()
 
 
 def _count_part(builder: Any, bits: int, part: tuple[Any, Any], nodes: Any, bounds: Any) -> None:
     panel, cursors = part
-    offsets, ranks, _, _, steps, _ = nodes
+    offsets, ranks, _, _, steps, lows = nodes
     block = _BlockEmitter(builder, bits, panel)
     zeros = ir.Constant(block.vector, [0] * block.lanes)
     begin, end = bounds
     loop = _NodeLoop(block, begin, end, 1, [zeros] * VECTORS)
     column = block.column_pointer(offsets, loop.node)
     rank, bit = block.broadcast_item(ranks, loop.node), block.broadcast_item(steps, loop.node)
+    low = None if lows is None else block.broadcast_item(lows, loop.node)
     moved_cursors = []
     for k, cursor in enumerate(loop.cursors):
-        is_above = builder.icmp_unsigned(">=", block.load_bins(column, k), rank)
+        is_above = builder.icmp_unsigned(">=", block.load_bins(column, k, low), rank)
         moved_cursors.append(builder.select(is_above, builder.or_(cursor, bit), cursor))
     for k, cursor in enumerate(loop.close(moved_cursors)):
         builder.store(cursor, block.vector_pointer(cursors, k), align=1)
 
 
 @inlined_helper
-def find_exits(panel: Any, nodes: Any, tree: Any, cursor: Any) -> None:
+def find_exits(panel: Any, nodes: Any, sets: Any, tree: Any, cursor: Any) -> None:
     """Write the exit at which each row of a block leaves tree `tree` to `cursor`; see `walk`."""
     starts = nodes[5]
-    walk(panel, nodes, starts[2 * tree], starts[2 * tree + 1], starts[2 * tree + 2], cursor)
+    first, singles, end = starts[2 * tree], starts[2 * tree + 1], starts[2 * tree + 2]
+    walk(panel, nodes, sets, first, singles, end, cursor)

@@ -24,12 +24,14 @@ from sqlml.backends.native.trees.cursor_forest import compile_cursor_forest
 from sqlml.backends.native.trees.descent_forest import compile_descent_forest
 from sqlml.backends.native.trees.lockstep_forest import compile_lockstep_forest
 from sqlml.backends.native.trees.native_forest import Forest
+from sqlml.backends.native.trees.set_bins import SIDE
 from sqlml.backends.native.trees.walk import BLOCK_BYTES
 from sqlml.errors import BackendError
 from sqlml.ir import reference
+from sqlml.ir.ops import verify
 from sqlml.ir.tree_shape import find_oblivious_trees
 from sqlml.ir.trees import Ensemble
-from tests.support.random_trees import WIDTH, Recipe, grow, rows_for
+from tests.support.random_trees import WIDTH, Recipe, grow, program_of, rows_for
 
 ROOT = Path(__file__).parents[4]
 SOURCES = (("float32", "float32"), ("float32", "float64"), ("float64", "float64"))
@@ -67,7 +69,7 @@ RANDOM_TREES = given(
     compare=st.sampled_from(["lt", "le"]),
     values=st.integers(1, 2),
     chain=st.booleans(),
-    sets=st.booleans(),
+    sets=st.sampled_from(["none", "large", "some", "all"]),
     rows=st.sampled_from([0, 1, 63, 64, 511, 512, 513, 1200, 9000]),
 )
 
@@ -92,10 +94,12 @@ def check_random_trees(
     compare: str,
     values: int,
     chain: bool,
-    sets: bool,
+    sets: str,
     rows: int,
 ) -> None:
-    e = grow(Recipe(seed, 6, depth, *dtypes, values, values + 1, compare, sets, chain))
+    recipe = Recipe(seed, 6, depth, *dtypes, values, values + 1, compare, sets != "none", chain)
+    e = grow(replace(recipe, single=sets if sets in ("some", "all") else ""))
+    verify(program_of(e))
     x = rows_for(e, rows, seed)
     tests = bin_tests(e)
     assert tests is not None
@@ -107,6 +111,22 @@ def check_random_trees(
         kernel = compile_descent_forest(e, tests, cut, x.dtype)
         assert kernel is not None
         np.testing.assert_array_equal(kernel(x), wanted)
+
+
+@pytest.mark.parametrize("dtypes", SOURCES)
+@pytest.mark.parametrize("single", ["", "some", "all"])
+def test_columns_with_dozens_of_sets(dtypes: tuple[str, str], single: str) -> None:
+    e = grow(Recipe(11, 80, 5, *dtypes, sets=True, single=single))
+    x = rows_for(e, 700)
+    tests = bin_tests(e)
+    assert tests is not None
+    assert tests.sets.count.max() > SIDE
+    wanted = want(e, x)
+    np.testing.assert_array_equal(by_cursor(e, x.dtype)(x), wanted)
+    np.testing.assert_array_equal(compile_lockstep_forest(e, x.dtype)(x), wanted)
+    descent = compile_descent_forest(e, tests, np.full(e.trees, 2), x.dtype)
+    assert descent is not None
+    np.testing.assert_array_equal(descent(x), wanted)
 
 
 def test_the_costs_know_what_the_kernel_does() -> None:
