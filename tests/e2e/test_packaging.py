@@ -211,6 +211,7 @@ def test_installed_command_scores_from_the_shell(clean: Path, tmp_path: Path) ->
     assert "true" in printed
 
 
+@pytest.mark.nightly
 def test_scoring_needs_no_training_library(clean: Path, tmp_path: Path) -> None:
     outside(tmp_path, clean, "-c", SCORE.format(root=str(ROOT)))
     outside(

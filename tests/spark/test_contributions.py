@@ -73,6 +73,7 @@ def test_contributions_of_each_row(sessions: Any) -> None:
     )
 
 
+@pytest.mark.nightly
 def test_rows_to_compare_with(sessions: Any) -> None:
     _same(
         sessions,

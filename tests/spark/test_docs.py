@@ -12,6 +12,7 @@ from tests.support.documents import DOCS, blocks, run, text_of
 PAGE = DOCS / "spark.md"
 
 
+@pytest.mark.nightly
 def test_the_blocks_of_the_page_run(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -114,7 +114,7 @@ def check_random_trees(
 
 
 @pytest.mark.parametrize("dtypes", SOURCES)
-@pytest.mark.parametrize("single", ["", "some", "all"])
+@pytest.mark.parametrize("single", ["", "all", pytest.param("some", marks=pytest.mark.nightly)])
 def test_columns_with_dozens_of_sets(dtypes: tuple[str, str], single: str) -> None:
     e = grow(Recipe(11, 80, 5, *dtypes, sets=True, single=single))
     x = rows_for(e, 700)
