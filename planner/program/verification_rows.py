@@ -32,7 +32,8 @@ _UNSEEN = "\N{SNOWMAN} never seen"
 def make_sample_frames(program: Program, features: Sequence[Feature]) -> Iterator[pd.DataFrame]:
     """Yield data frames of `ROWS` rows: first plain rows, then rows of the numbers 1, 2 and 3.
 
-    The next frames have missing values and unknown categories. If an ONNX graph reads columns as
+    The next frames have unknown categories, and missing values in the columns that the model reads,
+    since a library computes 0 * NaN for a column without weight. If an ONNX graph reads columns as
     booleans, the last frame has the numbers 0 and 1.
     """
     import pandas as pd
@@ -44,7 +45,10 @@ def make_sample_frames(program: Program, features: Sequence[Feature]) -> Iterato
     string_features = [f.name for f in features if f.kind == "string"]
     numeric_features = [f.name for f in features if f.kind not in ("string", DATETIME)]
     yield plain.assign(**{name: rng.integers(1, 4, ROWS) * 1.0 for name in numeric_features})
-    nulls = {f.name: None if f.kind == "string" else np.nan for f in features}
+    read_names = run(program).inputs
+    nulls = {
+        f.name: None if f.kind == "string" else np.nan for f in features if f.name in read_names
+    }
     columns = {name: plain[name].mask(rng.random(ROWS) < 0.2, v) for name, v in nulls.items()}
     yield plain.assign(**columns)
     if string_features:

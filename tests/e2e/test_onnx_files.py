@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 from skl2onnx import to_onnx
 from sklearn.ensemble import RandomForestClassifier
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import Lasso, LogisticRegression
 
 import sqlml
 from sqlml import errors
@@ -136,3 +136,16 @@ def test_a_comparison_sees_other_labels_and_keys(tmp_path: Path, wrong: tuple[in
     found = verify_source(open_object_source(model, forged), forged, imported.features)
     assert not found.agrees
     assert {d.output for d in found.differences if not d.agrees} == {"label", "proba"}
+
+
+def test_a_column_without_weight_may_be_missing(con: sqlml.Session, tmp_path: Path) -> None:
+    """onnxruntime computes 0 * NaN, while sqlml does not read the column."""
+    x = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
+    model = Lasso(alpha=0.1).fit(x, 3 * x[:, 0] + 1)
+    assert model.coef_[1] == model.coef_[2] == 0
+    path = tmp_path / "m.onnx"
+    onnx.save(to_onnx(model, x[:1]), str(path))
+    con.execute(f"CREATE MODEL sparse INPUT (a FLOAT, b FLOAT, c FLOAT) FROM '{path}'")
+    query = "SELECT predict('sparse', {a: 0.5, b: NULL::FLOAT, c: 1.0})"
+    ((got,),) = con.execute(query).fetchall()
+    assert got == pytest.approx(float(model.predict([[0.5, 0, 1]])[0]), rel=1e-5)
