@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sqlml.bounded_cache import cache_by_arrays
+from sqlml.errors import ProgramError
 from sqlml.ir.trees import Ensemble
 from sqlml.types import Array
 
@@ -192,7 +193,12 @@ class Decisions:
 
 
 def unify_decisions(ensemble: Ensemble) -> Decisions:
-    """Convert the tests of `ensemble` to Decisions that lead every row to the same leaf."""
+    """Convert the tests of `ensemble` to Decisions that lead every row to the same leaf.
+
+    Raises ProgramError if there are `single` nodes, which only native kernels read.
+    """
+    if ensemble.single is not None:
+        raise ProgramError("tree_ensemble: only the native backend reads single categories")
     is_negated = ensemble.default_left.copy()
     if ensemble.categorical is not None:
         is_negated &= ~ensemble.categorical

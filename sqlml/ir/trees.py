@@ -1,7 +1,7 @@
 """`Ensemble`, the arrays of a tree_ensemble operator, and the conversion of raw trees.
 
-All trees of an ensemble are concatenated. Inner nodes are numbered in pre-order, and leaves from
-left to right, so the index of a child is above that of the parent, and cycles are impossible. A
+All trees of an ensemble are concatenated. The index of a child is above that of the parent, so
+cycles are impossible. Importers number inner nodes in pre-order, and leaves from left to right. A
 child or a root is the index of an inner node, or `~leaf` (negative) for a leaf.
 
 At a numeric node, a row goes left if `x < threshold` (compare="lt") or `x <= threshold` ("le"). At

@@ -71,9 +71,10 @@ def _find_sources(builder: Builder, x: Value, columns: Array) -> _Sources:
         for part in np.unique(part_of_column).tolist():
             is_inside = part_of_column == part
             operand = builder.value(node.inputs[part])
-            found = _find_sources(builder, operand, columns[is_inside] - first_columns[part])
-            sources.codes[is_inside] = found.codes
-            sources.categories[is_inside] = found.categories
+            part_columns = columns[is_inside] - first_columns[part]
+            part_sources = _find_sources(builder, operand, part_columns)
+            sources.codes[is_inside] = part_sources.codes
+            sources.categories[is_inside] = part_sources.categories
         return sources
     return _Sources(nowhere, nowhere)
 

@@ -79,6 +79,21 @@ def vector_pointer(builder: Any, data: Any, index: Any, vector: Any) -> Any:
     return builder.bitcast(builder.gep(data, [index]), vector.as_pointer())
 
 
+def transpose_vectors(builder: Any, vectors: list[Any]) -> list[Any]:
+    """Emit the columns of a square, given the rows as vectors: interleave row i with row i + half.
+
+    The number of vectors, and of their lanes, is a power of two.
+    """
+    side, half = len(vectors), len(vectors) // 2
+    low = [i // 2 + (i % 2) * side for i in range(side)]
+    mask_type = ir.VectorType(INT, side)
+    masks = [ir.Constant(mask_type, mask) for mask in (low, [i + half for i in low])]
+    for _ in range(side.bit_length() - 1):
+        pairs = [(vectors[i], vectors[i + half]) for i in range(half)]
+        vectors = [builder.shuffle_vector(*pair, mask) for pair in pairs for mask in masks]
+    return vectors
+
+
 def broadcast(builder: Any, value: Any, vector: Any) -> Any:
     """Emit a vector of the type `vector` with `value` in each lane."""
     undefined = ir.Constant(vector, ir.Undefined)

@@ -19,7 +19,13 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from sqlml.backends.native.jit.call_wrapper import INT, LONG, get_pointers, long, vector_pointer
+from sqlml.backends.native.jit.call_wrapper import (
+    LONG,
+    get_pointers,
+    long,
+    transpose_vectors,
+    vector_pointer,
+)
 from sqlml.backends.native.jit.helpers import intrinsic
 from sqlml.backends.native.jit.specialise import inlined_helper
 from sqlml.ir.tree_shape import SHARED_SETS, find_shared_sets
@@ -187,16 +193,9 @@ def _generate_transpose(context: Any, builder: Any, signature: Any, arguments: A
         row_at = builder.load(builder.gep(rows_at, [builder.add(first_row, long(r))]))
         index = builder.add(builder.zext(row_at, LONG), first_set)
         vectors.append(builder.load(vector_pointer(builder, table, index, vector), align=1))
-    half = SIDE // 2
-    low = [i // 2 + (i % 2) * SIDE for i in range(SIDE)]
-    mask_type = ir.VectorType(INT, SIDE)
-    masks = [ir.Constant(mask_type, mask) for mask in (low, [i + half for i in low])]
-    for _ in range(SIDE.bit_length() - 1):
-        pairs = [(vectors[i], vectors[i + half]) for i in range(half)]
-        vectors = [builder.shuffle_vector(*pair, mask) for pair in pairs for mask in masks]
     bin_type = context.get_data_type(signature.args[4].dtype)
     bins = ir.VectorType(bin_type, SIDE)
-    for k, column in enumerate(vectors):
+    for k, column in enumerate(transpose_vectors(builder, vectors)):
         value = column if bin_type.width == 8 else builder.zext(column, bins)
         index = builder.add(target, builder.mul(step, long(k)))
         builder.store(value, vector_pointer(builder, panel, index, bins), align=1)

@@ -43,6 +43,7 @@ from sqlml.backends.native.jit.call_wrapper import (
     declare_function,
     get_pointers,
     long,
+    transpose_vectors,
     vector_pointer,
 )
 from sqlml.backends.native.jit.helpers import compiled_helper, intrinsic
@@ -197,15 +198,8 @@ def _generate_transpose(context: Any, builder: Any, signature: Any, arguments: A
         index = builder.add(first, builder.mul(width, long(r)))
         pointer = vector_pointer(builder, source, index, vector)
         vectors.append(builder.load(pointer, align=argument_types[0].dtype.bitwidth // 8))
-    half = SIDE // 2
-    low = [i // 2 + (i % 2) * SIDE for i in range(SIDE)]
-    mask_type = ir.VectorType(INT, SIDE)
-    masks = [ir.Constant(mask_type, mask) for mask in (low, [i + half for i in low])]
-    for _ in range(SIDE.bit_length() - 1):
-        pairs = [(vectors[i], vectors[i + half]) for i in range(half)]
-        vectors = [builder.shuffle_vector(*pair, mask) for pair in pairs for mask in masks]
     wide_vector = ir.VectorType(target_type, SIDE)
-    for c, column in enumerate(vectors):
+    for c, column in enumerate(transpose_vectors(builder, vectors)):
         value = column if source_type == target_type else builder.fpext(column, wide_vector)
         index = builder.add(start, builder.mul(step, long(c)))
         pointer = vector_pointer(builder, target, index, wide_vector)

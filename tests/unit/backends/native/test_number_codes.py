@@ -31,9 +31,9 @@ def test_codes(name: str, dtype: str, missing: int) -> None:
         rows = np.concatenate([CATEGORIES[name], -CATEGORIES[name], SPECIAL]).astype(dtype)
     rows = np.random.default_rng(1).permutation(rows)[:3000].reshape(-1, 1)
     attrs = {"categories": categories, "missing": missing}
-    wanted = reference.FUNCTIONS["encode"]([rows.astype(np.float64)], attrs)
+    expected_codes = reference.FUNCTIONS["encode"]([rows.astype(np.float64)], attrs)
     got = make_code_kernel(categories, missing, np.dtype(dtype))(rows)
-    np.testing.assert_array_equal(got, wanted)
+    np.testing.assert_array_equal(got, expected_codes)
 
 
 def test_codes_of_columns_between_others() -> None:

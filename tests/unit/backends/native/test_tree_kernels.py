@@ -26,10 +26,10 @@ from sqlml.backends.native.trees.lockstep_forest import compile_lockstep_forest
 from sqlml.backends.native.trees.native_forest import Forest
 from sqlml.backends.native.trees.set_bins import SIDE
 from sqlml.backends.native.trees.walk import BLOCK_BYTES
-from sqlml.errors import BackendError
+from sqlml.errors import BackendError, ProgramError
 from sqlml.ir import reference
 from sqlml.ir.ops import verify
-from sqlml.ir.tree_shape import find_oblivious_trees
+from sqlml.ir.tree_shape import find_oblivious_trees, unify_decisions
 from sqlml.ir.trees import Ensemble
 from tests.support.random_trees import WIDTH, Recipe, grow, program_of, rows_for
 
@@ -121,12 +121,18 @@ def test_columns_with_dozens_of_sets(dtypes: tuple[str, str], single: str) -> No
     tests = bin_tests(e)
     assert tests is not None
     assert tests.sets.count.max() > SIDE
-    wanted = want(e, x)
-    np.testing.assert_array_equal(by_cursor(e, x.dtype)(x), wanted)
-    np.testing.assert_array_equal(compile_lockstep_forest(e, x.dtype)(x), wanted)
+    expected_scores = want(e, x)
+    np.testing.assert_array_equal(by_cursor(e, x.dtype)(x), expected_scores)
+    np.testing.assert_array_equal(compile_lockstep_forest(e, x.dtype)(x), expected_scores)
     descent = compile_descent_forest(e, tests, np.full(e.trees, 2), x.dtype)
     assert descent is not None
-    np.testing.assert_array_equal(descent(x), wanted)
+    np.testing.assert_array_equal(descent(x), expected_scores)
+
+
+def test_other_backends_refuse_single_categories() -> None:
+    ensemble = grow(Recipe(11, 4, 3, sets=True, single="all"))
+    with pytest.raises(ProgramError, match="only the native backend"):
+        unify_decisions(ensemble)
 
 
 def test_the_costs_know_what_the_kernel_does() -> None:
