@@ -29,6 +29,7 @@ from sqlml.backends.native.text.city_hash import call_hash_texts
 from sqlml.backends.native.text.linear_of_texts import TextSums
 from sqlml.backends.native.trees.linear_leaves import make_leaf_model_kernel
 from sqlml.backends.native.trees.native_forest import Forest
+from sqlml.backends.native.vm.assemble import MAX_WIDTH
 from sqlml.backends.native.vm.whole_output import VmFiller
 from sqlml.backends.row_blocks import Step
 from sqlml.ir.program import Node, Program, freeze
@@ -232,6 +233,10 @@ def _make_stage(program: Program, step: Step, computed: Collection[int]) -> _Sta
         make_calls = _make_kernel_calls(kernel)
         reads = _read_all(program, node.inputs)
         return _Stage(i, reads, kernel.width, kernel.dtype, make_calls, is_joined=True)
+    if node.op == "encode" and source.type.dtype in (*KERNEL_FLOATS, "int64"):
+        reads = (_find_columns(program, step.inputs[0], computed),)
+        make_calls = _make_encode_calls(node)
+        return _Stage(i, reads, 1, np.dtype(np.float64), make_calls, takes_any_stride=True)
     row_kernel = _make_row_kernel(step, node, source.type.dtype)
     if row_kernel is None or row_kernel.dtype.name not in KERNEL_FLOATS:
         return None
@@ -261,17 +266,15 @@ def _make_row_kernel(step: Step, node: Node, dtype: DType) -> RowKernel | None:
     if dtype not in KERNEL_FLOATS:
         return None
     match node.op:
-        case "encode":
-            return make_code_kernel(attrs["categories"], attrs["missing"], numpy_dtype(dtype))
         case "nearest":
             return make_nearest_kernel(attrs)
-        case "pairwise" if dtype == "float32" or attrs["metric"] not in ("dot", "sqeuclidean"):
+        case "pairwise" if attrs["metric"] not in ("dot", "sqeuclidean"):
             return make_pairwise_kernel(attrs)
         case "search_sorted":
             edges = (attrs["edges"], attrs["offsets"], attrs["side"])
             return make_search_kernel(*edges, np.dtype(np.float64))
-    # The VM adds in float64, so it has no float32 sums.
-    has_kernel = node.op in _KERNEL_OPERATORS or (node.op == "linear" and dtype == "float32")
+    is_wide = node.op == "linear" and dtype == "float32" and attrs["weights"].shape[0] > MAX_WIDTH
+    has_kernel = node.op in _KERNEL_OPERATORS or is_wide
     kernel = step.function if has_kernel else None
     return kernel if isinstance(kernel, RowKernel) else None
 
@@ -280,6 +283,14 @@ def _make_tree_calls(forest: Forest) -> _MakeCalls:
     return lambda values, out, block: forest.make_calls(
         values[0], out, block.buffers, block.row_count
     )
+
+
+def _make_encode_calls(node: Node) -> _MakeCalls:
+    # Integers are float64 or int64 rows, depending on the kernel that computes them.
+    categories, missing = node.attrs["categories"], node.attrs["missing"]
+    return lambda values, out, block: [
+        make_code_kernel(categories, missing, values[0].dtype).make_call(values[0], out)
+    ]
 
 
 def _make_hash_calls(text_node: int) -> _MakeCalls:
@@ -372,7 +383,7 @@ def _make_vm_stage(program: Program, node: int, computed: Collection[int]) -> _S
         positions[i] = len(nodes)
         nodes.append(Node(old.op, tuple(positions[j] for j in old.inputs), attrs, old.type))
     segment = Program(tuple(nodes), {_INPUT_NAME: 0}, {_INPUT_NAME: positions[node]})
-    kernel = VmFiller.of(segment, _INPUT_NAME, single=True)
+    kernel = VmFiller.of(segment, _INPUT_NAME)
     if kernel is None:
         return None
     return _Stage(

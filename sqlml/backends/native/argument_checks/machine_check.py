@@ -11,11 +11,11 @@ from sqlml.backends.native.argument_checks.conditions import (
 )
 from sqlml.backends.native.jit.helpers import compiled_helper
 from sqlml.backends.native.vm.assembler import MAX_INSTRUCTIONS, MAX_REGISTERS, MOST_ROWS
-from sqlml.backends.native.vm.register_machine import FIELDS, LISTED, OPCODES
+from sqlml.backends.native.vm.register_machine import FIELDS, OPCODES
 
 _COUNT = len(OPCODES)
 _SUM, _COMPARE, _CHECK = OPCODES.index("sum"), OPCODES.index("compare"), OPCODES.index("check")
-_TAKE, _LINEAR = OPCODES.index("take"), OPCODES.index("linear")
+_TAKE, _LINEAR, _LINEAR32 = (OPCODES.index(name) for name in ("take", "linear", "linear32"))
 _SQEUCLIDEAN = OPCODES.index("sqeuclidean")
 
 
@@ -45,13 +45,15 @@ def _is_list_instruction(code: Any, i: Any, first_listed: Any, column_count: Any
     numbers.
     """
     runs, listed, count, begin = code[i, 1], code[i, 2], code[i, 3], code[i, 4]
-    if count < 0 or count > column_count or count % LISTED != 0:
+    if count < 0 or count > column_count:
         return False
     if listed < first_listed or listed > column_count - count:
         return False
     if begin < 0 or begin > size or runs * count > size - begin:
         return False
-    return code[i, 0] != _LINEAR or _stays_below(code[i, 6], code[i, 7], runs, size)
+    if code[i, 0] != _LINEAR and code[i, 0] != _LINEAR32:
+        return True
+    return _stays_below(code[i, 6], code[i, 7], runs, size)
 
 
 @compiled_helper
@@ -116,7 +118,7 @@ def check_machine(
             return False
         if not _stays_below(code[i, 8], code[i, 9], runs, registers):
             return False
-        if opcode == _LINEAR or opcode == _SQEUCLIDEAN:
+        if opcode == _LINEAR or opcode == _SQEUCLIDEAN or opcode >= _LINEAR32:
             if not _is_list_instruction(code, i, inputs, columns.size, numbers.size):
                 return False
         elif not _is_instruction(code, i, registers, numbers):

@@ -14,31 +14,39 @@ from functools import partial, reduce
 import numpy as np
 
 from sqlml.backends.native.vm.assembler import Assembler, OneHot, TooLargeError, VmCode
-from sqlml.backends.native.vm.register_machine import LISTED
 from sqlml.ir.program import Node, Program
-from sqlml.types import Array
+from sqlml.types import INTEGERS, Array, DType
 
-DTYPES = frozenset({"bool", "int64", "float32", "float64"})
+DTYPES = frozenset({"bool", "int32", "int64", "float32", "float64"})
 """The dtypes that the VM can represent. All values are represented as float64."""
 
 EXACT_OPERATORS = frozenset(
-    "input select concat reshape require_finite require_known require impute where cast "
+    "input select concat reshape require_finite require_known require impute where cast take "
     "one_hot".split()
 )
 """Operators that never round, so float64 registers give exact float32 results."""
 
-INTEGER_OPERATORS = frozenset({"gt", "ge", "lt", "le", "eq", "ne", "maximum", "minimum", "take"})
+INTEGER_OPERATORS = frozenset("gt ge lt le eq ne maximum minimum max min argmax take".split())
 """Operators that are exact on integers, if float64 represents the integers exactly."""
 
-ROUNDED_OPERATORS = frozenset({"add", "sub", "mul", "div", "sqrt", "exp", "sigmoid", "softmax"})
+ROUNDED_OPERATORS = frozenset(
+    "add sub mul div square sqrt exp log log1p tanh sigmoid softmax sum".split()
+)
 """Operators whose float32 result is the rounded float64 result. Each inner step is rounded too."""
 
 FLOAT32_OPERATORS = frozenset(
-    (*EXACT_OPERATORS, *ROUNDED_OPERATORS, *"constant maximum minimum neg abs max min".split())
+    (
+        *EXACT_OPERATORS,
+        *ROUNDED_OPERATORS,
+        *"constant maximum minimum neg abs sign max min linear pairwise".split(),
+    )
 )
 """Operators that may return float32."""
 
-MAX_WIDTH = 2048
+MAX_WIDTH = 1 << 13
+
+MOST_CHECKS = 3
+"""The most columns that are checked one by one; a sum of more columns is checked instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,28 +67,25 @@ class _UnsupportedError(Exception):
     """The VM does not support a node."""
 
 
-def assemble(program: Program, output: str, single: bool = False) -> VmCode | None:
+def assemble(program: Program, output: str) -> VmCode | None:
     """Return the bytecode that computes `output`, or None if the VM does not support a node.
 
-    The Program's only input must be a float matrix. If `single`, operators may round to float32,
-    and the output may be float32.
+    The Program's only input must be a float matrix.
     """
     output_node = program.outputs[output]
     needed_nodes = program.find_needed_nodes([output_node])
     input_nodes = [i for i in needed_nodes if program.nodes[i].op == "input"]
     output_type = program.nodes[output_node].type
-    output_dtypes = ("int64", "float64", "float32") if single else ("int64", "float64")
     if len(input_nodes) != 1 or len(program.inputs) != 1:
         return None
-    if output_type.dtype not in output_dtypes or not output_type.rowwise:
+    if output_type.dtype not in ("int64", "float64", "float32") or not output_type.rowwise:
         return None
     input_type = program.nodes[input_nodes[0]].type
     if input_type.dtype not in ("float32", "float64") or not 0 < input_type.width <= MAX_WIDTH:
         return None
     if len(output_type.shape) != 2 or not 0 < output_type.width <= MAX_WIDTH:
         return None
-    float32_operators = FLOAT32_OPERATORS if single else EXACT_OPERATORS
-    if not all(_is_supported(program, program.nodes[i], float32_operators) for i in needed_nodes):
+    if not all(_is_supported(program, program.nodes[i]) for i in needed_nodes):
         return None
     asm, tables = Assembler(input_type.width), _find_tables(program, needed_nodes)
     values: dict[int, Array] = {i: np.empty(0, np.int64) for i in tables}
@@ -114,7 +119,7 @@ def find_upper_bound(program: Program, i: int) -> int | None:
     return None
 
 
-def _is_supported(program: Program, node: Node, float32_operators: frozenset[str]) -> bool:
+def _is_supported(program: Program, node: Node) -> bool:
     if node.op == "input":
         return True
     if node.op not in RULES or node.type.dtype not in DTYPES or node.type.sparse:
@@ -124,17 +129,25 @@ def _is_supported(program: Program, node: Node, float32_operators: frozenset[str
     if not node.type.rowwise or np.prod(node.type.shape[1:], dtype=np.int64) > 4 * MAX_WIDTH:
         return False
     if node.type.dtype == "float32":
-        return node.op in float32_operators
-    has_integers = any(program.nodes[j].type.dtype == "int64" for j in node.inputs)
+        return node.op in FLOAT32_OPERATORS
+    has_integers = any(program.nodes[j].type.dtype in INTEGERS for j in node.inputs)
     return not has_integers or node.op in EXACT_OPERATORS or node.op in INTEGER_OPERATORS
 
 
 def _load_constant(ctx: _RuleContext) -> Array:
-    value = ctx.node.attrs["value"].astype(np.float64)
-    if value.size > MAX_WIDTH or not np.array_equal(value, ctx.node.attrs["value"], True):
+    value = _to_doubles(ctx.node.attrs["value"])
+    if value.size > MAX_WIDTH:
         raise _UnsupportedError
     registers = [ctx.asm.constant(v) for v in value.ravel().tolist()]
     return np.array(registers, np.int64).reshape(value.shape)
+
+
+def _to_doubles(numbers: Array) -> Array:
+    """Convert constants to float64; raise _UnsupportedError if an integer would be rounded."""
+    doubles = numbers.astype(np.float64)
+    if not np.array_equal(doubles.astype(numbers.dtype), numbers, equal_nan=True):
+        raise _UnsupportedError
+    return doubles
 
 
 def _map_registers(ctx: _RuleContext, function: Callable[..., int], *args: Array) -> Array:
@@ -174,18 +187,21 @@ def _emit_sigmoid(ctx: _RuleContext) -> Array:
 
 def _emit_cast(ctx: _RuleContext) -> Array:
     exact_sources = {
-        "float64": ("bool", "float32", "float64", "int64"),
+        "float64": ("bool", "float32", "float64", "int32", "int64"),
         "float32": ("bool", "float32"),
-        "int64": ("bool", "int64"),
+        "int32": ("bool", "int32"),
+        "int64": ("bool", "int32", "int64"),
     }
     dtype = ctx.node.type.dtype
     source_dtype = ctx.program.nodes[ctx.node.inputs[0]].type.dtype
     if source_dtype in exact_sources.get(dtype, ()):
         return ctx.args[0]
-    if dtype == "float32" and source_dtype in ("float64", "int64"):
+    if dtype == "float32" and source_dtype in ("float64", "int32", "int64"):
         return _round_to_single(ctx.asm, ctx.args[0])
     if dtype == "int64" and source_dtype in ("float32", "float64"):
         return _map_registers(ctx, partial(ctx.asm.emit, "whole"))
+    if dtype == "int32" and source_dtype in ("float32", "float64"):
+        return _make_composed_rule(Assembler.whole_int32)(ctx)
     raise _UnsupportedError
 
 
@@ -195,7 +211,7 @@ def _emit_require_finite(ctx: _RuleContext) -> Array:
     lows = np.broadcast_to(np.maximum(attrs.get("low", -largest), -largest), x.shape)
     highs = np.broadcast_to(np.minimum(attrs.get("high", largest), largest), x.shape)
     allows_nan = float(bool(attrs["allow_nan"]))
-    if not allows_nan and "low" not in attrs and "high" not in attrs and x.size > LISTED:
+    if not allows_nan and "low" not in attrs and "high" not in attrs and x.size > MOST_CHECKS:
         # 0 * x is NaN if x is not finite, otherwise 0. So one check of a sum serves all columns.
         (total,) = _emit_lists(ctx, "linear", np.zeros((1, x.size)), ctx.asm.store(np.zeros(1)))
         ctx.asm.emit("check", int(total), 0, ctx.asm.store_numbers(0.0, 0.0, 0.0))
@@ -221,7 +237,7 @@ def _emit_one_hot(ctx: _RuleContext) -> Array:
 
 def _emit_table_lookup(ctx: _RuleContext) -> Array:
     """Emit `take` from a constant table. The VM stops at an index out of range."""
-    table = ctx.program.nodes[ctx.node.inputs[0]].attrs["value"].astype(np.float64)
+    table = _to_doubles(ctx.program.nodes[ctx.node.inputs[0]].attrs["value"])
     columns = table.reshape(len(table), -1).T.tolist()
     _emit_range_checks(ctx, ctx.args[1], 0.0, len(table) - 1.0)
     indices = ctx.args[1].ravel().tolist()
@@ -272,25 +288,34 @@ def _make_reduction_rule(function: Callable[[Assembler, list[int]], int]) -> Rul
 
 
 def _emit_sum(ctx: _RuleContext) -> Array:
+    add = _get_addition(ctx.asm, ctx.node.type.dtype)
     # Along any other axis than the last, numpy adds whole slices in order.
     after_axis = ctx.args[0].shape[int(ctx.node.attrs["axis"]) :]
     if math.prod(after_axis) == 1:
-        return _make_reduction_rule(Assembler.sum_registers)(ctx)
-    return _make_reduction_rule(lambda asm, row: reduce(asm.add, row))(ctx)
+        return _make_reduction_rule(lambda asm, row: asm.sum_registers(row, add))(ctx)
+    return _make_reduction_rule(lambda asm, row: reduce(add, row))(ctx)
+
+
+def _get_addition(asm: Assembler, dtype: DType) -> Callable[[int, int], int]:
+    """Return a function that emits the sum of two registers, rounded to `dtype`."""
+    if dtype == "float32":
+        return lambda a, b: asm.emit("single", asm.add(a, b))
+    return asm.add
 
 
 def _emit_softmax(ctx: _RuleContext) -> Array:
     asm, (x,) = ctx.asm, ctx.args
-    if ctx.node.attrs["sum_dtype"] != "float64":
-        raise _UnsupportedError
     is_single = ctx.node.type.dtype == "float32"
+    sum_dtype = ctx.node.attrs["sum_dtype"]
+    if sum_dtype != "float64" and not is_single:
+        raise _UnsupportedError
     registers = x.tolist()
     maximum = asm.largest(registers)
     exponents = np.array([asm.add(r, maximum, -1.0) for r in registers], np.int64)
     exponents = _round_to_single(asm, exponents) if is_single else exponents
     exponentials = np.array([asm.emit("exp", r) for r in exponents.tolist()], np.int64)
     exponentials = _round_to_single(asm, exponentials) if is_single else exponentials
-    total = asm.sum_registers(exponentials.tolist())
+    total = asm.sum_registers(exponentials.tolist(), _get_addition(asm, sum_dtype))
     total = asm.emit("single", total) if is_single else total
     return np.array([asm.emit("div", r, total) for r in exponentials.tolist()], np.int64)
 
@@ -307,7 +332,7 @@ def _emit_product_with_lookups(
     ctx: _RuleContext, weights: Array, bias: Array, columns: Sequence[OneHot | None]
 ) -> Array:
     """Emit the product, but look up one weight per group of one-hot columns."""
-    asm = ctx.asm
+    asm, add = ctx.asm, _get_addition(ctx.asm, ctx.node.type.dtype)
     is_plain = np.array([c is None for c in columns])
     groups: dict[int, list[int]] = {}
     for k, column in enumerate(columns):
@@ -323,7 +348,7 @@ def _emit_product_with_lookups(
             values = np.zeros(one_hot_columns[0].count)
             for k, column in zip(group, one_hot_columns, strict=True):
                 values[column.place] += weights[output, k]
-            sums[output] = asm.add(register, asm.emit_take(code, values.tolist()))
+            sums[output] = add(register, asm.emit_take(code, values.tolist()))
     return np.array(sums, np.int64)
 
 
@@ -341,10 +366,8 @@ def _emit_pairwise(ctx: _RuleContext) -> Array:
 def _emit_lists(ctx: _RuleContext, op: str, numbers: Array, first_bias: int) -> Array:
     """Emit `op` over the columns for each row of `numbers` (m, k); `first_bias` is an index."""
     columns = ctx.args[0].tolist()
-    columns += [ctx.asm.constant(0.0)] * (-len(columns) % LISTED)
-    padded = np.zeros((len(numbers), len(columns)))
-    padded[:, : numbers.shape[1]] = numbers
-    index, width = ctx.asm.store(padded), len(columns)
+    index, width = ctx.asm.store(numbers), len(columns)
+    op = f"{op}32" if ctx.node.type.dtype == "float32" else op
     lists = ((columns, index + row * width, first_bias + row) for row in range(len(numbers)))
     return np.array([ctx.asm.emit_list(op, *operands) for operands in lists], np.int64)
 
@@ -380,6 +403,7 @@ RULES: Mapping[str, Rule] = {
     "where": _make_instruction_rule("where"),
     "neg": _make_composed_rule(Assembler.negative),
     "abs": _make_composed_rule(Assembler.absolute),
+    "sign": _make_composed_rule(Assembler.sign),
     "trunc": _make_composed_rule(Assembler.truncated),
     "square": _make_composed_rule(lambda asm, a: asm.emit("mul", a, a)),
     "sqrt": _make_instruction_rule("sqrt"),
@@ -389,7 +413,7 @@ RULES: Mapping[str, Rule] = {
     "log1p": _make_composed_rule(lambda asm, a: asm.emit("log", a, asm.constant(1.0))),
     "expm1": _make_composed_rule(Assembler.expm1),
     "sigmoid": _emit_sigmoid,
-    "tanh": _make_composed_rule(Assembler.tanh),
+    "tanh": _make_instruction_rule("tanh"),
     "sum": _emit_sum,
     "max": _make_reduction_rule(Assembler.largest),
     "min": _make_reduction_rule(Assembler.smallest),

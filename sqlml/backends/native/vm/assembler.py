@@ -8,7 +8,7 @@ fields differ by a constant step.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from types import MappingProxyType
@@ -20,15 +20,17 @@ from sqlml.types import Array
 
 OPS: Mapping[str, int] = MappingProxyType({name: i for i, name in enumerate(OPCODES)})
 """Maps the name of an instruction to the opcode."""
-LIST_OPCODES = frozenset({OPS["linear"], OPS["sqeuclidean"]})
+LIST_OPCODES = frozenset(
+    OPS[name] for name in ("linear", "linear32", "sqeuclidean", "sqeuclidean32")
+)
 NUMBER_OPCODES = frozenset({OPS["sum"], OPS["compare"], OPS["check"], OPS["take"], *LIST_OPCODES})
 """Instructions whose field c is the index of a number, not a register."""
 
 _ONE_HOT = 1 << 40
 """The first register number of one-hot columns; see `Assembler.make_one_hot`."""
 
-MAX_REGISTERS = 4096
-MAX_INSTRUCTIONS = 8192
+MAX_REGISTERS = 1 << 14
+MAX_INSTRUCTIONS = 1 << 15
 
 BLOCK_BYTES = 160 << 10
 """Bytes of a block's registers. They stay in the second-level cache."""
@@ -59,10 +61,6 @@ class OneHot:
     place: int
     count: int
 
-
-_P = (-0.964399179425052238628, -99.2877231001918586564, -1614.68768441708447952)
-_Q = (112.811678491632931402, 2235.48839060100448583, 4844.06305325125486048)
-"""Coefficients of the rational approximation in Cephes' `tanh.c`."""
 
 _TAYLOR = tuple(1.0 / math.factorial(k) for k in range(20, 1, -1))
 """Coefficients of exp, from the 20th power down to the second."""
@@ -257,10 +255,21 @@ class Assembler:
         # The sum turns -0 into 0.
         return self.add(self.emit("maximum", a, self.negative(a)), self.constant(0.0))
 
+    def sign(self, a: int) -> int:
+        """Return -1, 0 or 1, or NaN if a is NaN."""
+        zero = self.constant(0.0)
+        sign = self.add(self.compare(a, zero, 1.0, 0.0), self.compare(zero, a, 1.0, 0.0), -1.0)
+        return self.emit("where", self.compare(a, a, 0.0, 1.0), sign, a)
+
     def truncated(self, a: int) -> int:
         """Return a rounded toward 0; "whole" keeps only numbers below 2^63, and these are whole."""
         is_small = self.compare(self.constant(2.0**53), self.absolute(a), 1.0, 0.0)
         return self.emit("where", is_small, self.emit("whole", a), a)
+
+    def whole_int32(self, a: int) -> int:
+        """Return a rounded toward 0, or -2^31 beyond the range of int32, as x86 processors do."""
+        is_small = self.compare(self.constant(2.0**31), self.absolute(a), 1.0, 0.0)
+        return self.emit("where", is_small, self.emit("whole", a), self.constant(-(2.0**31)))
 
     def minimum(self, a: int, b: int) -> int:
         """Return the smaller of a and b, or NaN if either is NaN."""
@@ -270,25 +279,26 @@ class Assembler:
         """Return 1 - a, where a is 0 or 1."""
         return self.add(self.constant(1.0), a, -1.0)
 
-    def sum_registers(self, x: Sequence[int]) -> int:
+    def sum_registers(self, x: Sequence[int], add: Callable[[int, int], int] | None = None) -> int:
         """Return the sum of registers, added in the order of `numpy.sum`.
 
         Each of eight partial sums adds every eighth number. More than 128 registers are first
-        halved.
+        halved. `add` emits the sum of two registers (default: in float64).
         """
+        add = add or self.add
         n = len(x)
         if n > 128:
             half = n // 2 - n // 2 % 8
-            return self.add(self.sum_registers(x[:half]), self.sum_registers(x[half:]))
+            return add(self.sum_registers(x[:half], add), self.sum_registers(x[half:], add))
         lanes, remaining = (list(x[:8]), x[n - n % 8 :]) if n >= 8 else ([x[0]], x[1:])
         if n >= 8:
             for i in range(8, n - n % 8):
-                lanes[i % 8] = self.add(lanes[i % 8], x[i])
+                lanes[i % 8] = add(lanes[i % 8], x[i])
             while len(lanes) > 1:
-                lanes = [self.add(lanes[i], lanes[i + 1]) for i in range(0, len(lanes), 2)]
+                lanes = [add(lanes[i], lanes[i + 1]) for i in range(0, len(lanes), 2)]
         total = lanes[0]
         for register in remaining:
-            total = self.add(total, register)
+            total = add(total, register)
         return total
 
     def largest(self, registers: Sequence[int]) -> int:
@@ -328,25 +338,6 @@ class Assembler:
         for term in (1.0, float(np.float32(1e-16))):
             total = self.emit("single", self.add(total, self.constant(term)))
         return self.emit("div", one, total)
-
-    def tanh(self, x: int) -> int:
-        """Return tanh(x), from exp where |x| >= 0.625 and otherwise from Cephes' polynomials."""
-        one, two, zero = self.constant(1.0), self.constant(2.0), self.constant(0.0)
-        absolute_x = self.absolute(x)
-        exponential = self.emit("exp", self.add(absolute_x, absolute_x))
-        large_result = self.add(one, self.emit("div", two, self.add(exponential, one)), -1.0)
-        is_positive = self.compare(x, zero, 1.0, 1.0)
-        large_result = self.emit("where", is_positive, large_result, self.negative(large_result))
-        square = self.emit("mul", x, x)
-        numerator = self._polynomial(square, _P)
-        denominator = self.add(square, self.constant(_Q[0]))
-        for number in _Q[1:]:
-            denominator = self.add(self.emit("mul", denominator, square), self.constant(number))
-        quotient = self.emit("div", self.emit("mul", square, numerator), denominator)
-        small_result = self.add(x, self.emit("mul", x, quotient))
-        is_small = self.compare(self.constant(0.625), absolute_x, 1.0, 0.0)
-        result = self.emit("where", is_small, small_result, large_result)
-        return self.emit("where", self.compare(x, x, 0.0, 1.0), result, x)
 
     def expm1(self, x: int) -> int:
         """Return exp(x) - 1, from the Taylor series where |x| < 1.1."""

@@ -9,22 +9,25 @@ interpreter, operation by operation. `exp` and `log` are defined below.
 An instruction is a row of bytecode written by `assembler.py`. There are only a few instructions,
 because each loop takes 0.1 s to compile:
 
-===========  =================================================================================
-sum          a + b * (number k)
-mul, div     a * b, a / b
-maximum      the larger of a and b, NaN if either is NaN
-compare      number k where a > b, number k + 1 where a = b, else 0
-where        b where a is not 0, else c
-sqrt, exp    the square root of a, the exponential of a
-exp2         2 to the power a
-single       a rounded to float32
-log          log(a + b), where b is all 0 or all 1
-check        stops if a is outside number k to number k + 1 (number k + 2: whether NaN may pass)
-take         number k + 1 + a if 0 <= a < number k, else 0
-whole        a truncated as by a cast to int64: -2**63 beyond its range
-linear       for each of its results: the sum of listed columns times numbers, plus a number
-sqeuclidean  for each of its results: the sum of squared differences of columns and numbers
-===========  =================================================================================
+=============  ===============================================================================
+sum            a + b * (number k)
+mul, div       a * b, a / b
+maximum        the larger of a and b, NaN if either is NaN
+compare        number k where a > b, number k + 1 where a = b, else 0
+where          b where a is not 0, else c
+sqrt, exp      the square root of a, the exponential of a
+exp2           2 to the power a
+tanh           the hyperbolic tangent of a
+single         a rounded to float32
+log            log(a + b), where b is all 0 or all 1
+check          stops if a is outside number k to number k + 1 (number k + 2: whether NaN may pass)
+take           number k + 1 + a if 0 <= a < number k, else 0
+whole          a truncated as by a cast to int64: -2**63 beyond its range
+linear         for each of its results: the sum of listed columns times numbers, plus a number
+sqeuclidean    for each of its results: the sum of squared differences of columns and numbers
+linear32       as linear, in float32
+sqeuclidean32  as sqeuclidean, in float32
+=============  ===============================================================================
 """
 
 from __future__ import annotations
@@ -48,6 +51,7 @@ from sqlml.backends.native.jit.call_wrapper import (
 )
 from sqlml.backends.native.jit.helpers import compiled_helper, intrinsic
 from sqlml.backends.native.jit.specialise import reads, specialise, writes
+from sqlml.backends.native.vm.column_sums import sum_columns
 
 # A kernel that computes on a block before it reads the next block leaves the memory idle, and then
 # waits for the memory. With prefetching, rows in memory score as fast as rows in the cache: a
@@ -140,6 +144,28 @@ def _scale_exponential(r: Any, k: Any) -> Any:
     return (result * first) * second
 
 
+_P = (-0.964399179425052238628, -99.2877231001918586564, -1614.68768441708447952)
+_Q = (112.811678491632931402, 2235.48839060100448583, 4844.06305325125486048)
+"""Coefficients of the rational approximation in Cephes' `tanh.c`."""
+
+_P0, _P1, _P2 = _P
+_Q0, _Q1, _Q2 = _Q
+
+
+@compiled_helper
+def hyperbolic_tangent(x: Any) -> Any:
+    """Return tanh(x), from exp where |x| >= 0.625 and otherwise from Cephes' polynomials."""
+    magnitude = abs(x)
+    large_result = 1.0 - 2.0 / (exponential(magnitude + magnitude) + 1.0)
+    large_result = large_result if x >= 0.0 else -large_result
+    square = x * x
+    numerator = (_P0 * square + _P1) * square + _P2
+    denominator = ((square + _Q0) * square + _Q1) * square + _Q2
+    small_result = x + x * ((square * numerator) / denominator)
+    result = small_result if magnitude < 0.625 else large_result
+    return result if x == x else x
+
+
 @compiled_helper
 def logarithm(x: Any, shift: Any) -> Any:
     """Return log(shift + x) for shift 0 or 1; accurate near x = 0 for shift 1."""
@@ -209,7 +235,8 @@ def _generate_transpose(context: Any, builder: Any, signature: Any, arguments: A
 
 OPCODES = (
     *("sum", "mul", "div", "maximum", "compare", "where", "sqrt", "exp", "log"),
-    *("check", "linear", "sqeuclidean", "single", "take", "whole", "exp2"),
+    *("check", "linear", "sqeuclidean", "single", "take", "whole", "exp2", "tanh"),
+    *("linear32", "sqeuclidean32"),
 )
 """Names of the instructions, in the order of their opcodes."""
 
@@ -218,12 +245,9 @@ FIELDS = 10
 
 After each run, a, b, c and the result advance by their steps. In `check`, `compare`, `sum` and
 `take`, c is the index k of a number. `linear` and `sqeuclidean` run once per result. The columns
-are listed from index a on, and the step of a is the length of the list, a multiple of LISTED. The
-weights begin at number b, and the biases at number c.
+are listed from index a on, and the step of a is the length of the list. The weights begin at number
+b, and the biases at number c.
 """
-
-LISTED = 3
-"""Columns that a loop adds. With more columns, LLVM would check too many address ranges."""
 
 AHEAD = 64
 """Number of rows to prefetch ahead. At the end of a block, these are rows of the next block."""
@@ -257,10 +281,9 @@ def _run(
     size = max(min(shape[3], rows), 1)
     step = _U(size + PAD)
     # With unsigned indices, numba omits the test for negative indices.
-    buffer = np.empty((shape[2] + 1) * (size + PAD) + 8)
+    buffer = np.empty(shape[2] * (size + PAD) + 8)
     # Vectors that cross a cache line take twice as long.
     regs = buffer[(-(buffer.ctypes.data >> 3)) & 7 :]
-    scrap = _U(shape[2]) * step
     for k in range(constants):
         position = _U(inputs + k) * step
         for r in range(_U(size)):
@@ -300,6 +323,9 @@ def _run(
             position += _U(width)
         for i in range(code.shape[0]):
             opcode = code[i, 0]
+            if opcode == 10 or opcode == 11 or opcode > 16:
+                sum_columns(regs, step, n, columns, numbers, code[i])
+                continue
             for j in range(code[i, 1]):
                 p = code[i, 2] + j * code[i, 3]
                 q = code[i, 4] + j * code[i, 5]
@@ -364,44 +390,9 @@ def _run(
                 elif opcode == 15:
                     for r in range(n):
                         regs[target + r] = power_of_two(regs[a + r])
-                elif j % 2 == 0:
-                    # Two results at a time, if there are two, share what they read.
-                    listed, count = code[i, 2], code[i, 3]
-                    has_second = j + 1 < code[i, 1]
-                    target2 = _U(code[i, 8] + (j + 1) * code[i, 9]) * step if has_second else scrap
-                    begin = code[i, 4] + j * count
-                    begin2 = begin + count if has_second else begin
+                elif opcode == 16:
                     for r in range(n):
-                        regs[target + r] = 0.0
-                    for r in range(n):
-                        regs[target2 + r] = 0.0
-                    m = 0
-                    while m < count:
-                        t = listed + m
-                        a, e, e2 = _U(columns[t]) * step, numbers[begin + m], numbers[begin2 + m]
-                        b, f = _U(columns[t + 1]) * step, numbers[begin + m + 1]
-                        c, g = _U(columns[t + 2]) * step, numbers[begin + m + 2]
-                        f2, g2 = numbers[begin2 + m + 1], numbers[begin2 + m + 2]
-                        if opcode == 10:
-                            for r in range(n):
-                                x, y, z = regs[a + r], regs[b + r], regs[c + r]
-                                regs[target + r] = ((regs[target + r] + x * e) + y * f) + z * g
-                                regs[target2 + r] = ((regs[target2 + r] + x * e2) + y * f2) + z * g2
-                        else:
-                            for r in range(n):
-                                x, y, z = regs[a + r], regs[b + r], regs[c + r]
-                                total = regs[target + r] + (x - e) * (x - e)
-                                total = total + (y - f) * (y - f)
-                                regs[target + r] = total + (z - g) * (z - g)
-                                total = regs[target2 + r] + (x - e2) * (x - e2)
-                                total = total + (y - f2) * (y - f2)
-                                regs[target2 + r] = total + (z - g2) * (z - g2)
-                        m += LISTED
-                    if opcode == 10:
-                        bias, bias2 = numbers[k], numbers[k + code[i, 7] if has_second else k]
-                        for r in range(n):
-                            regs[target + r] += bias
-                            regs[target2 + r] += bias2
+                        regs[target + r] = hyperbolic_tangent(regs[a + r])
         position = _U(first_row) * _U(results)
         for row in range(n):
             if is_integer:

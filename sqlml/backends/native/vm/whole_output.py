@@ -49,9 +49,9 @@ class VmFiller:
         self._columns_read: tuple[Array, VmFiller] | None = None
 
     @classmethod
-    def of(cls, program: Program, output: str, single: bool = False) -> VmFiller | None:
+    def of(cls, program: Program, output: str) -> VmFiller | None:
         """Return a filler of `output`, or None if the VM cannot compute it; see `assemble`."""
-        code = assemble(program, output, single)
+        code = assemble(program, output)
         if code is None:
             return None
         (node,) = (program.nodes[i] for i in program.inputs.values())
@@ -145,7 +145,7 @@ class TreeTail:
         if len(ensembles) != 1 or ensembles[0] == needed[-1]:
             return None
         tail_program = _make_tail_program(program, ensembles[0], needed, output)
-        filler = None if tail_program is None else VmFiller.of(tail_program, output, single=True)
+        filler = None if tail_program is None else VmFiller.of(tail_program, output)
         return None if filler is None else cls(ensembles[0], filler)
 
 

@@ -35,6 +35,7 @@ from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
 from sqlml.planner.program.prepare_program import prepare_output
 from sqlml.scorer.scoring_paths import MAX_PART_ROWS as BLOCK
+from sqlml.types import DType
 
 WIDTH = 9
 MODELS: dict[str, tuple[Any, str]] = {
@@ -217,11 +218,64 @@ def program_of(model: Any, output: str) -> Program:
 def test_what_is_no_model_for_it_runs_step_by_step() -> None:
     b = Builder()
     x = b.input("x", "float32", 3)
-    single = b.build({"transform": b.op("exp", x)})
-    assert VmFiller.of(single, "transform") is None, "float32 rounds otherwise"
+    program = b.build({"transform": b.op("sin", x)})
+    assert VmFiller.of(program, "transform") is None
     assert VmFiller.of(program_of(fitted("l2"), "transform"), "transform") is not None
-    got = NativeBackend().compile(single).run({"x": np.zeros((2, 3))})["transform"]
-    np.testing.assert_array_equal(got, np.ones((2, 3), np.float32))
+    got = NativeBackend().compile(program).run({"x": np.zeros((2, 3))})["transform"]
+    np.testing.assert_array_equal(got, np.zeros((2, 3), np.float32))
+
+
+def test_float32_is_rounded_float64() -> None:
+    b = Builder()
+    x = b.input("x", "float32", 11)
+    weights = np.random.default_rng(0).normal(size=(11, 5)).astype(np.float32)
+    score = b.op("linear", x, weights=weights, bias=np.ones(5, np.float32))
+    shares = b.op("softmax", score, sum_dtype="float32")
+    total = b.op("sum", b.op("square", x), axis=1)
+    signs = b.op("sign", b.op("tanh", score))
+    whole = b.cast(b.op("cast", b.op("mul", score, signs), dtype="int32"), "float32")
+    program = b.build({"transform": b.op("concat", shares, total, signs, whole)})
+    filler = VmFiller.of(program, "transform")
+    assert filler is not None
+    block = np.random.default_rng(1).normal(size=(200, 11)).astype(np.float32)
+    block[0], block[1, 0], block[2] = 0.0, np.nan, 3e9
+    out = np.empty((200, 16), np.float32)
+    assert filler.fill(block, out) == -1
+    with np.errstate(all="ignore"):
+        want = reference.run(program, {"x": block})["transform"]
+    np.testing.assert_allclose(out, want, rtol=1e-5)
+    np.testing.assert_array_equal(out[:, 5], want[:, 5])  # Sums are rounded one by one.
+
+
+@pytest.mark.parametrize("rows", [1, 7, 8, 9, 32, 41, 128, 200])
+@pytest.mark.parametrize("results", [1, 3, 4, 9])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_sums_of_columns_have_one_order(rows: int, results: int, dtype: DType) -> None:
+    """A result depends neither on the position of its row nor on the number of results."""
+    rng = np.random.default_rng(rows)
+    block = rng.normal(size=(rows, 13)).astype(dtype)
+    numbers = rng.normal(size=(13, results)).astype(dtype)
+    for op, attrs in (
+        ("linear", {"weights": numbers, "bias": np.arange(results).astype(dtype)}),
+        ("pairwise", {"points": numbers.T, "metric": "sqeuclidean"}),
+    ):
+        b = Builder()
+        program = b.build({"transform": b.op(op, b.input("x", dtype, 13), **attrs)})
+        filler, out = VmFiller.of(program, "transform"), np.empty((rows, results), dtype)
+        assert filler is not None and filler.fill(block, out) == -1
+        want = np.zeros((rows, results), dtype)
+        for column, weights in zip(block.T[:, :, None], numbers, strict=True):
+            gap = column - weights
+            want = want + (column * weights if op == "linear" else gap * gap)
+        np.testing.assert_array_equal(out, want + attrs.get("bias", np.zeros(1, dtype)))
+
+
+def test_large_integers_of_a_table_are_not_rounded() -> None:
+    b = Builder()
+    index = b.op("argmax", b.input("x", "float64", 2), axis=1)
+    table = b.constant(np.array([1, (1 << 53) + 1]))
+    program = b.build({"transform": b.op("take", table, index)})
+    assert VmFiller.of(program, "transform") is None
 
 
 @pytest.mark.parametrize("results", [1, 2, 3, 4, 5])

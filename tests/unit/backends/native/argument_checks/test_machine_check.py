@@ -49,7 +49,7 @@ def assemble_instruction(op: str, inputs: int, count: int) -> VmCode:
     """Code of up to `count` equal instructions, whose numbers have no others around them."""
     asm = Assembler(inputs)
     columns, results = [k % inputs for k in range(count)], []
-    if op in ("linear", "sqeuclidean"):
+    if op.removesuffix("32") in ("linear", "sqeuclidean"):
         weights, biases = asm.store(np.arange(6.0 * count)), asm.store(np.arange(float(count)))
         listed = [0, 1, asm.constant(1.0), 0, 0, 1]
         results = [asm.emit_list(op, listed, weights + 6 * k, biases + k) for k in range(count)]
@@ -184,7 +184,6 @@ HOSTILE: Mapping[str, tuple[str, int, int, Any]] = {
     "a list of inputs": ("linear", CODE, A, 0),
     "a list that ends too late": ("linear", CODE, A, 10),
     "a list of a negative length": ("linear", CODE, A_STEP, -3),
-    "a list of two": ("linear", CODE, A_STEP, 2),
     "a list of the most": ("sqeuclidean", CODE, A_STEP, MOST // 3 * 3),
     "weights before the first": ("sqeuclidean", CODE, B, -1),
     "weights after the last": ("sqeuclidean", CODE, B, 1000),
