@@ -47,6 +47,7 @@ CHECKS: Mapping[str, Check] = {
     _ROWS + "linear_kernels._outputs": row_checks.check_linear,
     _ROWS + "distance_kernels._pairwise": row_checks.check_pairwise,
     _ROWS + "distance_kernels._find_nearest": row_checks.check_nearest,
+    _ROWS + "first_nearest._find_first": row_checks.check_first_nearest,
     _ROWS + "weighted_median._find_medians": row_checks.check_medians,
     _ROWS + "number_codes._look_up": row_checks.check_number_codes,
     _ROWS + "normal_distribution._find_probabilities": row_checks.check_equal_widths,

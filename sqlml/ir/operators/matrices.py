@@ -215,15 +215,16 @@ MAX_CLASSES = 1000
 def _couple_type(types: Types, attrs: Attrs) -> TensorType:
     num_classes: int = attrs["classes"]
     require(2 <= num_classes <= MAX_CLASSES, f"couple takes 2 to {MAX_CLASSES} classes")
-    require_matrix(types[0], "float64", num_classes * (num_classes - 1) // 2)
-    return matrix("float64", num_classes)
+    x = require_matrix(types[0], None, num_classes * (num_classes - 1) // 2)
+    require_float(x.dtype)
+    return matrix(x.dtype, num_classes)
 
 
 def _couple(args: Sequence[Array], attrs: Attrs) -> Array:
     """Return class probabilities (n, classes) from the probability of each pair's first class."""
     (x,) = args
     num_classes: int = attrs["classes"]
-    probabilities = np.empty((x.shape[0], num_classes))
+    probabilities = np.empty((x.shape[0], num_classes), x.dtype)
     rows_per_block = max(1, (1 << 20) // (num_classes * num_classes))
     for start in range(0, x.shape[0], rows_per_block):
         probabilities[start : start + rows_per_block] = _couple_block(
@@ -237,7 +238,8 @@ def _couple_block(x: Array, k: int) -> Array:
 
     r, p and q (the matrix Q) are named as in Wu, Lin and Weng; qp is Q p, and pqp is p' Q p.
     """
-    r = np.zeros((x.shape[0], k, k))
+    number = x.dtype.type
+    r = np.zeros((x.shape[0], k, k), x.dtype)
     for column, (i, j) in enumerate(combinations(range(k), 2)):
         r[:, i, j] = x[:, column]
         r[:, j, i] = 1.0 - x[:, column]
@@ -247,18 +249,19 @@ def _couple_block(x: Array, k: int) -> Array:
         for j in range(k):
             if j != t:
                 q[:, t, t] += r[:, j, t] * r[:, j, t]
-    p = np.full((x.shape[0], k), 1.0 / k)
+    p = np.full((x.shape[0], k), number(1.0) / number(k))
     rows = np.arange(x.shape[0])
     for _ in range(max(100, k)):
         current = p[rows]
         qp = np.zeros_like(current)
         for j in range(k):
             qp += q[rows, :, j] * current[:, j : j + 1]
-        pqp = np.zeros(len(rows))
+        pqp = np.zeros(len(rows), x.dtype)
         for t in range(k):
             pqp += current[:, t] * qp[:, t]
-        error = np.abs(qp - pqp[:, None]).max(axis=1)
-        is_active = ~(error < 0.005 / k)
+        # As in libsvm, NaN ends the iteration.
+        error = np.fmax.reduce(np.abs(qp - pqp[:, None]), axis=1)
+        is_active = error >= number(0.005) / number(k)
         rows, current, qp, pqp = rows[is_active], current[is_active], qp[is_active], pqp[is_active]
         if not rows.size:
             break

@@ -9,6 +9,8 @@ selection among the points at the k-th distance:
 * "kd_tree", "ball_tree": the points pass through the same heap, in the order of a depth-first
   search (`neighbors/_binary_tree.pxi.tp`). Nodes that are farther than the heap are skipped.
 * "partition": `numpy.argpartition` selects from all distances.
+* "index": euclidean distances are computed in float32, column by column, and the first of equal
+  ones are selected, as by ReduceSumSquare and TopK of onnxruntime. NaN is farther than infinity.
 """
 
 from __future__ import annotations
@@ -36,13 +38,14 @@ BLOCK_VALUES = 1 << 21
 
 MAX_NEIGHBOURS = 1 << 16
 TREES = ("kd_tree", "ball_tree")
-TIES = ("heap", "partition", *TREES)
+TIES = ("heap", "partition", "index", *TREES)
 
 
 def _nearest_type(types: Types, attrs: Attrs) -> TensorType:
     num_points, k = count_points(types, attrs), attrs["k"]
     ties, metric = attrs["ties"], attrs["metric"]
-    require(types[0].dtype == "float64", "nearest takes float64")
+    dtype = "float32" if ties == "index" else "float64"
+    require(types[0].dtype == dtype, f"nearest takes {dtype} with ties {ties!r}")
     require(0 < k <= min(num_points, MAX_NEIGHBOURS), f"k is {k} for {num_points} points")
     require(ties in TIES, f"unknown rule for ties {ties!r}")
     require(metric not in ("dot", "chi2"), f"{metric} is not a distance")
@@ -53,6 +56,9 @@ def _nearest_type(types: Types, attrs: Attrs) -> TensorType:
             "only euclidean distances without weights with a heap, and cosine distances with "
             "partition, are expanded",
         )
+    if ties == "index":
+        is_plain = metric == "sqeuclidean" and "weights" not in attrs and "squared" in attrs
+        require(is_plain, "only squared euclidean distances are computed in float32")
     if ties in TREES:
         _check_tree(types, attrs, num_points)
     else:
@@ -138,6 +144,12 @@ def _nearest(args: Sequence[Array], attrs: Attrs) -> Array:
     k: int = attrs["k"]
     result = np.empty((x.shape[0], 2 * k))
     rows_per_block = max(1, BLOCK_VALUES // attrs["points"].shape[0])
+    if attrs["ties"] == "index":
+        for start in range(0, x.shape[0], rows_per_block):
+            stop = start + rows_per_block
+            distances, indices = _select_by_index(x[start:stop], attrs)
+            result[start:stop, :k], result[start:stop, k:] = distances, indices
+        return result
     select_points, measure_distances = select_nearest, reduce_distances
     if attrs.get("expanded", False) and attrs["ties"] == "heap":
         select_points = select_nearest_expanded
@@ -187,6 +199,12 @@ def select_nearest_expanded(distances: Array, x: Array, attrs: Attrs) -> tuple[A
         expanded = compute_expanded_distances(x[rows], points, x_norms[rows], point_norms)
         nearest[rows], indices[rows] = select_with_heap(expanded, k)
     return _sort_nearest(nearest, indices)
+
+
+def _select_by_index(x: Array, attrs: Attrs) -> tuple[Array, Array]:
+    distances = to_true_distances(reduce_distances(x, attrs), attrs)
+    indices = np.argsort(distances, axis=1, kind="stable")[:, : attrs["k"]]
+    return np.take_along_axis(distances, indices, axis=1), indices
 
 
 def _sort_nearest(distances: Array, indices: Array) -> tuple[Array, Array]:

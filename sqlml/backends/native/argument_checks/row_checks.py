@@ -21,7 +21,7 @@ from sqlml.backends.native.argument_checks.conditions import (
     is_power_of_two,
 )
 from sqlml.backends.native.jit.helpers import compiled_helper
-from sqlml.backends.native.rows.matmul_tiles import TILE_ROWS
+from sqlml.backends.native.rows.matmul_tiles import SINGLE_WIDTH, TILE_ROWS
 
 
 def check_read_rows(x: Rows) -> Any:
@@ -141,6 +141,16 @@ def check_nearest(x: Rows, tree: Any, takes_roots: Any, out: Rows) -> Any:
             return False
         remaining -= stop - start
     return True
+
+
+def check_first_nearest(x: Rows, points: Any, point_count: Any, takes_roots: Any, out: Rows) -> Any:
+    """Check `_find_first`, which reads whole panels of points."""
+    panels, width, neighbours = points.shape[0], x.shape[1], out.shape[1] // 2
+    if width < 1 or points.shape[1] != width or points.shape[2] != SINGLE_WIDTH:
+        return False
+    if point_count < 1 or panels != (point_count - 1) // SINGLE_WIDTH + 1:
+        return False
+    return out.shape[1] == 2 * neighbours and neighbours > 0 and neighbours <= point_count
 
 
 def check_medians(x: Rows, weights: Any, out: Rows) -> Any:

@@ -14,6 +14,7 @@ import numpy as np
 from sqlml.backends.native.jit.helpers import compiled_helper
 from sqlml.backends.native.jit.specialise import inlined_helper, reads, specialise, to_kinds, writes
 from sqlml.backends.native.kernel_calls import RowKernel
+from sqlml.backends.native.rows.first_nearest import make_first_nearest_kernel
 from sqlml.backends.native.rows.linear_kernels import make_squared_distances, make_wide_linear
 from sqlml.backends.native.rows.matmul_tiles import (
     FUSES,
@@ -199,6 +200,8 @@ def make_nearest_function(attrs: Attrs) -> Callable[[Array], Array] | None:
     The function returns (n, 2 * neighbours): the distances, followed by the indices.
     """
     ties, metric, k = attrs["ties"], attrs["metric"], int(attrs["k"])
+    if ties == "index":
+        return make_nearest_kernel(attrs)
     if ties == "partition":
         return _make_partitioned_search(attrs)
     if metric not in METRIC_CODES or metric == "dot" or "weights" in attrs:
@@ -231,6 +234,8 @@ def make_nearest_kernel(attrs: Attrs) -> RowKernel | None:
     There is no kernel for distances in expanded form, which depend on the sums of a BLAS.
     """
     ties, metric = attrs["ties"], attrs["metric"]
+    if ties == "index":
+        return make_first_nearest_kernel(attrs)
     is_direct = metric in METRIC_CODES and "weights" not in attrs and metric != "dot"
     if ties == "partition" or attrs.get("expanded", False) or not is_direct:
         return None

@@ -35,11 +35,14 @@ FUSES = has_feature("fma") or has_feature("neon")
 """True if the processor has fused multiply-adds; only `rounded_tile` works without them."""
 
 TILE_ROWS, WIDTH = 8, 24
-"""Rows and columns of a tile. A panel has as many columns.
+"""Rows and columns of a tile of float64. A panel has as many columns. Tiles and panels of float32
+have twice as many columns, SINGLE_WIDTH.
 
 The arrays of a model depend on these, so they are the same for all processors. A processor computes
 a tile part by part.
 """
+
+SINGLE_WIDTH = 2 * WIDTH
 
 _LANES = 8 if has_feature("avx512f") else 4 if has_feature("avx2") else 2
 _VECTORS = 3
@@ -56,11 +59,15 @@ _FUSED, _ROUNDED, _GAPS = 0, 1, 2
 
 
 def make_panels(right: Array) -> Array:
-    """Copy a matrix (k, m) into panels (panels, k, WIDTH), and pad the last panel with zeros."""
+    """Copy a matrix (k, m) into panels (panels, k, width), and pad the last panel with zeros.
+
+    The width is WIDTH, or for float32 SINGLE_WIDTH.
+    """
     k, m = right.shape
-    panels = np.zeros((-(-m // WIDTH), k, WIDTH))
+    width = SINGLE_WIDTH if right.dtype == np.float32 else WIDTH
+    panels = np.zeros((-(-m // width), k, width), right.dtype)
     for panel_index, panel in enumerate(panels):
-        columns = right[:, panel_index * WIDTH : (panel_index + 1) * WIDTH]
+        columns = right[:, panel_index * width : (panel_index + 1) * width]
         panel[:, : columns.shape[1]] = columns
     return panels
 
@@ -83,7 +90,8 @@ def rounded_tile(
     """Emit out[r * WIDTH + w] = sum over c of a * b, or of (a - b) * (a - b) if `gaps` is 1.
 
     a is left[row + r, c] and b is right[panel, c, w]. Each difference, product and sum is rounded.
-    left (n, k) and right (panels, k, WIDTH) are contiguous float64. out is (TILE_ROWS * WIDTH,).
+    left (n, k) and right (panels, k, WIDTH) are contiguous float64, and out is (TILE_ROWS *
+    WIDTH,). If they are float32, the width is SINGLE_WIDTH.
     """
     from numba import types  # Importing numba is slow.
 
@@ -209,16 +217,19 @@ def _sum_products(
     _FUSED, _ROUNDED or _GAPS.
     """
     left_index, row_index, right_index, panel_index = argument_indices
-    vector = ir.VectorType(ir.DoubleType(), _LANES)
+    number = context.get_data_type(signature.args[right_index].dtype)
+    scale = 2 if isinstance(number, ir.FloatType) else 1
+    lanes, panel_width = scale * _LANES, scale * WIDTH
+    vector = ir.VectorType(number, lanes)
     left, right = get_pointers(context, builder, signature, arguments, left_index, right_index)
     width = get_axis_length(context, builder, signature, arguments, right_index, axis=1)
     part_row, part_column = part
     row = builder.add(arguments[row_index], long(part_row))
     first_row = builder.gep(left, [builder.mul(row, width)])
     starts = [builder.gep(first_row, [builder.mul(long(r), width)]) for r in range(_PART_ROWS)]
-    size = builder.mul(width, long(WIDTH))
+    size = builder.mul(width, long(panel_width))
     start = builder.gep(right, [builder.mul(arguments[panel_index], size)])
-    zeros = ir.Constant(vector, [0.0] * _LANES)
+    zeros = ir.Constant(vector, [0.0] * lanes)
     entry_block = builder.block
     head, done = builder.append_basic_block("column"), builder.append_basic_block("done")
     builder.cbranch(builder.icmp_signed(">", width, long(0)), head, done)
@@ -226,9 +237,9 @@ def _sum_products(
     column = builder.phi(LONG)
     column.add_incoming(long(0), entry_block)
     sums = [builder.phi(vector) for _ in range(_PART_ROWS * _VECTORS)]
-    offset = builder.mul(column, long(WIDTH))
+    offset = builder.mul(column, long(panel_width))
     panel_row = [
-        _load_vector(builder, start, offset, part_column + k * _LANES, vector)
+        _load_vector(builder, start, offset, scale * part_column + k * lanes, vector)
         for k in range(_VECTORS)
     ]
     new_sums = []
@@ -239,7 +250,7 @@ def _sum_products(
             total.add_incoming(zeros, entry_block)
             if kind == _FUSED:
                 operands = (value, panel_row[k], total)
-                name = f"llvm.fma.v{_LANES}f64"
+                name = f"llvm.fma.v{lanes}f{32 if scale == 2 else 64}"
                 multiply_add = declare_function(builder.module, name, vector, *operands)
                 new_sums.append(builder.call(multiply_add, operands))
                 continue
@@ -264,14 +275,15 @@ def _sum_products(
 def _store_part(builder: Any, sums: list[Any], tile: Any, part: tuple[int, int]) -> None:
     """Store the sums of a part in a tile, (TILE_ROWS * WIDTH,)."""
     first_row, first_column = part
+    scale = sums[0].type.count // _LANES
     for i, vector in enumerate(sums):
         row, k = divmod(i, _VECTORS)
-        place = (first_row + row) * WIDTH + first_column + k * _LANES
-        builder.store(vector, _vector_at(builder, tile, long(0), place, vector.type), align=8)
+        place = scale * ((first_row + row) * WIDTH + first_column + k * _LANES)
+        builder.store(vector, _vector_at(builder, tile, long(0), place, vector.type), align=4)
 
 
 def _load_vector(builder: Any, array: Any, index: Any, offset: int, vector: Any) -> Any:
-    return builder.load(_vector_at(builder, array, index, offset, vector), align=8)
+    return builder.load(_vector_at(builder, array, index, offset, vector), align=4)
 
 
 def _vector_at(builder: Any, array: Any, index: Any, offset: int, vector: Any) -> Any:

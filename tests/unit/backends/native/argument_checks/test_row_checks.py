@@ -16,6 +16,7 @@ from sqlml.backends.native.rows import column_kernels, matmul_tiles, normal_dist
 from sqlml.backends.native.rows.column_kernels import LineKernel
 from sqlml.backends.native.rows.combinations import make_combination_kernel
 from sqlml.backends.native.rows.distance_kernels import make_pairwise_kernel
+from sqlml.backends.native.rows.first_nearest import make_first_nearest_kernel
 from sqlml.backends.native.rows.linear_kernels import _one_output, _outputs
 from sqlml.backends.native.rows.number_codes import make_code_kernel
 from sqlml.backends.native.rows.piecewise_kernels import (
@@ -109,6 +110,14 @@ def find_neighbour_calls() -> list[Call]:
     return calls
 
 
+def find_first_neighbour_calls() -> list[Call]:
+    numbers = NORMALS.astype(np.float32)
+    return [
+        call(make_first_nearest_kernel({"points": points, "squared": k == 1, "k": k}), 3, SINGLE)
+        for k, points in ((1, numbers[:3].reshape(1, 3)), (4, numbers[:150].reshape(50, 3)))
+    ]
+
+
 POINTS, OFFSETS = np.sort(NORMALS[:9]), np.array([0, 4, 5, 9])
 EMPTY_COLUMN = np.array([0, 4, 4, 9])
 KNOTS = np.cumsum(np.ones((3, 9)), axis=1) - 4.0
@@ -150,6 +159,7 @@ SAMPLES: Mapping[str, Callable[[], Sequence[Call]]] = {
         for metric in ("manhattan", "chebyshev", "sqeuclidean", "dot")
     ],
     "_find_nearest": find_neighbour_calls,
+    "_find_first": find_first_neighbour_calls,
     "_find_medians": lambda: [
         call(make_median_kernel(np.abs(NORMALS[:width]), DOUBLE), width) for width in (1, 9)
     ],
@@ -249,6 +259,14 @@ HOSTILE: Mapping[str, tuple[str, Mapping[int, Any]]] = {
     "a tree without nodes": ("_find_nearest", {3: np.empty((0, 2), np.int64)}),
     "nodes without numbers": ("_find_nearest", {3: np.empty(((1 << 40) + 1, 0), np.int64)}),
     "bounds of balls for boxes": ("_find_nearest", {4: lambda a: a[:, :4].copy()}),
+    "too few panels of points": ("_find_first", {2: 49}),
+    "no points": ("_find_first", {2: 0}),
+    "a negative count of points": ("_find_first", {2: LEAST}),
+    "points without a panel": ("_find_first", {1: np.empty((0, 3, 48), np.float32), 2: 0}),
+    "points of no columns": ("_find_first", {0: x(0, SINGLE), 1: np.empty((1, 0, 48), np.float32)}),
+    "narrow panels": ("_find_first", {1: np.empty((1, 3, 47), np.float32)}),
+    "more neighbours than points": ("_find_first", {4: out(4)}),
+    "half a neighbour": ("_find_first", {4: out(3)}),
     "medians of no columns": ("_find_medians", {0: x(0), 1: np.empty(0)}),
     "too few weights of medians": ("_find_medians", {0: x(2)}),
     "too few codes of numbers": ("number_codes._look_up", {2: np.empty(2)}),
