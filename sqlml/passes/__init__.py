@@ -19,6 +19,7 @@ from sqlml.errors import ConfigError
 from sqlml.ir.builder import rewrite
 from sqlml.ir.ops import verify
 from sqlml.ir.program import Program
+from sqlml.passes.fold_into_leaves import fold_into_leaves
 from sqlml.passes.fold_into_trees import fold_into_trees
 from sqlml.passes.fold_layout import fold_layout
 from sqlml.passes.fold_monotone import compare_margins, fold_monotone
@@ -36,6 +37,7 @@ Pass = Callable[[Program], Program]
 MODEL_PASSES: tuple[Pass, ...] = (
     drop_statistics,
     fold_constants,
+    fold_into_leaves,
     fold_monotone,
     compare_margins,
     inject_selection,

@@ -93,16 +93,17 @@ def compare_margins(builder: Builder, node: Node, inputs: Sequence[Value]) -> Va
     """Turn a comparison of a sigmoid with a number into a comparison of the margin.
 
     The sigmoid never decreases, so bisection finds the smallest float x with sigmoid(x) > p. If
-    rounding makes the sigmoid decrease near this float, the comparison does not change.
+    rounding makes the sigmoid decrease near this float, the comparison does not change. A
+    comparison with 1 - sigmoid(x) is one with 1/2: the difference is exact for sigmoids from there.
     """
-    left, right = (builder.node(value) for value in inputs)
-    if left.op != "sigmoid" or right.op != "constant" or right.attrs["value"].size != 1:
+    left = builder.node(inputs[0])
+    bound = _find_bound(builder, inputs[0], inputs[1])
+    if left.op != "sigmoid" or bound is None:
         return None
     margin = builder.value(left.inputs[0])
     dtype = numpy_dtype(margin.type.dtype)
     if dtype.name not in ("float32", "float64"):
         return None
-    bound: Array = right.attrs["value"].reshape(1)
 
     def holds(x: Array) -> Array:
         with np.errstate(all="ignore"):
@@ -114,5 +115,18 @@ def compare_margins(builder: Builder, node: Node, inputs: Sequence[Value]) -> Va
         return None
     last, following, _ = neighbours
     # gt and le split after `last`, ge and lt before `following`.
-    limit = np.full_like(right.attrs["value"], last if node.op in ("gt", "le") else following)
+    limit = np.full_like(bound, last if node.op in ("gt", "le") else following)
     return builder.op(node.op, margin, builder.constant(limit))
+
+
+def _find_bound(builder: Builder, sigmoid: Value, compared: Value) -> Array | None:
+    """Return the number (1,) that `sigmoid` is compared with, or None if there is none."""
+    node = builder.node(compared)
+    if node.op == "constant" and node.attrs["value"].size == 1:
+        bound: Array = node.attrs["value"].reshape(1)
+        return bound
+    if node.op != "sub" or node.inputs[1] != sigmoid.index:
+        return None
+    minuend = _read_constant(builder, builder.value(node.inputs[0]))
+    is_one = minuend is not None and minuend.size == 1 and minuend.item() == 1.0
+    return np.full(1, 0.5, numpy_dtype(sigmoid.type.dtype)) if is_one else None

@@ -79,6 +79,14 @@ def sigmoid_label() -> Program:
     return b.build({"label": b.op("cast", b.op("gt", p, half), dtype="int64")})
 
 
+def label_of_two_probabilities() -> Program:
+    b = Builder()
+    p = b.op("sigmoid", b.input("a", "float64"))
+    return b.build(
+        {"label": b.op("cast", b.op("gt", p, b.op("sub", row(b, 1.0), p)), dtype="int64")}
+    )
+
+
 def ignored_column() -> Program:
     b = Builder()
     return b.build({"label": linear(b, scaled(b, three(b)), 2.0, 0.0, -1.0)})
@@ -192,6 +200,20 @@ def two_stumps() -> Program:
     return b.build({"label": b.op("add", stump(b, x, 0, 1.0), stump(b, x, 1, 1.0))})
 
 
+def voting_stumps() -> Program:
+    """Each tree votes for one of two classes, with a weight."""
+    b = Builder()
+    x, total = three(b), None
+    for feature, weight in enumerate((0.5, 0.75, 2.0)):
+        tree = stump(b, x, feature, 1.0)
+        index = b.op("cast", b.op("gt", tree, b.op("sub", row(b, 3.0), tree)), dtype="int64")
+        is_class = b.op("eq", index, b.constant(np.array([0, 1])))
+        votes = b.op("mul", b.op("where", is_class, row(b, 1.0), row(b, -1.0)), row(b, weight))
+        total = votes if total is None else b.op("add", total, votes)
+    assert total is not None
+    return b.build({"label": b.op("argmax", total, axis=1)})
+
+
 def lowered_stump() -> Program:
     return lower(two_stumps(), "gemm")
 
@@ -246,8 +268,9 @@ PROGRAMS: Mapping[str, tuple[Callable[[], Program], ...]] = MappingProxyType(
     {
         "drop_statistics": (counted_stump,),
         "fold_constants": (constants,),
+        "fold_into_leaves": (voting_stumps,),
         "fold_monotone": (repeats,),
-        "compare_margins": (sigmoid_label,),
+        "compare_margins": (sigmoid_label, label_of_two_probabilities),
         "inject_selection": (ignored_column, two_stumps),
         "push_selection": (selected_late, products_of_columns, selected_categories),
         "sink_checks": (checked_late,),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from sqlml.ir.program import Program
 from sqlml.passes import run
 from sqlml.passes.float_order import find_last_true
 from sqlml.passes.fold_arguments import fold_arguments
+from sqlml.passes.fold_into_leaves import fold_into_leaves
 from sqlml.passes.fold_into_trees import fold_into_trees
 from sqlml.passes.fold_monotone import compare_margins
 from sqlml.passes.fold_one_hot import fold_one_hot
@@ -139,6 +141,48 @@ def test_codes_in_place_of_one_hot_columns(seed: int, compare: str, narrow: bool
     inputs = {name: rows[:, k] for k, name in enumerate("abc")}
     got, want = (reference.run(p, inputs)["score"] for p in (folded, program))
     np.testing.assert_array_equal(got, want)
+
+
+@quick
+@given(seeds, st.sampled_from(["float32", "float64"]))
+def test_results_of_single_trees_as_leaves(seed: int, dtype: str) -> None:
+    rng = np.random.default_rng(seed)
+    b = Builder()
+    x = b.input("a", "float64", WIDTH)
+    total, thresholds = None, []
+    for k in range(int(rng.integers(1, 5))):
+        e = grow(Recipe(seed=seed + k, trees=1, depth=3, dtype="float64", leaves=dtype))
+        e = replace(e, base=np.zeros_like(e.base))
+        thresholds.append(e.threshold)
+        tree = b.op("tree_ensemble", x, **e.attrs())
+        number = b.constant(rng.normal(size=e.outputs).astype(dtype))
+        steps = {
+            "mul": lambda v, n=number: b.op("mul", v, n),
+            "vote": lambda v, n=number: b.cast(b.op("gt", v, n), dtype),
+            "exp": lambda v: b.op("div", b.op("exp", v), b.op("add", b.op("abs", v), v)),
+        }
+        for name in rng.choice(list(steps), int(rng.integers(0, 3))):
+            tree = steps[name](tree)
+        if total is not None:
+            tree = b.op("add", tree, total) if rng.random() < 0.5 else b.op("add", total, tree)
+        total = tree
+    assert total is not None
+    program = b.build({"score": total})
+    folded = verify(fold_into_leaves(program))
+    assert [n.op for n in folded] == ["input", "tree_ensemble"]
+    rows = rows_of(program, seed, np.concatenate(thresholds))
+    got, want = (reference.run(p, {"a": rows})["score"] for p in (folded, program))
+    np.testing.assert_array_equal(got, want)
+
+
+def test_a_tree_that_has_two_uses_stays() -> None:
+    b = Builder()
+    x = b.input("a", "float64", WIDTH)
+    recipe = Recipe(seed=1, trees=1, dtype="float64", leaves="float64")
+    tree = b.op("tree_ensemble", x, **grow(recipe).attrs())
+    doubled = b.op("mul", tree, b.constant(np.array([2.0])))
+    program = b.build({"score": tree, "label": b.op("exp", doubled)})
+    assert fold_into_leaves(program) is program
 
 
 def test_a_scaler_that_turns_the_order_stays() -> None:
