@@ -5,6 +5,7 @@ Weighted sums and small trees are cheaper. Other models become expressions only 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -94,6 +95,8 @@ class ModelExpression:
             return None
         estimate = estimate_sql(self.prepared.split.core, current_costs(), function_choice.rows)
         reason = "a weighted sum is cheapest as an expression"
+        if function_choice.estimates and estimate.seconds == math.inf:
+            return None
         if linear_sum is None:
             seconds = function_choice.estimates[0].seconds + function_choice.estimates[0].start
             if call_count * estimate.seconds > MAX_SHARE_OF_FUNCTION * seconds:

@@ -77,7 +77,11 @@ def _sort_key(estimate: CostEstimate) -> float:
 
 
 def estimate_sql(program: Program, costs: Costs, rows: int = ROWS) -> CostEstimate:
-    """Estimate the time of a linear model or tree as SQL, which is infinite for large trees."""
+    """Estimate the time of a linear model or tree as SQL.
+
+    It is infinite for large trees, and for sums of products of columns, which DuckDB would compute
+    and check one by one.
+    """
     if any(node.op == "tree_ensemble" for node in program.nodes):
         tree = build_one_tree(program)
         nanoseconds = math.inf
@@ -87,8 +91,13 @@ def estimate_sql(program: Program, costs: Costs, rows: int = ROWS) -> CostEstima
             nanoseconds = rows * (per_row + num_checks * costs["sql.number"])
     else:
         width = sum(_count_columns(node) for node in program.nodes if node.op == "input")
-        nanoseconds = rows * width * costs["sql.number"]
+        has_products = any(_multiplies_columns(program, node) for node in program.nodes)
+        nanoseconds = math.inf if has_products else rows * width * costs["sql.number"]
     return CostEstimate("sql", "", "cpu", nanoseconds * 1e-9, has_trees=False)
+
+
+def _multiplies_columns(program: Program, node: Node) -> bool:
+    return node.op == "mul" and all(program.nodes[j].type.rowwise for j in node.inputs)
 
 
 def count_inline_categories() -> int:
