@@ -25,7 +25,6 @@ from sklearn.preprocessing import (
     OrdinalEncoder,
     StandardScaler,
 )
-from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeRegressor
 
 import sqlml
@@ -122,18 +121,19 @@ def test_trees_over_strings_come_back_with_their_nulls(con: Any, tmp_path: Path)
 
 def test_a_file_of_strings_that_runs_whole_scores_in_sql(con: Any, tmp_path: Path) -> None:
     model = make_pipeline(
-        make_column_transformer((OneHotEncoder(), ["plan"]), ("passthrough", NUMBERS)), SVC()
+        make_column_transformer((OneHotEncoder(), ["plan"]), ("passthrough", NUMBERS)),
+        KNeighborsClassifier(metric="manhattan"),
     ).fit(FRAME, CHURN)
     types = [("age", FloatTensorType([None, 1])), ("income", FloatTensorType([None, 1]))]
     kinds = [*types, ("plan", StringTensorType([None, 1]))]
     content = to_onnx(model, initial_types=kinds).SerializeToString()
-    (tmp_path / "svc.onnx").write_bytes(content)
-    con.execute(f"CREATE MODEL svc FROM '{tmp_path / 'svc.onnx'}'")
+    (tmp_path / "near.onnx").write_bytes(content)
+    con.execute(f"CREATE MODEL near FROM '{tmp_path / 'near.onnx'}'")
     narrow = FRAME.astype({"age": np.float32, "income": np.float32})
     feed = {n: narrow[[n]].to_numpy(object if n == "plan" else np.float32) for n in narrow}
     label = onnxruntime.InferenceSession(content).run(None, feed)[0]
-    assert [r[0] for r in con.execute("SELECT predict('svc', *) FROM t").fetchall()] == list(label)
-    query = "SELECT predict('svc', age, income, nullif(plan, 'pro')) FROM t"
+    assert [r[0] for r in con.execute("SELECT predict('near', *) FROM t").fetchall()] == list(label)
+    query = "SELECT predict('near', age, income, nullif(plan, 'pro')) FROM t"
     with pytest.raises(errors.MissingValueError, match="'plan' has NULL"):
         con.execute(query).fetchall()
 
@@ -343,22 +343,22 @@ def test_a_path_that_names_no_file_is_refused(
 
 def test_an_onnx_file_that_runs_whole_scores_in_sql(con: Any, tmp_path: Path) -> None:
     x = FRAME[NUMBERS].to_numpy(np.float32)
-    model = SVC(probability=True).fit(x, CHURN)
+    model = KNeighborsClassifier(metric="manhattan").fit(x, CHURN)
     content = to_onnx(model, x[:1]).SerializeToString()
-    (tmp_path / "svc.onnx").write_bytes(content)
+    (tmp_path / "near.onnx").write_bytes(content)
     con.execute(
-        f"CREATE MODEL svc INPUT (age DOUBLE, income DOUBLE) FROM '{tmp_path / 'svc.onnx'}'"
+        f"CREATE MODEL near INPUT (age DOUBLE, income DOUBLE) FROM '{tmp_path / 'near.onnx'}'"
     )
     session = onnxruntime.InferenceSession(content)
     label, maps = session.run(None, {"X": x})
-    got = con.execute("SELECT predict('svc', *), predict_proba('svc', *) FROM t").fetchall()
+    got = con.execute("SELECT predict('near', *), predict_proba('near', *) FROM t").fetchall()
     assert [r[0] for r in got] == list(label)
     want = [[m["no"], m["yes"]] for m in maps]
     np.testing.assert_allclose([[r[1]["no"], r[1]["yes"]] for r in got], want, rtol=1e-6)
-    assert "onnxruntime backend" in con.explain("SELECT predict('svc', *) FROM t")
+    assert "onnxruntime backend" in con.explain("SELECT predict('near', *) FROM t")
     with pytest.raises(errors.BackendError, match="no equivalent of operator onnx_graph"):
-        con.export_model("svc", tmp_path / "again.onnx")
-    con.export_model("svc", tmp_path / "again.sqlml")
+        con.export_model("near", tmp_path / "again.onnx")
+    con.export_model("near", tmp_path / "again.sqlml")
     con.execute(f"CREATE MODEL again FROM '{tmp_path / 'again.sqlml'}'")
     again = con.execute("SELECT predict('again', *) FROM t").fetchall()
     assert [r[0] for r in again] == list(label)

@@ -48,7 +48,7 @@ def test_a_stored_onnx_graph_reads_no_files(
     """onnxruntime would read weights from files of the working directory."""
     monkeypatch.chdir(tmp_path)
     x = np.random.default_rng(0).normal(size=(40, 2)).astype(np.float32)
-    proto = to_onnx(KNeighborsRegressor(3).fit(x, x[:, 0]), x[:1])
+    proto = to_onnx(KNeighborsRegressor(3, metric="manhattan").fit(x, x[:, 0]), x[:1])
     database = str(tmp_path / "models.duckdb")
     with sqlml.connect(database) as con:
         con.create_model("m", proto)

@@ -50,7 +50,7 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class GraphNode:
-    """An operator of the graph. Attributes are numbers, strings, lists of these, or arrays."""
+    """An operator of the graph. Attributes are numbers, strings, lists, arrays or graphs."""
 
     op: str
     domain: str
@@ -58,6 +58,15 @@ class GraphNode:
     outputs: tuple[str, ...]
     attrs: Mapping[str, Any]
     name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphBody:
+    """A graph in an attribute: the names of its inputs and outputs, and its nodes in order."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    nodes: tuple[GraphNode, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -230,15 +239,21 @@ def _read_node(node: Any) -> GraphNode:
     return GraphNode(node.op_type, domain, inputs, outputs, attrs, node.name)
 
 
+def _read_body(graph: Any) -> GraphBody:
+    inputs, outputs = (tuple(v.name for v in values) for values in (graph.input, graph.output))
+    return GraphBody(inputs, outputs, tuple(map(_read_node, graph.node)))
+
+
 _ATTRIBUTE_READERS: Mapping[int, Callable[[Any], Any]] = {
     1: lambda proto: float(proto.f),
     2: lambda proto: int(proto.i),
     3: lambda proto: proto.s.decode("utf-8"),
     4: lambda proto: read_tensor(proto.t),
+    5: lambda proto: _read_body(proto.g),
     6: lambda proto: np.array(proto.floats, np.float32),
     7: lambda proto: np.array(proto.ints, np.int64),
     8: lambda proto: [content.decode("utf-8") for content in proto.strings],
 }
 """Maps the type of an AttributeProto to a function that reads the value.
 
-Graphs and type protos are missing, because only unsupported operators have such attributes."""
+Lists of tensors or graphs, and types, are missing: only unsupported operators have them."""

@@ -96,12 +96,25 @@ def build_argmax(call: Call, scores: Value, axis: int = 1) -> Value:
     dtype = scores.type.dtype
     if dtype not in FLOATS:
         return call.op("argmax", scores, axis=axis)
+    if len(scores.type.shape) == 2 and scores.type.width == 2:
+        first, second = _split_two_columns(call, scores)
+        return call.cast(call.op("gt", second, first), "int64")
     is_nan = call.op("isnan", scores)
     is_first_column = np.arange(scores.type.shape[-1]) == 0
     is_first_nan = call.op("and", is_nan, call.builder.constant(is_first_column))
     comparable = call.op("where", is_nan, call.scalar(-np.inf, dtype), scores)
     comparable = call.op("where", is_first_nan, call.scalar(np.inf, dtype), comparable)
     return call.op("argmax", comparable, axis=axis)
+
+
+def _split_two_columns(call: Call, x: Value) -> tuple[Value, Value]:
+    node = call.builder.node(x)
+    if node.op == "concat" and len(node.inputs) == 2:
+        first, second = (call.builder.value(i) for i in node.inputs)
+        if first.type == second.type:
+            return first, second
+    first, second = (call.op("select", x, indices=np.array([i], np.int64)) for i in range(2))
+    return first, second
 
 
 def _read_float_table(call: Call, i: int = 0) -> Value:
@@ -139,7 +152,12 @@ def convert_linear_classifier(call: Call) -> tuple[Item, ...]:
     if num_scores != class_values.size or num_scores < 2:
         raise Unsupported(f"{num_scores} scores for {class_values.size} classes")
     weights, bias = _read_coefficients(call, x.type.width, num_scores)
-    scores = call.op("linear", x, weights=weights, bias=bias)
+    if num_scores == 2 and not (weights.sum(1).any() or bias.sum()):
+        # The first score is the second one negated, in every rounding.
+        score = call.op("linear", x, weights=weights[:, 1:], bias=bias[1:])
+        scores = call.op("concat", call.op("neg", score), score)
+    else:
+        scores = call.op("linear", x, weights=weights, bias=bias)
     label = Choice(build_argmax(call, scores), class_values, ())
     scores = apply_transform(call, scores, read_post_transform(call))
     return label, RowTensor(scores, (num_scores,))

@@ -42,6 +42,19 @@ class Choice:
     """A list with the chosen numbers, or empty before `Call.numbers` has computed the numbers."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Stack:
+    """Numbers per row where the rows are not the first axis, with the shape (*outer, n, *inner).
+
+    `rows` has the inner shape (*outer, *inner), and `outer_rank` is the number of outer axes. If
+    `is_joined`, these and the rows are a single axis, as if tables were appended to each other.
+    """
+
+    rows: RowTensor
+    outer_rank: int
+    is_joined: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Dims:
     """The ONNX shape of a value with rows; ROWS stands for the number of rows."""
@@ -49,7 +62,7 @@ class Dims:
     shape: tuple[int, ...]
 
 
-Item = Const | RowTensor | Texts | Choice | Dims
+Item = Const | RowTensor | Texts | Choice | Stack | Dims
 
 
 def to_strings(values: list[str]) -> Array:
@@ -195,6 +208,8 @@ def apply_to_grid(call: Call, tensor: Item, rearrange: Callable[[Array], Array])
         return Const(np.asarray(rearrange(tensor.value)))
     if isinstance(tensor, Dims):
         raise Unsupported("it computes with the number of rows")
+    if isinstance(tensor, Stack):
+        raise Unsupported(NOT_FIRST)
     columns = row_tensors.map_columns(tensor.inner, rearrange)
     if isinstance(tensor, RowTensor):
         return row_tensors.pick_columns(call.builder, tensor, columns)
@@ -224,4 +239,9 @@ def find_shape(tensor: Item) -> tuple[int, ...]:
         return tensor.value.shape
     if isinstance(tensor, Dims):
         return (len(tensor.shape),)
+    if isinstance(tensor, Stack):
+        raise Unsupported(NOT_FIRST)
     return (ROWS, *tensor.inner)
+
+
+NOT_FIRST = "its rows are not the first axis"

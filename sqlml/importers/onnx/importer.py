@@ -17,7 +17,16 @@ import numpy as np
 from sqlml.errors import ProgramError, UnsupportedModelError
 from sqlml.importers.frame import ANY_COUNT, Frame, Leaf, Outputs, Schema
 from sqlml.importers.model_checks import check_model
-from sqlml.importers.onnx import estimators, labels, probe, standard, tensor_layout, tree_ensembles
+from sqlml.importers.onnx import (
+    estimators,
+    labels,
+    neighbours,
+    probe,
+    standard,
+    support_vectors,
+    tensor_layout,
+    tree_ensembles,
+)
 from sqlml.importers.onnx.document import OnnxModel, read_proto
 from sqlml.importers.onnx.graph_items import Call, Choice, Const, Item, Texts
 from sqlml.importers.onnx.tensor_layout import to_choice
@@ -44,10 +53,14 @@ FUNCTIONS: Mapping[str, Function] = {
     "LinearRegressor": estimators.convert_linear_regressor,
     "Normalizer": estimators.convert_normalizer,
     "OneHotEncoder": labels.convert_one_hot_encoder,
+    "SVMClassifier": support_vectors.convert_svm_classifier,
+    "SVMRegressor": support_vectors.convert_svm_regressor,
     "Scaler": estimators.convert_scaler,
     "TreeEnsemble": tree_ensembles.convert_ensemble,
     "TreeEnsembleClassifier": tree_ensembles.convert_classifier,
     "TreeEnsembleRegressor": tree_ensembles.convert_regressor,
+    "Scan": neighbours.convert_scan,
+    "TopK": neighbours.convert_top_k,
     "ZipMap": lambda call: call.item(0),
 }
 """Maps an operator's name to the converter. The domains ai.onnx and ai.onnx.ml share no names."""

@@ -224,9 +224,21 @@ def convert_one_hot_encoder(call: Call) -> Item:
         codes = call.op("encode", column, categories=keys, missing=-1)
         if not call.integer("zeros", 1):
             name = call.column_names[i] if len(columns) == len(call.column_names) else f"column {i}"
+            name = _find_input_name(call.builder, column) or name
             codes = call.op("require_known", codes, feature=name, step="OneHotEncoder")
         blocks.append(call.op("one_hot", codes, width=int(keys.size), dtype="float32"))
     return RowTensor(call.builder.concat(blocks), (*inner, int(keys.size)))
+
+
+def _find_input_name(builder: Builder, column: Value) -> str | None:
+    """Return the name of the only input that `column` depends on, or None if there are others."""
+    node = builder.node(column)
+    while node.op != "input":
+        sources = [i for i in node.inputs if builder.value(i).type.rowwise]
+        if len(sources) != 1:
+            return None
+        node = builder.node(builder.value(sources[0]))
+    return str(node.attrs["name"])
 
 
 def is_score_name(name: str) -> bool:

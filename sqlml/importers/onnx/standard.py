@@ -9,11 +9,20 @@ import numpy as np
 
 from sqlml.importers.onnx.document import DTYPES
 from sqlml.importers.onnx.estimators import build_argmax
-from sqlml.importers.onnx.graph_items import Call, Choice, Const, Item, align, apply_elementwise
+from sqlml.importers.onnx.graph_items import (
+    NOT_FIRST,
+    Call,
+    Choice,
+    Const,
+    Item,
+    Stack,
+    align,
+    apply_elementwise,
+)
 from sqlml.importers.onnx.labels import cast_labels
 from sqlml.importers.row_tensors import RowTensor, Unsupported, apply_linear, reduce_axes
 from sqlml.ir.builder import Value
-from sqlml.types import FLOATS, INTEGERS
+from sqlml.types import FLOATS, INTEGERS, Array
 
 Function = Callable[[Call], Item]
 
@@ -49,6 +58,20 @@ def _make_variadic(op: str) -> Function:
         return RowTensor(result, inner)
 
     return convert
+
+
+def _convert_add(call: Call) -> Item:
+    """Convert Add; a constant that is added to a product of matrices is the bias of `linear`."""
+    operands, inner = align(call, [call.item(0), call.item(1)])
+    for product, addend in (operands, operands[::-1]):
+        node, constant = call.builder.node(product), call.builder.node(addend)
+        if node.op != "linear" or constant.op != "constant" or node.attrs["bias"].any():
+            continue
+        if constant.attrs["value"].size in (1, product.type.width):
+            bias = np.broadcast_to(constant.attrs["value"], (product.type.width,))
+            x, weights = call.builder.value(node.inputs[0]), node.attrs["weights"]
+            return RowTensor(call.op("linear", x, weights=weights, bias=bias), inner)
+    return RowTensor(call.op("add", *operands), inner)
 
 
 def _convert_mean(call: Call) -> Item:
@@ -176,8 +199,17 @@ def _read_axes(call: Call, x: RowTensor) -> list[int]:
     return axes
 
 
-def _make_reduction(reduce_axis: Callable[[Call, Value, int], Value]) -> Function:
+def _make_reduction(
+    reduce_axis: Callable[[Call, Value, int], Value], ufunc: np.ufunc | None = None
+) -> Function:
+    """Make a converter from `reduce_axis`; `ufunc` reduces constants."""
+
     def convert(call: Call) -> Item:
+        tensor = call.item(0)
+        if isinstance(tensor, Const) and ufunc is not None:
+            return _reduce_constant(call, tensor.value, ufunc)
+        if isinstance(tensor, Stack):
+            return _reduce_stack(call, tensor, partial(reduce_axis, call))
         x = call.rows(0)
         axes = _read_axes(call, x)
         keep = bool(call.integer("keepdims", 1))
@@ -186,6 +218,25 @@ def _make_reduction(reduce_axis: Callable[[Call, Value, int], Value]) -> Functio
         return reduce_axes(call.builder, x, axes, partial(reduce_axis, call), keep=keep)
 
     return convert
+
+
+def _reduce_constant(call: Call, value: Array, ufunc: np.ufunc) -> Const:
+    axes = sorted(set(call.axes(value.ndim) or ()))
+    if value.dtype.kind not in "iuf" or (not axes and call.integer("noop_with_empty_axes", 0)):
+        raise Unsupported("it reduces strings, or nothing")
+    keep = bool(call.integer("keepdims", 1))
+    reduced = ufunc.reduce(value, tuple(axes) or None, value.dtype, keepdims=keep)
+    return Const(np.asarray(reduced))
+
+
+def _reduce_stack(call: Call, stack: Stack, reduce_axis: Callable[[Value, int], Value]) -> Item:
+    """Reduce a Stack over all axes before the rows; these axes are dropped."""
+    outer_axes = list(range(stack.outer_rank))
+    axes = sorted(set(call.axes(stack.rows.rank) or ()))
+    if stack.is_joined or axes != outer_axes or call.integer("keepdims", 1):
+        raise Unsupported(NOT_FIRST)
+    axes_of_rows = [axis + 1 for axis in axes]
+    return reduce_axes(call.builder, stack.rows, axes_of_rows, reduce_axis, keep=False)
 
 
 def _chain_operators(*ops: str) -> Callable[[Call, Value, int], Value]:
@@ -307,7 +358,8 @@ FUNCTIONS: Mapping[str, Function] = {
     "Softmax": _convert_softmax,
     "Clip": _convert_clip,
     "Cast": _convert_cast,
-    **dict.fromkeys(("Add", "Sum"), _make_variadic("add")),
+    "Add": _convert_add,
+    "Sum": _make_variadic("add"),
     "Div": _convert_div,
     "Pow": _convert_pow,
     "Max": _make_variadic("maximum"),
@@ -320,9 +372,9 @@ FUNCTIONS: Mapping[str, Function] = {
     "Greater": partial(apply_elementwise, op="gt"),
     "GreaterOrEqual": partial(apply_elementwise, op="ge"),
     "Equal": partial(apply_elementwise, op="eq"),
-    **{
-        f"Reduce{op.title()}": _make_reduction(_chain_operators(op)) for op in ("max", "min", "sum")
-    },
+    "ReduceMax": _make_reduction(_chain_operators("max"), np.maximum),
+    "ReduceMin": _make_reduction(_chain_operators("min"), np.minimum),
+    "ReduceSum": _make_reduction(_chain_operators("sum"), np.add),
     "ReduceMean": _make_reduction(_build_mean),
     "ReduceSumSquare": _make_reduction(_chain_operators("square", "sum")),
     "ReduceL1": _make_reduction(_chain_operators("abs", "sum")),

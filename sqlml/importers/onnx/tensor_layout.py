@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 
 import numpy as np
 
 from sqlml.importers.onnx.graph_items import (
+    NOT_FIRST,
     Call,
     Choice,
     Const,
     Dims,
     Item,
+    Stack,
     Texts,
     apply_to_grid,
     find_shape,
     to_strings,
 )
-from sqlml.importers.row_tensors import RowTensor, Unsupported, concatenate_tensors, fill_shape
+from sqlml.importers.row_tensors import (
+    RowTensor,
+    Unsupported,
+    apply_to_columns,
+    concatenate_tensors,
+    fill_shape,
+)
 from sqlml.ir.builder import Builder, Value
 from sqlml.limits import MAX_ROW_VALUES
 from sqlml.types import INTEGERS, ROWS, Array
@@ -68,17 +76,36 @@ def _convert_reshape(call: Call) -> Item:
         sizes = list(shape.shape) if isinstance(shape, Dims) else call.ints(1)
     if isinstance(tensor, Dims):
         raise Unsupported("it reshapes a shape")
+    if isinstance(tensor, Stack):
+        return _reshape_stack(tensor, sizes)
     if 0 in sizes and call.integer("allowzero", 0):
         raise Unsupported("it makes an empty shape")
     padded_shape = [*find_shape(tensor), *[0] * len(sizes)]
     sizes = [old if new == 0 else new for old, new in zip(padded_shape, sizes, strict=False)]
     if isinstance(tensor, Const):
         return Const(tensor.value.reshape(sizes))
+    outer_rank = sizes.index(ROWS) if ROWS in sizes else 0
+    is_stack = outer_rank > 0 and sizes[:outer_rank] == [1] * outer_rank and call.fixed_rows != 1
+    if isinstance(tensor, RowTensor) and is_stack:
+        inner = (*sizes[:outer_rank], *sizes[outer_rank + 1 :])
+        return Stack(
+            RowTensor(tensor.value, fill_shape(inner, math.prod(tensor.inner))), outer_rank
+        )
     if not sizes or sizes[0] not in (ROWS, call.fixed_rows):
         raise Unsupported("it does not keep the rows")
     # A -1 after the row axis stands for the remaining size.
     inner = fill_shape(sizes[1:], math.prod(tensor.inner))
     return apply_to_grid(call, tensor, lambda grid: grid.reshape(1, *inner))
+
+
+def _reshape_stack(stack: Stack, sizes: list[int]) -> Item:
+    """Separate the rows of appended tables, (t * n, *inner), from the tables: (t, n, *inner)."""
+    tables, *inner = stack.rows.inner
+    if not stack.is_joined or sizes[:2] != [tables, ROWS] or sizes[2:] not in (inner, inner[1:]):
+        raise Unsupported(NOT_FIRST)
+    if math.prod(sizes[2:]) != math.prod(inner):
+        raise Unsupported(NOT_FIRST)
+    return Stack(RowTensor(stack.rows.value, (tables, *sizes[2:])), 1)
 
 
 def _convert_squeeze(call: Call) -> Item:
@@ -115,10 +142,26 @@ def _convert_transpose(call: Call) -> Item:
     order = call.vector("perm", "int64").tolist()
     if isinstance(tensor, Const):
         return Const(np.transpose(tensor.value, order or None))
+    if isinstance(tensor, RowTensor | Stack):
+        return _transpose_rows(call, tensor, order)
     rank = len(find_shape(tensor))
     if not order or order[0] != 0 or sorted(order) != list(range(rank)):
         raise Unsupported("it turns rows into columns")
     return apply_to_grid(call, tensor, lambda grid: np.transpose(grid, order))
+
+
+def _transpose_rows(call: Call, tensor: RowTensor | Stack, order: list[int]) -> Item:
+    stack = Stack(tensor, 0) if isinstance(tensor, RowTensor) else tensor
+    rank, row_axis = stack.rows.rank, stack.outer_rank
+    order = order or list(range(rank))[::-1]
+    if stack.is_joined or sorted(order) != list(range(rank)):
+        raise Unsupported("it turns rows into columns")
+    # The grid has the rows as its first axis.
+    grid_axes = [0 if axis == row_axis else axis + (axis < row_axis) for axis in order]
+    inner_order = [axis for axis in grid_axes if axis]
+    rows = apply_to_columns(call.builder, stack.rows, lambda x: x.transpose([0, *inner_order]))
+    outer_rank = grid_axes.index(0)
+    return Stack(rows, outer_rank) if outer_rank else rows
 
 
 def _convert_gather(call: Call) -> Item:
@@ -213,11 +256,14 @@ def _normalize_index(call: Call, index: Value, size: int) -> Value:
 
 
 def find_max_value(builder: Builder, index: Value) -> float:
-    """Return the largest value of an argmax or a comparison, or infinity for other operators."""
-    node = builder.node(index)
+    """Return the largest value of an argmax, a comparison or a search, or else infinity."""
+    node, first_column = builder.node(index), 0
     while node.op in ("cast", "reshape", "select") and index.type.dtype in _EXACT_DTYPES:
+        first_column = min(node.attrs["indices"]) if node.op == "select" else first_column
         index = builder.value(node.inputs[0])
         node = builder.node(index)
+    if node.op == "nearest":  # Indices follow the distances.
+        return len(node.attrs["points"]) - 1 if first_column >= node.attrs["k"] else math.inf
     if node.op == "argmax":
         return builder.value(node.inputs[0]).type.shape[node.attrs["axis"]] - 1
     return 1 if index.type.dtype == "bool" else math.inf
@@ -275,8 +321,12 @@ def _convert_concat(call: Call) -> Item:
         dims = [x.shape if isinstance(x, Dims) else call.ints(i) for i, x in enumerate(tensors)]
         return Dims(tuple(chain.from_iterable(dims)))
     first_tensor = next(tensor for tensor in tensors if not isinstance(tensor, Const))
+    if any(isinstance(tensor, Stack) for tensor in tensors):
+        return _concatenate_stacks(call, tensors)
     rank = len(find_shape(first_tensor))
     axis = call.axis(1, rank)
+    if axis == 0 and all(isinstance(tensor, RowTensor) for tensor in tensors):
+        return _append_tables(call, tensors)
     if axis <= 0 or any(len(find_shape(tensor)) != rank for tensor in tensors):
         raise Unsupported("it stacks rows")
     string_tensors = [tensor for tensor in tensors if isinstance(tensor, Texts)]
@@ -288,6 +338,23 @@ def _convert_concat(call: Call) -> Item:
     grids = [np.array(tensor.columns, object).reshape(tensor.inner) for tensor in string_tensors]
     columns = np.concatenate(grids, axis - 1)
     return Texts(tuple(columns.ravel()), columns.shape)
+
+
+def _append_tables(call: Call, tables: Sequence[Item]) -> Stack:
+    """Append tables to each other, whose rows are those of the input."""
+    rows = [RowTensor(x.value, (1, *x.inner)) for x in tables if isinstance(x, RowTensor)]
+    if len({x.inner for x in rows}) > 1:
+        raise Unsupported("it stacks tables of different shapes")
+    return Stack(concatenate_tensors(call.builder, rows, 1), 1, is_joined=True)
+
+
+def _concatenate_stacks(call: Call, tensors: Sequence[Item]) -> Stack:
+    stacks = [tensor for tensor in tensors if isinstance(tensor, Stack) and not tensor.is_joined]
+    layouts = {(stack.outer_rank, stack.rows.inner[1:]) for stack in stacks}
+    if len(stacks) < len(tensors) or len(layouts) > 1 or call.integer("axis", 1) != 0:
+        raise Unsupported(NOT_FIRST)
+    rows = concatenate_tensors(call.builder, [stack.rows for stack in stacks], 1)
+    return Stack(rows, stacks[0].outer_rank)
 
 
 def _to_rows(call: Call, tensor: Item, like: Item) -> RowTensor:
@@ -340,7 +407,7 @@ def convert_split(call: Call) -> tuple[Item, ...]:
         raise call.error("it has no outputs")
     rank = len(find_shape(tensor))
     axis = call.axis(0, rank)
-    if isinstance(tensor, Const | Dims) or not 0 < axis < rank:
+    if isinstance(tensor, Const | Dims | Stack) or not 0 < axis < rank:
         raise Unsupported("it splits the rows")
     size = tensor.inner[axis - 1]
     sizes = call.vector("split", "int64").tolist()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import combinations
 from typing import Any, Literal
 
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
+from sqlml.importers.class_pairs import build_pair_signs, count_votes
 from sqlml.importers.frame import Outputs
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Labels
@@ -120,22 +120,6 @@ def compute_ovr_scores(
     """
     op = builder.op
     votes = count_votes(builder, builder.cast(predictions, "float64"), n_classes)
-    signed_confidences = builder.linear(confidences, _build_pair_signs(n_classes))
+    signed_confidences = builder.linear(confidences, build_pair_signs(n_classes))
     scale = op("mul", op("add", op("abs", signed_confidences), 1.0), 3.0)
     return op("add", votes, op("div", signed_confidences, scale))
-
-
-def count_votes(builder: Builder, predictions: Value, n_classes: int) -> Value:
-    """Count the votes for each class; a prediction of 0 votes for the first class of a pair."""
-    signs = _build_pair_signs(n_classes)
-    # A prediction p adds 1 - p to the first class and p to the second; the sums are exact integers.
-    return builder.linear(predictions, signs, (signs < 0).sum(axis=0).astype(np.float64))
-
-
-def _build_pair_signs(n_classes: int) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-    """Return a sign per pair and class: -1 for the first class, 1 for the second, else 0."""
-    pairs = list(combinations(range(n_classes), 2))
-    signs = np.zeros((len(pairs), n_classes))
-    for row, (first, second) in enumerate(pairs):
-        signs[row, first], signs[row, second] = -1.0, 1.0
-    return signs

@@ -13,6 +13,7 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, build_labels
+from sqlml.importers.powers import raise_to_power
 from sqlml.importers.sklearn import classify, kernel_models
 from sqlml.importers.sklearn.estimator_checks import check_array, check_estimator
 from sqlml.ir.builder import Builder, Value
@@ -105,7 +106,7 @@ def _combine_terms(builder: Builder, name: str, left: Term, right: Term) -> Term
 
 def _compute_power(builder: Builder, base: Term, exponent: float) -> Term:
     if isinstance(base, Value):
-        return kernel_models.raise_to_power(builder, base, exponent)
+        return raise_to_power(builder, base, exponent)
     return float(base**exponent)
 
 

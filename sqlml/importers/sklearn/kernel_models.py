@@ -8,6 +8,7 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs
+from sqlml.importers.powers import raise_to_power
 from sqlml.importers.sklearn.estimator_checks import (
     check_array,
     check_bounds,
@@ -92,27 +93,6 @@ def compute_kernel(
 
 def exponentiate(builder: Builder, x: Value, factor: float) -> Value:
     return builder.op("exp", builder.op("mul", x, factor))
-
-
-MAX_POWER = 64
-
-
-def raise_to_power(builder: Builder, x: Value, exponent: float) -> Value:
-    """Raise x to a power; like libsvm's powi, use repeated squaring for an integer exponent."""
-    op = builder.op
-    if exponent != int(exponent) or not 0 <= exponent <= MAX_POWER:
-        return op("pow", x, float(exponent))
-    product: Value | None = None
-    remaining = int(exponent)
-    while remaining:
-        if remaining % 2:
-            product = x if product is None else op("mul", product, x)
-        remaining //= 2
-        if remaining:
-            x = op("mul", x, x)
-    if product is None:  # The exponent is 0, so the power is 1 for any x.
-        return op("add", op("mul", x, 0.0), 1.0)
-    return product
 
 
 def to_dense(matrix: Any) -> Array:

@@ -6,12 +6,12 @@ over the support vectors of both classes in order, and casts a vote.
 
 from __future__ import annotations
 
-from itertools import combinations
 from typing import Any
 
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
+from sqlml.importers.class_pairs import count_votes, spread_pair_weights
 from sqlml.importers.frame import Frame, Outputs, Schema, build_labels
 from sqlml.importers.sklearn import classify, kernel_models
 from sqlml.importers.sklearn.estimator_checks import check_estimator
@@ -59,11 +59,11 @@ def import_support_vector_classifier(model: Any, frame: Frame) -> Outputs:
             "raises on every predict; set decision_function_shape='ovr'"
         )
     kernel = _compute_kernel(model, frame)
-    weights = _build_pair_weights(model, n_classes)
+    weights = _build_pair_weights(model)
     pair_scores = builder.linear(kernel, weights, _read_intercepts(model))
     # A pair's score is positive for its first class.
     second_class_votes = op("cast", op("le", pair_scores, 0.0), dtype="float64")
-    votes = classify.count_votes(builder, second_class_votes, n_classes)
+    votes = count_votes(builder, second_class_votes, n_classes)
     label = classify.label_by_argmax(builder, votes)
     score = op("neg", pair_scores) if n_classes == 2 else pair_scores
     if n_classes > 2 and model.decision_function_shape == "ovr":
@@ -112,13 +112,6 @@ def _read_intercepts(model: Any) -> Array:
     return np.asarray(model._intercept_, np.float64).reshape(-1)
 
 
-def _build_pair_weights(model: Any, n_classes: int) -> Array:
-    """Return the coefficient of each support vector for each pair of classes."""
+def _build_pair_weights(model: Any) -> Array:
     coefficients = kernel_models.to_dense(model._dual_coef_)
-    ends = np.cumsum(np.asarray(model._n_support, np.int64)).tolist()
-    slices = [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
-    weights = np.zeros((coefficients.shape[1], n_classes * (n_classes - 1) // 2))
-    for pair, (i, j) in enumerate(combinations(range(n_classes), 2)):
-        weights[slices[i], pair] = coefficients[j - 1, slices[i]]
-        weights[slices[j], pair] = coefficients[i, slices[j]]
-    return weights
+    return spread_pair_weights(coefficients, np.asarray(model._n_support, np.int64))

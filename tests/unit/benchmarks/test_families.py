@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks import end_to_end, exported, operators, pipelines, scaling, trees
+from benchmarks.outside import converted
 from benchmarks.plots import draw
 from benchmarks.report import TABLES
 
@@ -38,6 +39,18 @@ def rendered(result: Any, folder: Path) -> str:
     assert pictures
     assert pictures <= drawn, "the report shows a picture that is not drawn"
     return text
+
+
+@pytest.mark.nightly
+def test_converted(tmp_path: Path) -> None:
+    models = ["mixed, logistic regression", "linear regression"]
+    chosen = [f"--model={model}" for model in models]
+    result = run(converted.main, tmp_path, ["--rows", "500", "--train", "300", *chosen])
+    contenders = ["sqlml", "sqlml file", "onnxruntime"]
+    assert [row["contender"] for row in result["rows"]] == contenders * 2
+    assert all(row["ns"] > 0 and row["exact"] for row in result["rows"][:3])
+    table = TABLES["converted"]({"outside.converted": result})
+    assert table.count("\n") == 3 and models[0] in table
 
 
 @pytest.mark.nightly

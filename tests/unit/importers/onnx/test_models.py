@@ -63,7 +63,16 @@ CLASSIFIERS = [
     ensemble.AdaBoostClassifier(n_estimators=3, random_state=0),
     naive_bayes.GaussianNB(),
     neural_network.MLPClassifier((5,), max_iter=30, random_state=0),
+    naive_bayes.BernoulliNB(),
+    svm.SVC(),
+    svm.SVC(kernel="poly", probability=True),
+    svm.SVC(kernel="sigmoid", decision_function_shape="ovo"),
+    svm.NuSVC(nu=0.2),
+    neighbors.KNeighborsClassifier(),
+    neighbors.KNeighborsClassifier(weights="distance"),
     discriminant_analysis.LinearDiscriminantAnalysis(),
+    discriminant_analysis.QuadraticDiscriminantAnalysis(),
+    ensemble.BaggingClassifier(n_estimators=3, random_state=0),
     calibration.CalibratedClassifierCV(LINEAR, cv=2),
     multiclass.OneVsRestClassifier(LINEAR),
     ensemble.StackingClassifier([("a", LINEAR), ("b", SMALL)], cv=2),
@@ -74,6 +83,9 @@ REGRESSORS = [
     tree.DecisionTreeRegressor(max_depth=5, random_state=0),
     ensemble.RandomForestRegressor(6, max_depth=4, random_state=0),
     ensemble.GradientBoostingRegressor(n_estimators=6, random_state=0),
+    svm.SVR(),
+    svm.NuSVR(kernel="poly", degree=2, coef0=1.0),
+    neighbors.KNeighborsRegressor(weights="distance"),
     neural_network.MLPRegressor(hidden_layer_sizes=(5,), max_iter=30, random_state=0),
     ensemble.VotingRegressor([("a", linear_model.Ridge()), ("b", tree.DecisionTreeRegressor())]),
 ]
@@ -90,10 +102,8 @@ TRANSFORMERS = [
     feature_selection.SelectKBest(k=2),
 ]
 WHOLE = [
-    svm.SVC(),
-    svm.SVC(kernel="poly", probability=True),
-    neighbors.KNeighborsClassifier(),
-    discriminant_analysis.QuadraticDiscriminantAnalysis(),
+    neighbors.KNeighborsClassifier(metric="manhattan"),
+    neighbors.KNeighborsClassifier(metric="cosine"),
 ]
 
 
