@@ -54,7 +54,7 @@ test% nightly%: export OMP_NUM_THREADS ?= 1
 test% nightly%: export OMP_THREAD_LIMIT ?= 1
 
 # The families of `make bench`; `make bench-trees OPTIONS='--rounds 3'` runs one.
-FAMILIES := trees operators scaling pipelines end_to_end exported choice starting planner texts cascades train explain databases gpu
+FAMILIES := trees operators scaling pipelines end_to_end exported choice starting planner texts cascades train explain databases gpu outside.converted
 
 .PHONY: demo test test-duckdb test-spark test-duckdb-1.5 nightly nightly-duckdb nightly-triton nightly-dbt nightly-clickhouse nightly-clients nightly-duckdb-1.5 nightly-machines lint bench $(FAMILIES:%=bench-%) bench-kernels bench-quick bench-report bench-passes bench-compile bench-spark runtime docs site dist clean
 .DELETE_ON_ERROR:

@@ -17,6 +17,7 @@ from benchmarks import markdown
 from benchmarks.bars import BARS, Results, by_case, by_cell, geometric_mean
 from benchmarks.databases_report import databases, largest_models
 from benchmarks.exported_report import exported, extension_files
+from benchmarks.outside.report import converted
 from benchmarks.planner_report import planner
 from benchmarks.results import RESULTS, read
 
@@ -25,6 +26,7 @@ PAGES = (ROOT / "docs" / "performance.md", ROOT / "README.md")
 FAMILIES = (
     *("trees", "operators", "scaling", "pipelines", "end_to_end", "exported", "choice"),
     *("starting", "planner", "texts", "cascades", "train", "explain", "databases", "gpu"),
+    "outside.converted",
 )
 Rows = Sequence[Mapping[str, Any]]
 _MODEL_NAMES = {"texts": "text model", "words of two": "words and word pairs"}
@@ -531,6 +533,7 @@ TABLES: Mapping[str, Callable[[Results], str]] = {
     "memory": memory,
     "exported": exported,
     "extension-files": extension_files,
+    "converted": converted,
     "choice": choice,
     "starting": starting,
     "texts": beside_library("texts", "mode", "scikit-learn"),

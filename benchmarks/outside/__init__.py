@@ -1,0 +1,1 @@
+"""Benchmarks with models and queries that others made, or whose form others chose."""
