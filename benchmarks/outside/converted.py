@@ -124,14 +124,14 @@ def measure(name: str, task: Task, options: argparse.Namespace) -> list[Row]:
         }
         for call in calls.values():
             wait_for_kernels(session, f"SELECT {call} FROM t")
-        found = {n: _fetch(session, call) for n, call in calls.items()}
+        results = {n: _fetch(session, call) for n, call in calls.items()}
         # Of a float32 frame, scikit-learn would compute some values in float32.
         wide = frame.astype(dict.fromkeys(NUMBERS, np.float64))
         is_label = task.target == "class"
         expected = {
             OBJECT: canonical(task.pipeline.predict(frame if is_label else wide), "predict"),
-            FILE: found[ONNX],
-            ONNX: found[ONNX],
+            FILE: results[ONNX],
+            ONNX: results[ONNX],
         }
         python = {n: needs_python(session, f"SELECT {calls[n]} FROM t") for n in (OBJECT, FILE)}
         queries = {n: f"SELECT sum({call}) FROM t" for n, call in calls.items()}
@@ -150,7 +150,7 @@ def measure(name: str, task: Task, options: argparse.Namespace) -> list[Row]:
                 threads=options.threads,
                 ns=timing.seconds / options.rows * 1e9,
                 rounds=timing.rounds,
-                difference=compare(found[n], expected[n], "predict", labels=is_label),
+                difference=compare(results[n], expected[n], "predict", labels=is_label),
                 note="runs in Python" if python.get(n) else "",
             )
             for n, timing in zip(queries, times, strict=True)
@@ -171,11 +171,11 @@ def list_results(options: argparse.Namespace) -> Iterator[list[Row]]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Measure, print a line for each contender, and write a JSON file when asked to."""
-    made = parser("outside.converted", __doc__.partition("\n")[0])
-    made.add_argument("--rows", type=int, default=100_000)
-    made.add_argument("--train", type=int, default=3_000, help="rows to fit on")
-    made.add_argument("--model", action="append", help="default: all")
-    options = made.parse_args(arguments)
+    options_parser = parser("outside.converted", __doc__.partition("\n")[0])
+    options_parser.add_argument("--rows", type=int, default=100_000)
+    options_parser.add_argument("--train", type=int, default=3_000, help="rows to fit on")
+    options_parser.add_argument("--model", action="append", help="default: all")
+    options = options_parser.parse_args(arguments)
     options.of = "median"
     kept: list[Row] = []
     for rows in list_results(options):

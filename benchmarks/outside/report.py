@@ -8,11 +8,11 @@ from benchmarks.bars import Results, by_case
 
 def converted(results: Results) -> str:
     """Write a line for each pipeline, with its ONNX file beside it."""
-    found = results.get("outside.converted")
-    if not found:
+    measured = results.get("outside.converted")
+    if not measured:
         return markdown.missing("outside.converted")
     lines = []
-    for name, rows in by_case(found["rows"]).items():
+    for name, rows in by_case(measured["rows"]).items():
         own, file, onnx = (rows.get(way, {}) for way in ("sqlml", "sqlml file", "onnxruntime"))
         if "ns" not in own or "ns" not in file:
             reason = own.get("reason") or file.get("reason")

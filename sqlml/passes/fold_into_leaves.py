@@ -131,7 +131,8 @@ def _find_sums(program: Program, users: Sequence[set[int]]) -> Mapping[int, list
         if second in chains and first not in chains:  # Addition is commutative.
             first, second = second, first
         if len(users[first]) == 1 and first in chains:
-            chains[i] = [*chains.pop(first), second]
+            chains[i] = chains.pop(first)
+            chains[i].append(second)
         else:
             chains[i] = [first, second]
     return chains

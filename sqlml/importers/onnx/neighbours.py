@@ -84,8 +84,8 @@ def convert_top_k(call: Call) -> tuple[Item, ...]:
         raise call.error(f"it chooses {k} of {x.inner[0]} numbers")
     rows, points = call.builder.value(node.inputs[0]), node.attrs["points"]
     attrs = {"points": points, "metric": "sqeuclidean", "squared": is_square, "ties": "index"}
-    found = call.op("nearest", rows, **attrs, k=k)
+    neighbours = call.op("nearest", rows, **attrs, k=k)
     columns = np.arange(2 * k)
-    distances = call.cast(call.op("select", found, indices=columns[:k]), "float32")
-    indices = call.cast(call.op("select", found, indices=columns[k:]), "int64")
+    distances = call.cast(call.op("select", neighbours, indices=columns[:k]), "float32")
+    indices = call.cast(call.op("select", neighbours, indices=columns[k:]), "int64")
     return RowTensor(distances, (k,)), RowTensor(indices, (k,))

@@ -21,6 +21,10 @@ MIN_PROBABILITY = 1e-7
 """The probability of a pair is clipped to [1e-7, 1 - 1e-7]."""
 
 
+MAX_WEIGHTS = 1 << 25
+"""The most weights, one per support vector and pair of classes; most of them are 0."""
+
+
 def convert_svm_regressor(call: Call) -> Item:
     """Convert SVMRegressor to a value, or for one_class to 1 or -1, float32 (n, 1)."""
     if read_post_transform(call) != "NONE":
@@ -116,6 +120,8 @@ def _add_kernels(call: Call, kernel: Value, weights: Array, intercepts: Array) -
 
 def _read_pair_weights(call: Call, counts: Array) -> Array:
     vectors = int(counts.sum())
+    if vectors * counts.size * (counts.size - 1) // 2 > MAX_WEIGHTS:
+        raise Unsupported("it has too many support vectors and classes")
     coefficients = _read_numbers(call, "coefficients", (counts.size - 1) * vectors)
     return spread_pair_weights(coefficients.reshape(-1, vectors), counts)
 

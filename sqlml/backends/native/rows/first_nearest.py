@@ -38,13 +38,13 @@ def _find_first(x: Any, points: Any, point_count: Any, takes_roots: Any, out: An
         for r in range(block_rows):
             for c in range(width):
                 block[r, c] = x[first_row + r, c]
-        found = 0
+        selected = 0
         for panel in range(points.shape[0]):
             start = panel * SINGLE_WIDTH
             columns = min(SINGLE_WIDTH, point_count - start)
             rounded_tile(block, 0, points, panel, 1, tile)
             for r in range(block_rows):
-                count, row = found, first_row + r
+                count, row = selected, first_row + r
                 for column in range(columns):
                     distance = tile[r * SINGLE_WIDTH + column]
                     if takes_roots:
@@ -54,7 +54,7 @@ def _find_first(x: Any, points: Any, point_count: Any, takes_roots: Any, out: An
                         _insert(out, row, count, k, np.float64(distance), start + column)
                     elif distance == distance and not out[row, k - 1] <= distance:
                         _insert(out, row, k, k, np.float64(distance), start + column)
-            found = min(k, found + columns)
+            selected = min(k, selected + columns)
 
 
 @inlined_helper

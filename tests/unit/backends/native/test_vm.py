@@ -233,8 +233,8 @@ def test_float32_is_rounded_float64() -> None:
     shares = b.op("softmax", score, sum_dtype="float32")
     total = b.op("sum", b.op("square", x), axis=1)
     signs = b.op("sign", b.op("tanh", score))
-    whole = b.cast(b.op("cast", b.op("mul", score, signs), dtype="int32"), "float32")
-    program = b.build({"transform": b.op("concat", shares, total, signs, whole)})
+    integers = b.cast(b.op("cast", b.op("mul", score, signs), dtype="int32"), "float32")
+    program = b.build({"transform": b.op("concat", shares, total, signs, integers)})
     filler = VmFiller.of(program, "transform")
     assert filler is not None
     block = np.random.default_rng(1).normal(size=(200, 11)).astype(np.float32)
