@@ -54,7 +54,10 @@ class PlatformHook(BuildHookInterface[Any]):
         if target is None:
             return
         if version == "editable":
-            self._build(Path(self.root) / RUNTIME / BUILT, target)
+            folder = Path(self.root) / RUNTIME / BUILT
+            # `make runtime` may have compiled kernels into it, which another installation keeps.
+            if self._has_kernels() or not self._builder().is_current(folder, target):
+                self._build(folder, target)
             return
         self._build_folder = tempfile.TemporaryDirectory()
         folder = Path(self._build_folder.name)

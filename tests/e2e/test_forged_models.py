@@ -37,6 +37,7 @@ from sqlml.udfs.duckdb.native.extension_file import (
     Address,
     DataWriter,
 )
+from tests.e2e.macro_checks import CONFIG
 from tests.support.runtime_clients import ask_client
 
 ROOT = Path(__file__).parents[2]
@@ -67,7 +68,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "monotone": (IsotonicRegression(out_of_bounds="clip"), x.a),
         "texts": (make_pipeline(TfidfVectorizer(), LogisticRegression()), x.note),
     }
-    with sqlml.connect(path) as con:
+    with sqlml.connect(path, config=CONFIG) as con:
         for name, (model, columns) in models.items():
             is_number = "Regress" in type(model).__name__ or name == "splines"
             model.fit(columns, x.a * 2 if is_number else y)
@@ -127,7 +128,7 @@ def test_rows_and_constants_are_not_confused(
     x = pd.DataFrame(rng.normal(size=(60, 3)), columns=["a", "b", "c"])
     model = make_pipeline(SplineTransformer(), LinearRegression()).fit(x, x.a)
     path = tmp_path / "forged.duckdb"
-    with sqlml.connect(path) as con:
+    with sqlml.connect(path, config=CONFIG) as con:
         con.create_model("m", model, verify=False)
     code = f"""
 import duckdb
@@ -157,7 +158,7 @@ def test_addresses_that_no_function_uses_are_checked(
 
     monkeypatch.setattr(DataWriter, "_join", join_forged)
     path = tmp_path / "shop.duckdb"
-    with sqlml.connect(path) as con:
+    with sqlml.connect(path, config=CONFIG) as con:
         con.create_model("m", LinearRegression().fit([[0.0], [1.0]], [0, 1]), inputs=["a"])
     (error,) = ask_client(path, ("SELECT predict('m', {'a': 1})",))
     assert "damaged" in error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -17,7 +18,6 @@ import llvmlite.binding as llvm
 import pytest
 from packaging.requirements import Requirement
 
-from sqlml.backends.native.jit.compile_ahead import read_known_kernels
 from sqlml.backends.native.jit.kernel_keys import make_key
 from sqlml.backends.native.jit.processor_levels import LEVELS
 from sqlml.backends.native.jit.runtime_library import list_kernel_keys
@@ -28,7 +28,9 @@ from sqlml.backends.native.runtime.build_runtime import (
     TARGETS,
     detect_duckdb_platform,
     find_compiler_command,
+    is_current,
 )
+from sqlml.backends.native.runtime.kernel_tables import list_kernels
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -174,13 +176,33 @@ def test_an_installation_from_source_compiles_no_kernels(
     assert {"numba", "ziglang"} <= packages
 
 
-def load_hook() -> Any:
-    """Make the build hook, as hatchling does."""
+def load_hook(root: Path = ROOT) -> Any:
+    """Make the build hook for the project in `root`, as hatchling does."""
     spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.PlatformHook(str(ROOT), {}, None, None, "", "wheel")
+    return module.PlatformHook(str(root), {}, None, None, "", "wheel")
+
+
+def test_an_editable_installation_keeps_a_current_runtime(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = detect_duckdb_platform()
+    if target is None or not is_current(ROOT / BUILT, target):
+        pytest.skip("`make runtime` was not run")
+    shutil.copytree(ROOT / BUILT, tmp_path / BUILT)
+    folder = (tmp_path / BUILT).parent
+    for name in ("build_runtime.py", "runtime.c"):
+        shutil.copy(ROOT / BUILT / ".." / name, folder / name)
+    hook, built = load_hook(tmp_path), list[Path]()
+    monkeypatch.setattr(hook, "_build", lambda folder, target: built.append(folder))
+    hook.initialize("editable", {})
+    assert not built
+    with (folder / "runtime.c").open("a") as source:
+        source.write("\n")
+    hook.initialize("editable", {})
+    assert built == [tmp_path / BUILT]
 
 
 def test_sdist_holds_real_files_only_under_one_name(archives: Path) -> None:
@@ -253,7 +275,7 @@ def test_the_wheel_of_a_release_has_the_kernels_of_all_levels(release: Path) -> 
     assert target is not None
     with zipfile.ZipFile(release) as archive:
         runtime = archive.read(f"{BUILT}/{EXTENSION}")
-    keys = tuple(make_key(kernel.function, kernel.signature) for kernel in read_known_kernels())
+    keys = tuple(make_key(kernel.function, kernel.signature) for kernel in list_kernels())
     assert list_kernel_keys(runtime) == keys
     assert all(level.encode() + b"\0" in runtime for level in TARGETS[target].levels)
     assert release.name.endswith(f"-py3-none-{TARGETS[target].wheel}.whl")

@@ -342,5 +342,6 @@ def test_a_table_of_four_times_the_memory_limit(large: Path, options: str) -> No
         [sys.executable, "-c", MEASURED, str(large), options], capture_output=True, text=True
     )
     assert told.returncode == 0, told.stderr[-2000:]
-    assert int(told.stdout.split()[-1]) < 1.35 * 1500e6, "beside the libraries and a small table"
+    # Pages of the files that the libraries map count too, until the system needs their memory.
+    assert int(told.stdout.split()[-1]) < 1.5 * 1500e6, "beside the libraries and a small table"
     assert [p.name for p in large.parent.iterdir()] == [large.name]

@@ -21,8 +21,8 @@ from sqlml.backends.native.runtime.build_runtime import (
     EXTENSION,
     build_runtime,
     detect_duckdb_platform,
-    digest_source,
     find_compiler_command,
+    is_current,
 )
 from sqlml.backends.native.runtime.compile_kernels import TRIPLES, compile_kernels
 from sqlml.backends.native.runtime.kernel_tables import list_kernels
@@ -49,7 +49,8 @@ def main() -> int:
         is_own = platform == own_platform
         levels = [find_level()] if is_own and not options.all_levels else list(LEVELS)
         folder = LIBRARY.parent if is_own else _ROOT / "build" / "runtimes" / platform
-        if is_own and not options.all_levels and _is_current(folder / EXTENSION):
+        is_kept = is_own and not options.all_levels and is_current(folder, platform)
+        if is_kept and _has_current_kernels(folder):
             continue
         if find_compiler_command(platform, portable=not is_own) is None:
             print("no C compiler: install gcc, or pip install ziglang")
@@ -62,12 +63,10 @@ def main() -> int:
     return 0
 
 
-def _is_current(library: Path) -> bool:
-    """Return True if the library was built from the present sources."""
-    if not library.is_file() or digest_source().encode() not in library.read_bytes():
-        return False
+def _has_current_kernels(folder: Path) -> bool:
+    """Return True if the library in `folder` has the kernels of the present sources."""
     keys = tuple(make_key(k.function, k.signature) for k in list_kernels())
-    return list_kernel_keys(library.read_bytes()) == keys
+    return list_kernel_keys((folder / EXTENSION).read_bytes()) == keys
 
 
 if __name__ == "__main__":

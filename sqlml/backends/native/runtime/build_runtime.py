@@ -131,6 +131,14 @@ def _build_library(
         path.unlink()
 
 
+def is_current(folder: Path, target: str) -> bool:
+    """Return True if `folder` has the library for `target`, built from the present `runtime.c`."""
+    if not all((part / EXTENSION).is_file() for part in (folder, folder / CONNECTION)):
+        return False
+    content = (folder / EXTENSION).read_bytes()
+    return digest_source().encode() in content and make_metadata(target) in content[-512:]
+
+
 def digest_source() -> str:
     """Return the digest of `runtime.c` that a library is marked with."""
     return hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:DIGEST_LENGTH]

@@ -76,7 +76,7 @@ C_FUNCTIONS = set(
 """Functions of the C library that `runtime.c` and kernels call."""
 
 SYSTEM_FUNCTIONS = {
-    "linux": {"__fxstat"},
+    "linux": {"__fxstat", "bcmp"},
     "osx": set("__bzero _availability_version_check bzero dyld_stub_binder fstat".split())
     | {"fstat$INODE64", "memset_pattern16"},
     # Most of them belong to the code that starts a library and ends it.
