@@ -26,7 +26,8 @@ MAX_LEAF_NUMBERS = 1 << 20
 def fold_into_leaves(program: Program) -> Program:
     """Compute results of single trees in their leaves, and merge trees that are added up."""
     users = _find_users(program)
-    results, sums = _find_results(program, users), _find_sums(program, users)
+    results = _find_results(program, users)
+    sums = _find_sums(program, users, results)
     if not results and not sums:
         return program
     builder, values = Builder(), list[Value]()
@@ -121,16 +122,25 @@ def _compute_leaves(
     return builder.op("tree_ensemble", values[program.nodes[tree].inputs[0]], **attrs)
 
 
-def _find_sums(program: Program, users: Sequence[set[int]]) -> Mapping[int, list[int]]:
-    """Map the last of a chain of additions to the values that the chain adds, in order."""
+def _find_sums(
+    program: Program, users: Sequence[set[int]], results: Mapping[int, int]
+) -> Mapping[int, list[int]]:
+    """Map the last of a chain of additions to the values that the chain adds, in order.
+
+    A chain stops at `results`, whose own additions become leaves.
+    """
     chains: dict[int, list[int]] = {}
+
+    def continues(i: int) -> bool:
+        return i in chains and i not in results and len(users[i]) == 1
+
     for i, node in enumerate(program.nodes):
         if node.op != "add":
             continue
         first, second = node.inputs
-        if second in chains and first not in chains:  # Addition is commutative.
+        if continues(second) and not continues(first):  # Addition is commutative.
             first, second = second, first
-        if len(users[first]) == 1 and first in chains:
+        if continues(first):
             chains[i] = chains.pop(first)
             chains[i].append(second)
         else:

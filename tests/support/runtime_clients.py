@@ -18,7 +18,7 @@ from sklearn.compose import make_column_transformer
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.linear_model import LinearRegression, LogisticRegression, SGDClassifier
-from sklearn.naive_bayes import CategoricalNB
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
@@ -85,8 +85,8 @@ def create_shop(path: Path, config: dict[str, Any] = CONFIG) -> Path:
         con.create_model("two", DecisionTreeClassifier(max_depth=3).fit(numbers, both))
         line = LogisticRegression().fit(numbers, label == "stays")
         con.create_model("it's a name", line, verify=False)
-        counts = CategoricalNB().fit(np.abs(x[["b"]]), label)
-        con.create_model("python", counts, inputs=["b"], verify=False)
+        near = KNeighborsClassifier(3, algorithm="brute").fit(x[["b"]], label)
+        con.create_model("python", near, verify=False)
     return path
 
 

@@ -29,8 +29,14 @@ EXACT_OPERATORS = frozenset(
 INTEGER_OPERATORS = frozenset("gt ge lt le eq ne maximum minimum max min argmax take".split())
 """Operators that are exact on integers, if float64 represents the integers exactly."""
 
+CHECKED_OPERATORS = frozenset({"add", "sub", "mul"})
+"""Operators on integers whose results are checked, since large results could be rounded."""
+
+LARGEST_INTEGERS: Mapping[str, float] = {"int32": 2.0**31 - 1, "int64": 2.0**53 - 1}
+"""Maps a dtype to the largest magnitude of a result that neither overflows nor is rounded."""
+
 ROUNDED_OPERATORS = frozenset(
-    "add sub mul div square sqrt exp log log1p tanh sigmoid softmax sum".split()
+    "add sub mul div square sqrt exp exp2 log log1p tanh sigmoid softmax sum".split()
 )
 """Operators whose float32 result is the rounded float64 result. Each inner step is rounded too."""
 
@@ -99,6 +105,9 @@ def assemble(program: Program, output: str) -> VmCode | None:
             else:
                 arguments = tuple(values[j] for j in node.inputs)
                 values[i] = RULES[node.op](_RuleContext(program, asm, node, arguments))
+                if node.type.dtype in INTEGERS and node.op in CHECKED_OPERATORS:
+                    limit = LARGEST_INTEGERS[node.type.dtype]
+                    _emit_range_checks(asm, values[i], -limit, limit)
                 if node.type.dtype == "float32" and node.op in ROUNDED_OPERATORS:
                     values[i] = _round_to_single(asm, values[i])
         results = values[output_node].tolist()
@@ -131,7 +140,7 @@ def _is_supported(program: Program, node: Node) -> bool:
     if node.type.dtype == "float32":
         return node.op in FLOAT32_OPERATORS
     has_integers = any(program.nodes[j].type.dtype in INTEGERS for j in node.inputs)
-    return not has_integers or node.op in EXACT_OPERATORS or node.op in INTEGER_OPERATORS
+    return not has_integers or node.op in EXACT_OPERATORS | INTEGER_OPERATORS | CHECKED_OPERATORS
 
 
 def _load_constant(ctx: _RuleContext) -> Array:
@@ -222,11 +231,15 @@ def _emit_require_finite(ctx: _RuleContext) -> Array:
     return x
 
 
-def _emit_range_checks(ctx: _RuleContext, registers: Array, low: float, high: float) -> Array:
-    """Emit checks that registers are from low to high; return the node's first input."""
-    limits = ctx.asm.store_numbers(low, high, 0.0)
+def _emit_range_checks(asm: Assembler, registers: Array, low: float, high: float) -> None:
+    limits = asm.store_numbers(low, high, 0.0)
     for register in registers.ravel().tolist():
-        ctx.asm.emit("check", register, 0, limits)
+        asm.emit("check", register, 0, limits)
+
+
+def _emit_require(ctx: _RuleContext, checked: int, low: float, high: float) -> Array:
+    """Emit checks that input `checked` is from low to high; return the node's first input."""
+    _emit_range_checks(ctx.asm, ctx.args[checked], low, high)
     return ctx.args[0]
 
 
@@ -239,7 +252,7 @@ def _emit_table_lookup(ctx: _RuleContext) -> Array:
     """Emit `take` from a constant table. The VM stops at an index out of range."""
     table = _to_doubles(ctx.program.nodes[ctx.node.inputs[0]].attrs["value"])
     columns = table.reshape(len(table), -1).T.tolist()
-    _emit_range_checks(ctx, ctx.args[1], 0.0, len(table) - 1.0)
+    _emit_range_checks(ctx.asm, ctx.args[1], 0.0, len(table) - 1.0)
     indices = ctx.args[1].ravel().tolist()
     results = [ctx.asm.emit_take(index, values) for index in indices for values in columns]
     return np.array(results, np.int64).reshape(ctx.node.type.shape[1:])
@@ -379,8 +392,8 @@ RULES: Mapping[str, Rule] = {
     "reshape": lambda ctx: ctx.args[0].reshape(ctx.node.attrs["shape"]),
     "cast": _emit_cast,
     "require_finite": _emit_require_finite,
-    "require_known": lambda ctx: _emit_range_checks(ctx, ctx.args[0], 0.0, np.inf),
-    "require": lambda ctx: _emit_range_checks(ctx, ctx.args[1], 1.0, 1.0),
+    "require_known": lambda ctx: _emit_require(ctx, 0, 0.0, np.inf),
+    "require": lambda ctx: _emit_require(ctx, 1, 1.0, 1.0),
     "one_hot": _emit_one_hot,
     "take": _emit_table_lookup,
     "impute": _emit_impute,

@@ -15,6 +15,7 @@ from sqlml.backends.native.rows.column_kernels import LineKernel, call_convert, 
 from sqlml.backends.native.vm.assemble import assemble, find_upper_bound
 from sqlml.backends.native.vm.assembler import VmCode
 from sqlml.backends.native.vm.register_machine import compile_machine
+from sqlml.ir import reference
 from sqlml.ir.program import Node, Program, freeze
 from sqlml.types import Array, numpy_dtype
 
@@ -127,14 +128,19 @@ class VmFiller:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TreeTail:
-    """Computes an output from the margins of the ensemble at node `trees`. Thread-safe."""
+    """Computes an output from the margins of the ensemble at node `trees`. Thread-safe.
+
+    `program` computes its only output from the margins, and `machine` does the same.
+    """
 
     trees: int
+    program: Program
     machine: VmFiller
 
     def __call__(self, margins: Array) -> Array:
         out = np.empty((margins.shape[0], self.machine.width), self.machine.dtype)
-        self.machine.fill(margins, out)
+        if self.machine.fill(margins, out) >= 0:
+            (out,) = reference.run(self.program, {"margins": margins}).values()
         return out
 
     @classmethod
@@ -145,8 +151,10 @@ class TreeTail:
         if len(ensembles) != 1 or ensembles[0] == needed[-1]:
             return None
         tail_program = _make_tail_program(program, ensembles[0], needed, output)
-        filler = None if tail_program is None else VmFiller.of(tail_program, output)
-        return None if filler is None else cls(ensembles[0], filler)
+        if tail_program is None:
+            return None
+        filler = VmFiller.of(tail_program, output)
+        return None if filler is None else cls(ensembles[0], tail_program, filler)
 
 
 def _make_tail_program(

@@ -278,6 +278,24 @@ def test_large_integers_of_a_table_are_not_rounded() -> None:
     assert VmFiller.of(program, "transform") is None
 
 
+@pytest.mark.parametrize("factor", [-(2**52), 2**60])
+def test_integers_are_added_and_multiplied_without_rounding(factor: int) -> None:
+    b = Builder()
+    is_positive = b.op("gt", b.input("x", "float64", 3), b.constant(np.zeros(1)))
+    product = b.op("mul", b.cast(is_positive, "int64"), b.constant(np.array([factor])))
+    program = b.build({"transform": b.op("add", product, b.constant(np.array([1])))})
+    filler = VmFiller.of(program, "transform")
+    assert filler is not None
+    block = np.random.default_rng(0).normal(size=(40, 3))
+    want = np.where(block > 0, factor + 1, 1)
+    out = np.empty((40, 3), np.int64)
+    is_exact = filler.fill(block, out) == -1
+    assert is_exact == (factor < 0)
+    np.testing.assert_array_equal(out if is_exact else want, want)
+    got = NativeBackend().compile(program).run({"x": block})["transform"]
+    np.testing.assert_array_equal(got, want)
+
+
 @pytest.mark.parametrize("results", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize("op", ["linear", "pairwise"])
 def test_results_that_nobody_reads_take_no_place_from_others(op: str, results: int) -> None:
