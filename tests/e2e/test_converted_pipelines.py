@@ -12,10 +12,16 @@ import pandas as pd
 import pytest
 from skl2onnx import to_onnx
 from skl2onnx.common.data_types import FloatTensorType, Int64TensorType, StringTensorType
+from sklearn.base import is_classifier
 from sklearn.compose import make_column_transformer
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
-from sklearn.ensemble import AdaBoostClassifier, BaggingClassifier, RandomForestClassifier
+from sklearn.ensemble import (
+    AdaBoostClassifier,
+    BaggingClassifier,
+    IsolationForest,
+    RandomForestClassifier,
+)
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import BernoulliNB, GaussianNB
@@ -44,6 +50,7 @@ NUMERIC = {
     "network": MLPClassifier((8, 4), max_iter=30, random_state=0),
     "boosted": AdaBoostClassifier(n_estimators=8, random_state=0),
     "bagged": BaggingClassifier(n_estimators=4, random_state=0),
+    "isolation": IsolationForest(n_estimators=20, random_state=0),
     "components": make_pipeline(PCA(2), LogisticRegression()),
     "norms": make_pipeline(Normalizer(), LogisticRegression()),
 }
@@ -69,7 +76,12 @@ def create(con: sqlml.Session, model: Any, columns: list[str], folder: Path) -> 
     if columns == NUMBERS:
         types = [("x", FloatTensorType([None, len(columns)]))]
     path = folder / "model.onnx"
-    file = to_onnx(model, initial_types=types, options={id(model): {"zipmap": False}})
+    file = to_onnx(
+        model,
+        initial_types=types,
+        options={id(model): {"zipmap": False}} if is_classifier(model) else None,
+        target_opset={"": 18, "ai.onnx.ml": 3},
+    )
     path.write_bytes(file.SerializeToString())
     inputs = ", ".join(f"{name} FLOAT" for name in columns)
     declared = f"INPUT ({inputs})" if columns == NUMBERS else ""
@@ -114,6 +126,11 @@ def test_numbers_strings_and_integers(con: sqlml.Session, name: str, tmp_path: P
     model = make_pipeline(encoder, MIXED[name]).fit(FRAME[:FITTED], LABELS[:FITTED])
     create(con, model, columns, tmp_path)
     check(con, columns, tmp_path, has_probabilities=True)
+    if name == "logistic":
+        calls = [f"map_values(explain('{model}', *))" for model in ("file", "object")]
+        query = f"SELECT {', '.join(f'unnest({call})' for call in calls)} FROM t"
+        got, want = con.execute(query).fetchnumpy().values()
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
 
 
 def test_columns_without_weight_are_not_read(con: sqlml.Session, tmp_path: Path) -> None:

@@ -154,11 +154,11 @@ def convert_linear_classifier(call: Call) -> tuple[Item, ...]:
     weights, bias = _read_coefficients(call, x.type.width, num_scores)
     if num_scores == 2 and not (weights.sum(1).any() or bias.sum()):
         # The first score is the second one negated, in every rounding.
-        score = call.op("linear", x, weights=weights[:, 1:], bias=bias[1:])
-        scores = call.op("concat", call.op("neg", score), score)
+        margins = call.op("linear", x, weights=weights[:, 1:], bias=bias[1:])
+        scores = call.op("concat", call.op("neg", margins), margins)
     else:
-        scores = call.op("linear", x, weights=weights, bias=bias)
-    label = Choice(build_argmax(call, scores), class_values, ())
+        scores = margins = call.op("linear", x, weights=weights, bias=bias)
+    label = Choice(build_argmax(call, scores), class_values, (), margins)
     scores = apply_transform(call, scores, read_post_transform(call))
     return label, RowTensor(scores, (num_scores,))
 

@@ -33,11 +33,16 @@ class Texts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Choice:
-    """A label or table entry per row: the constant `values[index]`, where `index` is (n, 1)."""
+    """A label or table entry per row: the constant `values[index]`, where `index` is (n, 1).
+
+    `margins` has the scores that choose a label, before they become probabilities: one per value,
+    or of two values that of the second (n, 1). It is None if there are none.
+    """
 
     index: Value
     values: Array
     inner: tuple[int, ...]
+    margins: Value | None = None
     cached_numbers: list[Value] = field(default_factory=list)
     """A list with the chosen numbers, or empty before `Call.numbers` has computed the numbers."""
 
@@ -217,7 +222,7 @@ def apply_to_grid(call: Call, tensor: Item, rearrange: Callable[[Array], Array])
         return Texts(tuple(tensor.columns[i] for i in columns.ravel()), columns.shape)
     if columns.size != 1:
         raise Unsupported("it repeats labels")
-    return Choice(tensor.index, tensor.values, columns.shape)
+    return Choice(tensor.index, tensor.values, columns.shape, tensor.margins)
 
 
 def apply_elementwise(call: Call, op: str, tensors: Sequence[Item] | None = None) -> RowTensor:

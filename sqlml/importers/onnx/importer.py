@@ -248,7 +248,8 @@ def _build_classifier_outputs(
     """Build the outputs of a classifier: "label", and "proba" or "score" if there are scores.
 
     `scores` maps graph outputs to numbers, and `zipmap_keys` maps graph outputs to class labels.
-    Probabilities are outputs named after the classes, or one output with a number per class.
+    Probabilities are outputs named after the classes, or one output with a number per class. If a
+    graph returns probabilities alone, the numbers that they are computed from are the score.
     """
     keys = next((zipmap_keys[name].tolist() for name in scores if name in zipmap_keys), None)
     index, class_labels = labels.index_labels(choice.index, choice.values.tolist(), keys, builder)
@@ -261,6 +262,10 @@ def _build_classifier_outputs(
         value = builder.cast(item.value, "float64")
         is_proba = value.type.width == len(class_labels.values) and not labels.is_score_name(name)
         outputs.setdefault("proba" if is_proba else "score", value)
+    is_in_order = len(class_labels.values) == choice.values.size
+    is_in_order &= keys is None or keys == choice.values.tolist()
+    if choice.margins is not None and is_in_order and "proba" in outputs:
+        outputs.setdefault("score", builder.cast(choice.margins, "float64"))
     return Outputs(outputs, class_labels)
 
 

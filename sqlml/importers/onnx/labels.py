@@ -163,7 +163,7 @@ def _map_keys(call: Call, keys: Array, values: Array) -> Item:
             key_indices.setdefault(key, i)
     if isinstance(tensor, Choice) and (tensor.values.dtype == object) == (keys.dtype == object):
         value_indices = [key_indices.get(v, keys.size) for v in tensor.values.tolist()]
-        return Choice(tensor.index, values[value_indices], tensor.inner)
+        return Choice(tensor.index, values[value_indices], tensor.inner, tensor.margins)
     distinct_indices = np.array(list(key_indices.values()), np.int64)
     distinct_keys = keys[distinct_indices]
     # `_encode_keys` returns an index into `mapped_values`, which end with NaN and unknown inputs.

@@ -171,7 +171,8 @@ def _convert_cast(call: Call) -> Item:
         return Const(tensor.value.astype(dtype))
     if isinstance(tensor, Choice):
         # Cast the possible values, not the numbers per row: a Choice can become the label.
-        return Choice(tensor.index, cast_labels(tensor.values, dtype), tensor.inner)
+        values = cast_labels(tensor.values, dtype)
+        return Choice(tensor.index, values, tensor.inner, tensor.margins)
     x = call.rows(0)
     if dtype == "string":
         raise Unsupported("it converts numbers to strings")

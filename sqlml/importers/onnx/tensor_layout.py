@@ -195,7 +195,9 @@ def look_up(call: Call, table: Array, indices: Item) -> Item:
     possible = np.zeros(0) if choice is None else choice.values
     if choice and possible.dtype.kind in "iu" and ((possible >= -size) & (possible < size)).all():
         index, table, inner = choice.index, table[choice.values], choice.inner
+        margins = choice.margins
     else:
+        margins = None
         if isinstance(indices, Choice):
             indices = call.rows(1)
         if not isinstance(indices, RowTensor) or indices.dtype not in INTEGERS:
@@ -203,7 +205,7 @@ def look_up(call: Call, table: Array, indices: Item) -> Item:
         inner = indices.inner
         index = _normalize_index(call, call.cast(indices.value, "int64"), size)
     if table.ndim == 1 and math.prod(inner) == 1:
-        return Choice(index, table, inner)
+        return Choice(index, table, inner, margins)
     if table.dtype == object:
         raise Unsupported("it looks up several strings per row")
     entry_shape = table.shape[1:]

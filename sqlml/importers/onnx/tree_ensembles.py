@@ -426,7 +426,8 @@ def convert_classifier(call: Call) -> tuple[Item, ...]:
         raise Unsupported("some leaves have no weight for a class")
     total = _sum_leaves(call, x, nodes, leaves, num_classes)
     scores = _add_base_values(call, total, base_values)
-    label = Choice(estimators.build_argmax(call, scores), class_values, ())
+    margins = None if transform == "NONE" else scores
+    label = Choice(estimators.build_argmax(call, scores), class_values, (), margins)
     scores = call.cast(apply_transform(call, scores, transform), "float32")
     return label, RowTensor(scores, (num_classes,))
 
@@ -458,8 +459,10 @@ def _convert_binary(
     may_be_negative = not (leaves.weight >= 0).all()
     score = _add_base_values(call, _sum_leaves(call, x, nodes, leaves, 1), base_values)
     threshold = call.scalar(0 if may_be_negative else 0.5, score.type.dtype)
-    label = Choice(call.cast(call.op("gt", score, threshold), "int64"), class_values, ())
-    scores = estimators.expand_score(call, score, read_post_transform(call), may_be_negative)
+    transform = read_post_transform(call)
+    margins = None if transform == "NONE" else score
+    label = Choice(call.cast(call.op("gt", score, threshold), "int64"), class_values, (), margins)
+    scores = estimators.expand_score(call, score, transform, may_be_negative)
     return label, RowTensor(call.cast(scores, "float32"), (2,))
 
 

@@ -40,6 +40,7 @@ import sqlml
 from sqlml.backends import base
 from sqlml.errors import MissingValueError
 from sqlml.importers.registry import import_model
+from sqlml.ir import reference
 from tests.support.onnx_checks import agree, graph, load, node, theirs
 
 warnings.filterwarnings("ignore")
@@ -140,7 +141,10 @@ def test_transformers(model: Any) -> None:
 def test_zipmap_makes_no_difference(zipmap: bool) -> None:
     model = LINEAR.fit(X, TEXT[Y3])
     made = to_onnx(model, X[:1], options={id(model): {"zipmap": zipmap}})
-    assert list(agree(made.SerializeToString(), {"X": X}).program.outputs) == ["label", "proba"]
+    program = agree(made.SerializeToString(), {"X": X}).program
+    assert list(program.outputs) == ["label", "proba", "score"]
+    scores = reference.run(program, dict(zip(program.inputs, X.T, strict=True)))["score"]
+    np.testing.assert_allclose(scores, model.decision_function(X), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("model", WHOLE, ids=lambda m: type(m).__name__)
