@@ -54,7 +54,7 @@ test% nightly%: export OMP_NUM_THREADS ?= 1
 test% nightly%: export OMP_THREAD_LIMIT ?= 1
 
 # The families of `make bench`; `make bench-trees OPTIONS='--rounds 3'` runs one.
-FAMILIES := trees operators scaling pipelines end_to_end exported choice starting planner texts cascades train explain databases gpu outside.converted
+FAMILIES := trees operators scaling pipelines end_to_end exported choice starting planner texts cascades train explain databases gpu outside.imbridge outside.retree outside.real outside.forests outside.converted
 
 .PHONY: demo test test-duckdb test-spark test-duckdb-1.5 nightly nightly-duckdb nightly-triton nightly-dbt nightly-clickhouse nightly-clients nightly-duckdb-1.5 nightly-machines lint bench $(FAMILIES:%=bench-%) bench-kernels bench-quick bench-report bench-passes bench-compile bench-spark runtime docs site dist clean
 .DELETE_ON_ERROR:
@@ -90,8 +90,9 @@ test-duckdb-1.5: $(VENV15)/.duckdb
 nightly: runtime $(VENV15)/.duckdb $(TRITON)/.triton $(DBT)/.dbt $(CLICKHOUSE)/.chdb $(CLIENTS)/.clients
 	$(MAKE) --keep-going nightly-duckdb nightly-triton nightly-dbt nightly-clickhouse nightly-clients nightly-duckdb-1.5 nightly-machines
 
+# The tests of clients read what `nightly-clients` builds.
 nightly-duckdb: $(VENV)/.zig
-	$(PY) $(PYTEST) $(PARALLEL) -m nightly
+	$(PY) $(PYTEST) $(PARALLEL) -m nightly --ignore tests/clients
 
 nightly-triton: $(TRITON)/.triton
 	$(TRITON)/bin/python $(PYTEST) -m nightly tests/unit/backends/torch/test_fused.py \
@@ -201,6 +202,7 @@ $(VENV)/.docs: pyproject.toml constraints.txt | $(VENV)/bin/python
 $(VENV)/.bench: $(VENV)/.openmp
 	$(PIP) --editable '.[bench]'
 	$(PIP) --no-deps --upgrade --target $(HUMMINGBIRD) hummingbird-ml onnxconverter-common dill psutil
+	$(PIP) --no-deps --upgrade --target $(VENV)/lleaves lleaves llvmlite==0.44.0
 	touch $@
 
 # A second environment at $(1), which holds the packages $(2) and finds everything else in the first.

@@ -29,6 +29,9 @@ PACKAGES = (
     "scikit-learn-intelex",
     "treelite",
     "tl2cgen",
+    "lleaves",
+    "timber-compiler",
+    "quickgrove",
     "ydf",
 )
 

@@ -7,6 +7,7 @@ is not installed, or does not take the model, raises; `contest` reports the reas
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +18,7 @@ import numpy as np
 
 import sqlml
 from benchmarks.compiled import compiled
+from benchmarks.lleaves_library import load_lleaves
 from benchmarks.models import CACHE, Subject, kept
 from benchmarks.tables import Matrix
 
@@ -220,6 +222,59 @@ def _tl2cgen(subject: Subject, setting: Setting) -> Score:
     return lambda x: predictor.predict(tl2cgen.DMatrix(x))
 
 
+def _lleaves(subject: Subject, setting: Setting) -> Score:
+    if subject.library != "lightgbm":
+        raise Unsuited("compiles LightGBM's models only")
+    classes = subject.model.booster_.num_model_per_iteration()
+    source = _write_model(subject, setting)
+    return load_lleaves(source, classes, setting.threads, setting.compile_limit)
+
+
+def _timber(subject: Subject, setting: Setting) -> Score:
+    """Timber makes C code, which it compiles; its function has one thread."""
+    from timber.runtime.predictor import TimberPredictor
+
+    if subject.library not in ("lightgbm", "xgboost"):
+        raise Unsuited("reads the files of XGBoost and LightGBM")
+    score: Score = TimberPredictor.from_model(_write_model(subject, setting)).predict
+    return score
+
+
+def _quickgrove(subject: Subject, setting: Setting) -> Score:
+    """quickgrove reads batches of Arrow; its function has one thread."""
+    import pyarrow as pa
+    import quickgrove
+
+    if subject.library != "xgboost":
+        raise Unsuited("reads XGBoost's models only")
+    names = [f"f{i}" for i in range(subject.train[0].shape[1])]
+    booster = subject.model.get_booster().copy()
+    booster.feature_names, booster.feature_types = names, ["float"] * len(names)
+    path = setting.cache / f"{subject.key}-named.json"
+    booster.save_model(path)
+    content = json.loads(path.read_text())
+    parameters = content["learner"]["learner_model_param"]
+    parameters["base_score"] = parameters["base_score"].strip("[]")  # quickgrove reads a number.
+    path.write_text(json.dumps(content))
+    model = quickgrove.json_load(str(path))
+
+    def score(x: Matrix) -> Any:
+        columns = [pa.array(np.ascontiguousarray(column)) for column in x.T]
+        return model.predict_batches([pa.RecordBatch.from_arrays(columns, names)]).to_numpy()
+
+    return score
+
+
+def _write_model(subject: Subject, setting: Setting) -> Path:
+    """Write the library's own file of a booster, once."""
+    is_xgboost = subject.library == "xgboost"
+    path = setting.cache / f"{subject.key}.{'json' if is_xgboost else 'txt'}"
+    if not path.exists():
+        booster = subject.model.get_booster() if is_xgboost else subject.model.booster_
+        booster.save_model(path)
+    return path
+
+
 def _ydf(subject: Subject, setting: Setting) -> Score:
     import ydf
 
@@ -249,6 +304,9 @@ PEERS: Mapping[str, Peer] = {
     "sklearnex": Peer(_sklearnex, note="fits a model of its own on the same rows"),
     "treelite": Peer(_treelite, trees=True),
     "tl2cgen": Peer(_tl2cgen, trees=True),
+    "lleaves": Peer(_lleaves, trees=True),
+    "timber": Peer(_timber, trees=True, note="one thread"),
+    "quickgrove": Peer(_quickgrove, trees=True, note="one thread"),
     "ydf": Peer(_ydf, trees=True),
     "sqlml torch": Peer(partial(_sqlml, backend="torch"), asked=True),
     "sqlml onnxruntime": Peer(partial(_sqlml, backend="onnxruntime"), asked=True),

@@ -17,7 +17,7 @@ from benchmarks import markdown
 from benchmarks.bars import BARS, Results, by_case, by_cell, geometric_mean
 from benchmarks.databases_report import databases, largest_models
 from benchmarks.exported_report import exported, extension_files
-from benchmarks.outside.report import converted
+from benchmarks.outside.report import converted, forests, prediction_queries
 from benchmarks.planner_report import planner
 from benchmarks.results import RESULTS, read
 
@@ -26,7 +26,7 @@ PAGES = (ROOT / "docs" / "performance.md", ROOT / "README.md")
 FAMILIES = (
     *("trees", "operators", "scaling", "pipelines", "end_to_end", "exported", "choice"),
     *("starting", "planner", "texts", "cascades", "train", "explain", "databases", "gpu"),
-    "outside.converted",
+    *("outside.imbridge", "outside.retree", "outside.real", "outside.forests", "outside.converted"),
 )
 Rows = Sequence[Mapping[str, Any]]
 _MODEL_NAMES = {"texts": "text model", "words of two": "words and word pairs"}
@@ -533,6 +533,8 @@ TABLES: Mapping[str, Callable[[Results], str]] = {
     "memory": memory,
     "exported": exported,
     "extension-files": extension_files,
+    "outside": prediction_queries,
+    "forests": forests,
     "converted": converted,
     "choice": choice,
     "starting": starting,

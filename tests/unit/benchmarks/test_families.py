@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks import end_to_end, exported, operators, pipelines, scaling, trees
-from benchmarks.outside import converted
+from benchmarks.outside import converted, forests, imbridge, real, retree
 from benchmarks.plots import draw
 from benchmarks.report import TABLES
 
@@ -51,6 +51,41 @@ def test_converted(tmp_path: Path) -> None:
     assert all(row["ns"] > 0 and row["exact"] for row in result["rows"][:3])
     table = TABLES["converted"]({"outside.converted": result})
     assert table.count("\n") == 3 and models[0] in table
+
+
+SUITES = {
+    "outside.imbridge": (imbridge, ["Flights", "Hospital", "TPCx-AI 3", "TPCx-AI 4", "TPCx-AI 7"]),
+    "outside.retree": (retree, ["hospital", "taxi"]),
+    "outside.real": (real, ["digits", "tumours"]),
+}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("family", SUITES)
+def test_queries_of_others(family: str, tmp_path: Path) -> None:
+    suite, queries = SUITES[family]
+    chosen = [f"--query={query}" for query in queries]
+    result = run(suite.main, tmp_path, ["--scale", "0.005", "--train", "500", *chosen])
+    cases = {(r["case"]["table"], r["case"]["model"]) for r in result["rows"]}
+    assert cases == {(query, model) for query in queries for model in suite.QUERIES[query].models}
+    for row in result["rows"]:
+        assert ("ns" in row) != ("reason" in row)
+        if row["contender"] in ("sqlml", "sqlml extension"):
+            assert row["exact"], row
+    table = TABLES["outside"]({family: result})
+    assert table.count("\n") == 1 + len(cases)
+
+
+@pytest.mark.nightly
+def test_forests(tmp_path: Path) -> None:
+    small = ["--rows", "300", "--train", "200", "--trees", "3", "--cache", str(tmp_path / "cache")]
+    tables = ["--table", "bosch", "--table", "year", "--model", "xgboost", "--model", "lightgbm"]
+    result = run(forests.main, tmp_path, [*small, *tables])
+    for row in result["rows"]:
+        assert ("ns" in row) != ("reason" in row)
+        if row["contender"].startswith("sqlml") or row["contender"] in ("library", "data frame"):
+            assert row["exact"], row
+    assert TABLES["forests"]({"outside.forests": result}).count("\n") == 1 + 4
 
 
 @pytest.mark.nightly

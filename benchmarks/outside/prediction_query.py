@@ -1,0 +1,269 @@
+"""A query that calls a model, its variants, and how long each contender takes to run it.
+
+The contenders (`contenders.py`) run the same query on the same tables, in turns. A row "without
+model" is the query with a column in place of the call, so it has the scans, joins and filters
+alone; where the query filters the predictions, it filters such a column.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.compose import make_column_transformer
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+from benchmarks.outside.contenders import (
+    CACHED,
+    FRAME,
+    OBJECT,
+    Contender,
+    Model,
+    make_contenders,
+    open_plain,
+    run_with_frame,
+)
+from benchmarks.results import Row, line, parser, row_of, save, status, with_ratios
+from benchmarks.rounds import best_calls
+
+WITHOUT = "without model"
+
+Fit = Callable[["PredictionQuery", pd.DataFrame, Mapping[str, str]], Model]
+"""Fits a model on rows of a query; the mapping has the SQL type of each of its columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionQuery:
+    """A query of a benchmark.
+
+    Attributes:
+        make_tables: returns the tables at a scale, as frames or as paths of Parquet files.
+        select: the query of the rows, with {p} in place of the call, whose result it calls p.
+        rest: reads these rows, which it calls {rows}.
+        numbers: the model's columns of numbers.
+        categories: the model's columns of categories, or a column of texts.
+        label: makes the labels to train on from the rows, if any are needed.
+        models: maps the name of each model to the function that fits it.
+        targets: other columns of the rows that `label` reads.
+        result: the SQL type of the predictions.
+        placeholder: the expression in place of the call in the query without a model, or None for
+            a check of the model's columns for NULL, which reads them as a call does.
+    """
+
+    make_tables: Callable[[float], Mapping[str, Any]]
+    select: str
+    rest: str
+    numbers: tuple[str, ...]
+    categories: tuple[str, ...]
+    label: Callable[[pd.DataFrame], Any] | None
+    models: Mapping[str, Fit]
+    targets: tuple[str, ...] = ()
+    result: str = "BIGINT"
+    placeholder: str | None = None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (*self.numbers, *self.categories)
+
+    @property
+    def call_without_model(self) -> str:
+        known = " AND ".join(f"{column} IS NOT NULL" for column in self.columns)
+        return self.placeholder or f"({known})::INTEGER"
+
+
+def fit_pipeline(make_estimator: Callable[[], Any]) -> Fit:
+    """Return a function that fits an estimator behind a scaler and a one-hot encoder, or TF-IDF."""
+
+    def fit(query: PredictionQuery, frame: pd.DataFrame, types: Mapping[str, str]) -> Model:
+        is_text = not query.numbers and len(query.categories) == 1
+        encoder = make_column_transformer(
+            *[(StandardScaler(), list(query.numbers))] * bool(query.numbers),
+            (TfidfVectorizer(), query.categories[0])
+            if is_text
+            else (OneHotEncoder(handle_unknown="ignore"), list(query.categories)),
+        )
+        labels = query.label(frame) if query.label else None
+        features = frame[list(query.columns)]
+        pipeline = make_pipeline(encoder, make_estimator()).fit(features, labels)
+        return Model(pipeline, types, query.result, onnx=convert(pipeline, types))
+
+    return fit
+
+
+def convert(pipeline: Any, types: Mapping[str, str]) -> bytes | None:
+    """Return the ONNX file of a pipeline, or None if no converter takes it."""
+    from skl2onnx import to_onnx
+    from skl2onnx.common.data_types import FloatTensorType, Int64TensorType, StringTensorType
+
+    kinds = {"DOUBLE": FloatTensorType, "VARCHAR": StringTensorType}
+    inputs = [(c, kinds.get(t, Int64TensorType)([None, 1])) for c, t in types.items()]
+    _register_converters()
+    opset = {"": 18, "ai.onnx.ml": 3}
+    options = {id(pipeline): {"zipmap": False}} if hasattr(pipeline, "classes_") else None
+    try:
+        file = to_onnx(pipeline, initial_types=inputs, options=options, target_opset=opset)
+    except Exception:  # A converter may raise any exception.
+        return None
+    return bytes(file.SerializeToString())
+
+
+@cache
+def _register_converters() -> None:
+    """Tell skl2onnx how onnxmltools converts XGBoost's and LightGBM's classifiers."""
+    from lightgbm import LGBMClassifier
+    from onnxmltools.convert.lightgbm.operator_converters.LightGbm import convert_lightgbm
+    from onnxmltools.convert.xgboost.operator_converters.XGBoost import convert_xgboost
+    from skl2onnx import update_registered_converter
+    from skl2onnx.common.shape_calculator import calculate_linear_classifier_output_shapes
+    from xgboost import XGBClassifier
+
+    for cls, convert_model in (
+        (XGBClassifier, convert_xgboost),
+        (LGBMClassifier, convert_lightgbm),
+    ):
+        update_registered_converter(
+            cls,
+            cls.__name__,
+            calculate_linear_classifier_output_shapes,
+            convert_model,
+            options={"nocl": [True, False], "zipmap": [True, False]},
+        )
+
+
+def rank_into_classes(frame: pd.DataFrame, columns: Sequence[str], classes: int) -> Any:
+    """Return labels 0 to `classes` - 1, equally frequent, that depend on the columns."""
+    total = np.zeros(len(frame))
+    for k, column in enumerate(columns):
+        values = frame[column]
+        if values.dtype.kind in "fib":
+            numbers = values.to_numpy(np.float64)
+        else:
+            numbers = pd.util.hash_array(values.to_numpy(object)) % 97 / 97.0
+        total += (numbers - numbers.mean()) / (numbers.std() or 1.0) / (k + 1)
+    ranks = pd.Series(total).rank(pct=True).to_numpy()
+    return (ranks * classes).astype(np.int64).clip(0, classes - 1)
+
+
+def measure(
+    title: str, query: PredictionQuery, name: str, options: argparse.Namespace
+) -> list[Row]:
+    """Fit a model, compare what the contenders answer, and time the query."""
+    open_connection = open_plain(query.make_tables(options.scale))
+    plain = open_connection()
+    plain.execute(f"SET threads = {options.threads}")
+    model = _fit(query, name, plain, options.train)
+    case: dict[str, Any] = {"table": title, "model": name, "scale": options.scale}
+    with tempfile.TemporaryDirectory() as folder:
+        made, reasons = make_contenders(model, open_connection, Path(folder), options.threads)
+        made[WITHOUT] = Contender(plain, query.call_without_model)
+        ways = {n: partial(_run, query, model, n, contender) for n, contender in made.items()}
+        answers = {n: _canonical(way()) for n, way in ways.items()}
+        times = best_calls(
+            list(ways.values()),
+            options.rounds,
+            least=options.least,
+            patience=options.patience,
+            of=statistics.median,
+        )
+        counted = plain.execute(f"SELECT count(*) FROM ({query.select.format(p=1)})").fetchone()
+    case["rows"] = int(counted[0])
+    rows = []
+    for (n, answer), timing in zip(answers.items(), times, strict=True):
+        row = row_of(
+            case,
+            n,
+            threads=options.threads,
+            ns=timing.seconds / case["rows"] * 1e9,
+            rounds=timing.rounds,
+        )
+        is_same = _is_same(answer, answers[CACHED])
+        note = "" if is_same else "answers differ"
+        rows.append(row if n == WITHOUT else replace(row, exact=is_same, note=note))
+    refused = [row_of(case, n, threads=options.threads, reason=r) for n, r in reasons.items()]
+    return with_ratios([*rows, *refused])
+
+
+_TYPES = {
+    **dict.fromkeys(("INTEGER", "BIGINT"), "BIGINT"),
+    **dict.fromkeys(("STRING", "VARCHAR"), "VARCHAR"),
+    **dict.fromkeys(("BOOL", "BOOLEAN"), "BOOLEAN"),
+}
+"""Maps a type of a column to the type of the model's argument; all others are DOUBLE."""
+
+
+def _fit(query: PredictionQuery, name: str, con: Any, train: int) -> Model:
+    """Fit the model `name` on the first rows of the query."""
+    packed = query.select.format(p=f"struct_pack({', '.join((*query.columns, *query.targets))})")
+    relation = con.execute(f"SELECT p.* FROM ({packed}) LIMIT {train}")
+    types = {
+        entry[0]: _TYPES.get(str(entry[1]).split("(")[0], "DOUBLE")
+        for entry in relation.description
+        if entry[0] in query.columns
+    }
+    frame = relation.df()
+    for column, sql_type in types.items():
+        if sql_type == "DOUBLE":
+            frame[column] = frame[column].astype(np.float64)
+    return query.models[name](query, frame, types)
+
+
+def _run(query: PredictionQuery, model: Model, name: str, contender: Contender) -> Any:
+    select = query.select.format(p=contender.call)
+    if name == FRAME:
+        return run_with_frame(model, contender, select, query.rest.format(rows="scored"))
+    return contender.con.execute(query.rest.format(rows=f"({select})")).fetchall()
+
+
+def _canonical(answer: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Return the rows in one order, with numbers as floats."""
+    rows = (tuple(v if isinstance(v, str) else float(v) for v in row) for row in answer)
+    return sorted(rows, key=lambda row: [v if isinstance(v, str) else f"{v:.9e}" for v in row])
+
+
+def _is_same(answer: list[tuple[Any, ...]], expected: list[tuple[Any, ...]]) -> bool:
+    """Compare texts exactly, and numbers but for the order in which they were added."""
+    if len(answer) != len(expected):
+        return False
+    return all(
+        a == b or (not isinstance(a, str) and not isinstance(b, str) and np.isclose(a, b, 1e-9, 0))
+        for row, other in zip(answer, expected, strict=True)
+        for a, b in zip(row, other, strict=True)
+    )
+
+
+def run(
+    family: str, doc: str, queries: Mapping[str, PredictionQuery], arguments: list[str] | None
+) -> int:
+    """Measure, print a line for each contender, and write a JSON file when asked to."""
+    options_parser = parser(family, doc.partition("\n")[0])
+    options_parser.add_argument("--scale", type=float, default=1.0, help="of the tables")
+    options_parser.add_argument("--train", type=int, default=30_000, help="rows to fit on")
+    options_parser.add_argument(
+        "--query", action="append", choices=list(queries), help="default: all"
+    )
+    options_parser.add_argument("--model", action="append", help="default: all")
+    options = options_parser.parse_args(arguments)
+    options.of = "median"
+    kept: list[Row] = []
+    for title, query in queries.items():
+        if options.query and title not in options.query:
+            continue
+        for name in query.models:
+            if options.model and name not in options.model:
+                continue
+            rows = measure(title, query, name, options)
+            kept += rows
+            print(f"{title}, {name}, {rows[0].case['rows']:,} rows, ns per row:")
+            print("\n".join(line(row) for row in rows), flush=True)
+            save(family, options, kept)
+    return status(row for row in kept if row.contender == OBJECT)
