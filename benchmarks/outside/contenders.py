@@ -1,6 +1,7 @@
 """Ways to call a fitted pipeline in a query of DuckDB: sqlml's, and those that others use.
 
-Each contender has a session of its own with the same tables, and a call to put into the query.
+All contenders share a database and its tables. Each has a name of its own in SQL, and a call to put
+into the query.
 """
 
 from __future__ import annotations
@@ -52,80 +53,76 @@ class Contender:
     call: str
 
 
-Open = Callable[[], Any]
-"""Returns a new plain connection with the tables."""
-
-
 def make_contenders(
-    model: Model, open_: Open, folder: Path, threads: int
+    model: Model, con: Any, folder: Path
 ) -> tuple[dict[str, Contender], dict[str, str]]:
-    """Return the contenders, and why others cannot run the model."""
+    """Return the contenders in the database of `con`, and why others cannot run the model."""
+    session = sqlml.attach(con)
     packed = ", ".join(f"{MODEL_COLUMN}{column} := {column}" for column in model.columns)
-    makers: Mapping[str, Callable[[Any], Contender]] = {
-        OBJECT: lambda con: _make_object(model, con),
-        FILE: lambda con: _make_file(model, con, folder),
-        EXTENSION: lambda con: _make_extension(model, con, folder),
-        SQL: lambda con: _make_macros(model, con, folder),
-        CACHED: lambda con: _make_function(model, con, _score_cached(model)),
-        LOADED: lambda con: _make_function(model, con, _score_loaded(model, folder)),
-        ONNX: lambda con: _make_function(model, con, _score_onnx(model)),
-        FRAME: lambda con: Contender(con, f"struct_pack({packed})"),
+    makers: Mapping[str, Callable[[], Contender]] = {
+        OBJECT: lambda: _make_object(model, session),
+        FILE: lambda: _make_file(model, session, folder),
+        EXTENSION: lambda: _make_extension(model, con, folder),
+        SQL: lambda: _make_macros(model, con, folder),
+        CACHED: lambda: _make_function("cached", model, con, _score_cached(model)),
+        LOADED: lambda: _make_function("loaded", model, con, _score_loaded(model, folder)),
+        ONNX: lambda: _make_function("onnx", model, con, _score_onnx(model)),
+        FRAME: lambda: Contender(con, f"struct_pack({packed})"),
     }
     made, reasons = dict[str, Contender](), dict[str, str]()
     for name, make in makers.items():
-        con = open_()
-        con.execute(f"SET threads = {threads}")
         try:
-            made[name] = make(con)
+            made[name] = make()
         except Exception as error:  # A converter may raise any exception.
             reasons[name] = reason(error)
     return made, reasons
 
 
-def _make_object(model: Model, con: Any) -> Contender:
-    session = sqlml.attach(con)
-    _create_model(session, model)
-    return Contender(session, _call(model))
+def _make_object(model: Model, session: Any) -> Contender:
+    _create_model(session, "object", model)
+    return Contender(session, _predict("object", model))
 
 
-def _create_model(session: Any, model: Model) -> None:
+def _create_model(session: Any, name: str, model: Model) -> None:
     source = model.pipeline if model.source is None else model.source
-    session.create_model("m", source, verify=False)
+    session.create_model(name, source, verify=False)
 
 
-def _make_file(model: Model, con: Any, folder: Path) -> Contender:
+def _make_file(model: Model, session: Any, folder: Path) -> Contender:
     if model.onnx is None:
         raise ValueError("no converter writes its ONNX file")
-    path = folder / "m.onnx"
+    path = folder / "file.onnx"
     path.write_bytes(model.onnx)
-    session = sqlml.attach(con)
-    session.execute(f"CREATE MODEL m FROM '{path}'")
-    return Contender(session, _call(model))
+    session.execute(f"CREATE MODEL file FROM '{path}'")
+    return Contender(session, _predict("file", model))
+
+
+def _predict(name: str, model: Model) -> str:
+    named = ", ".join(f"{column} := {column}" for column in model.columns)
+    return f"predict('{name}', {named})"
 
 
 def _make_extension(model: Model, con: Any, folder: Path) -> Contender:
-    con.execute(f"LOAD '{_export(model, folder / 'm.duckdb_extension')}'")
-    return Contender(con, f"m({', '.join(model.columns)})")
+    path = folder / "exported.duckdb_extension"
+    _export("exported", model, path)
+    con.execute(f"LOAD '{path}'")
+    return Contender(con, f"exported({', '.join(model.columns)})")
 
 
 def _make_macros(model: Model, con: Any, folder: Path) -> Contender:
-    con.execute(_export(model, folder / "m.sql").read_text())
+    path = folder / "macros.sql"
+    _export("written", model, path)
+    con.execute(path.read_text())
     # A macro has no parameters for columns that the model does not read.
-    query = "SELECT parameters FROM duckdb_functions() WHERE function_name = 'm'"
-    (parameters,) = con.execute(query).fetchone()
-    return Contender(con, f"m({', '.join(f'{name} := {name}' for name in parameters)})")
+    query = "SELECT parameters FROM duckdb_functions() WHERE function_name = 'written'"
+    ((parameters,),) = con.execute(query).fetchall()
+    return Contender(con, f"written({', '.join(f'{name} := {name}' for name in parameters)})")
 
 
-def _export(model: Model, path: Path) -> Path:
+def _export(name: str, model: Model, path: Path) -> None:
     with sqlml.connect() as session:
-        _create_model(session, model)
-        session.execute(f"EXPORT MODEL m TO '{path}'")
-    return path
-
-
-def _call(model: Model) -> str:
-    named = ", ".join(f"{column} := {column}" for column in model.columns)
-    return f"predict('m', {named})"
+        _create_model(session, name, model)
+        session.execute(f"EXPORT MODEL {name} TO '{path}'")
 
 
 Score = Callable[[Sequence[Any]], Any]
@@ -176,15 +173,15 @@ def _score_onnx(model: Model) -> Score:
     return score
 
 
-def _make_function(model: Model, con: Any, score: Score) -> Contender:
+def _make_function(name: str, model: Model, con: Any, score: Score) -> Contender:
     def function(*columns: Any) -> Any:
         return pa.array(score(columns))
 
     # DuckDB reads the number of arguments from the signature.
     parameters = [Parameter(column, Parameter.POSITIONAL_ONLY) for column in model.columns]
     function.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-    con.create_function("m", function, list(model.columns.values()), model.result, type="arrow")
-    return Contender(con, f"m({', '.join(model.columns)})")
+    con.create_function(name, function, list(model.columns.values()), model.result, type="arrow")
+    return Contender(con, f"{name}({', '.join(model.columns)})")
 
 
 MODEL_COLUMN = "of_model_"
@@ -203,18 +200,14 @@ def run_with_frame(model: Model, contender: Contender, query: str, rest: str) ->
     return contender.con.execute(rest).fetchall()
 
 
-def open_plain(tables: Mapping[str, Any]) -> Open:
-    """Return a function that opens a connection with `tables`, frames or paths of Parquet files."""
-
-    def open_connection() -> Any:
-        con = duckdb.connect(config={"allow_unsigned_extensions": "true"})
-        for name, table in tables.items():
-            if isinstance(table, Path):
-                con.execute(f"CREATE TABLE {name} AS FROM '{table}'")
-            else:
-                con.register("frame", table)
-                con.execute(f"CREATE TABLE {name} AS FROM frame")
-                con.unregister("frame")
-        return con
-
-    return open_connection
+def open_tables(tables: Mapping[str, Any], threads: int) -> Any:
+    """Return a connection to a database with `tables`, frames or paths of Parquet files."""
+    con = duckdb.connect(config={"allow_unsigned_extensions": "true", "threads": threads})
+    for name, table in tables.items():
+        if isinstance(table, Path):
+            con.execute(f"CREATE TABLE {name} AS FROM '{table}'")
+        else:
+            con.register("frame", table)
+            con.execute(f"CREATE TABLE {name} AS FROM frame")
+            con.unregister("frame")
+    return con

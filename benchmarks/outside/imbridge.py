@@ -94,7 +94,7 @@ AND o_orderdate >= DATE '1993-10-01' AND o_orderdate < DATE '1994-01-01'
 
 QUERIES: Mapping[str, PredictionQuery] = {
     "Expedia": PredictionQuery(
-        lambda scale: tables.make_expedia(int(2_000_000 * scale), 1),
+        lambda scale: tables.make_expedia(int(540_000 * scale), 1),
         EXPEDIA,
         "SELECT count(prop_id), count(srch_id), sum(p) FROM {rows}",
         tuple(
@@ -114,7 +114,7 @@ QUERIES: Mapping[str, PredictionQuery] = {
         {**TREE, **LOGISTIC},
     ),
     "Flights": PredictionQuery(
-        lambda scale: tables.make_flights(int(2_000_000 * scale), 2),
+        lambda scale: tables.make_flights(int(600_000 * scale), 2),
         FLIGHTS,
         "SELECT count(airlineid), count(sairportid), count(dairportid), sum(p) FROM {rows}",
         ("slatitude", "slongitude", "dlatitude", "dlongitude"),
@@ -135,7 +135,7 @@ QUERIES: Mapping[str, PredictionQuery] = {
         {**BOOSTED, **LOGISTIC},
     ),
     "Hospital": PredictionQuery(
-        lambda scale: tables.make_hospital(int(1_000_000 * scale), 4),
+        lambda scale: tables.make_hospital(int(200_000 * scale), 4),
         "SELECT eid, {p} AS p FROM stays WHERE n0 > 0",
         "SELECT count(eid), sum(p) FROM {rows}",
         tuple(f"n{k}" for k in range(9)),
@@ -176,7 +176,7 @@ QUERIES: Mapping[str, PredictionQuery] = {
         result="DOUBLE",
     ),
     "TPCx-AI 4": PredictionQuery(
-        lambda scale: tables.make_reviews(int(200_000 * scale), 5),
+        lambda scale: tables.make_reviews(int(50_000 * scale), 5),
         "SELECT id, {p} AS p FROM reviews",
         "SELECT count(id), sum(p) FROM {rows}",
         (),

@@ -30,7 +30,7 @@ from benchmarks.outside.contenders import (
     Contender,
     Model,
     make_contenders,
-    open_plain,
+    open_tables,
     run_with_frame,
 )
 from benchmarks.results import Row, line, parser, row_of, save, status, with_ratios
@@ -158,14 +158,12 @@ def measure(
     title: str, query: PredictionQuery, name: str, options: argparse.Namespace
 ) -> list[Row]:
     """Fit a model, compare what the contenders answer, and time the query."""
-    open_connection = open_plain(query.make_tables(options.scale))
-    plain = open_connection()
-    plain.execute(f"SET threads = {options.threads}")
-    model = _fit(query, name, plain, options.train)
+    con = open_tables(query.make_tables(options.scale), options.threads)
+    model = _fit(query, name, con, options.train)
     case: dict[str, Any] = {"table": title, "model": name, "scale": options.scale}
     with tempfile.TemporaryDirectory() as folder:
-        made, reasons = make_contenders(model, open_connection, Path(folder), options.threads)
-        made[WITHOUT] = Contender(plain, query.call_without_model)
+        made, reasons = make_contenders(model, con, Path(folder))
+        made[WITHOUT] = Contender(con, query.call_without_model)
         ways = {n: partial(_run, query, model, n, contender) for n, contender in made.items()}
         answers = {n: _canonical(way()) for n, way in ways.items()}
         times = best_calls(
@@ -175,8 +173,9 @@ def measure(
             patience=options.patience,
             of=statistics.median,
         )
-        counted = plain.execute(f"SELECT count(*) FROM ({query.select.format(p=1)})").fetchone()
-    case["rows"] = int(counted[0])
+        rows_query = f"SELECT count(*) FROM ({query.select.format(p=1)})"
+        ((case["rows"],),) = con.execute(rows_query).fetchall()
+    con.close()
     rows = []
     for (n, answer), timing in zip(answers.items(), times, strict=True):
         row = row_of(
