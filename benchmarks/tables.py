@@ -102,7 +102,7 @@ def shaped(shape: Shape, rows: int, seed: int) -> tuple[Matrix, Target]:
 
 
 def _signal(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """What the target depends on: products and bends of up to a dozen columns; NaN counts as 0."""
+    """Return products and bends of up to a dozen columns, for the target; NaN counts as 0."""
     x = np.nan_to_num(x)
     spread = x.std(axis=0)
     z = (x - x.mean(axis=0)) / np.where(spread > 0, spread, 1.0)

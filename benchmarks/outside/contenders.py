@@ -174,14 +174,22 @@ def _score_onnx(model: Model) -> Score:
 
 
 def _make_function(name: str, model: Model, con: Any, score: Score) -> Contender:
-    def function(*columns: Any) -> Any:
-        return pa.array(score(columns))
+    register_function(con, name, model.columns, model.result, score)
+    return Contender(con, f"{name}({', '.join(model.columns)})")
+
+
+def register_function(
+    con: Any, name: str, columns: Mapping[str, str], result: str, score: Score
+) -> None:
+    """Register an Arrow function; `columns` maps its parameters to SQL types."""
+
+    def function(*arrays: Any) -> Any:
+        return pa.array(score(arrays))
 
     # DuckDB reads the number of arguments from the signature.
-    parameters = [Parameter(column, Parameter.POSITIONAL_ONLY) for column in model.columns]
+    parameters = [Parameter(column, Parameter.POSITIONAL_ONLY) for column in columns]
     function.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-    con.create_function(name, function, list(model.columns.values()), model.result, type="arrow")
-    return Contender(con, f"{name}({', '.join(model.columns)})")
+    con.create_function(name, function, list(columns.values()), result, type="arrow")
 
 
 MODEL_COLUMN = "of_model_"

@@ -15,8 +15,7 @@ import argparse
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from inspect import Parameter, Signature
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ import sqlml
 from benchmarks.compare import Difference, canonical, compare
 from benchmarks.contest import reason
 from benchmarks.models import CACHE, Subject, ensemble
+from benchmarks.outside.contenders import register_function
 from benchmarks.peers import PEERS, Score, Setting
 from benchmarks.results import Row, line, parser, row_of, save, status, with_ratios
 from benchmarks.rounds import best_calls
@@ -165,16 +165,11 @@ def _make_way(
     setting = Setting(1, cache=options.cache)  # DuckDB calls the function on each of its threads.
     score = PEERS[contender].make(subject, setting)
 
-    def function(*arrays: Any) -> Any:
+    def score_columns(arrays: Sequence[Any]) -> Any:
         rows = np.stack([np.asarray(array) for array in arrays], axis=1)
-        return pa.array(canonical(score(rows), subject.method)[:, 0])
+        return canonical(score(rows), subject.method)[:, 0]
 
-    # DuckDB reads the number of arguments from the signature.
-    parameters = [Parameter(column, Parameter.POSITIONAL_ONLY) for column in columns]
-    function.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-    con.create_function(
-        "f", function, ["FLOAT"] * len(columns), "DOUBLE", type="arrow", null_handling="special"
-    )
+    register_function(con, "f", dict.fromkeys(columns, "FLOAT"), "DOUBLE", score_columns)
     return lambda: con.execute(WRITE.format(call=f"f({', '.join(columns)})"))
 
 

@@ -83,9 +83,9 @@ def forests(results: Results) -> str:
     rivals = list(dict.fromkeys(c for rows in cases.values() for c in rows if c != OBJECT))
     lines = []
     for key, rows in cases.items():
-        own = markdown.ns(rows[OBJECT].get("ns"))
+        nanoseconds = markdown.ns(rows[OBJECT].get("ns"))
         cells = (_ratio(rows.get(rival, {})) for rival in rivals)
-        lines.append(f"| {' | '.join([*map(str, key), own, *cells])} |")
+        lines.append(f"| {' | '.join([*map(str, key), nanoseconds, *cells])} |")
     return markdown.table(["table", "model", "trees", "sqlml, ns per row", *rivals], lines)
 
 
