@@ -163,7 +163,7 @@ QUERIES: Mapping[str, PredictionQuery] = {
         tables.label_returns,
         {"lightgbm": BOOSTED["lightgbm"]},
         result="VARCHAR",
-        placeholder="l_returnflag",
+        placeholder="if({hash} % 4 = 0, 'R', 'N')",
     ),
     "TPCx-AI 3": PredictionQuery(
         lambda scale: tables.make_sales(int(1_000_000 * scale), 6),

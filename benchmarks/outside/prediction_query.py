@@ -1,8 +1,8 @@
 """A query that calls a model, its variants, and how long each contender takes to run it.
 
 The contenders (`contenders.py`) run the same query on the same tables, in turns. A row "without
-model" is the query with a column in place of the call, so it has the scans, joins and filters
-alone; where the query filters the predictions, it filters such a column.
+model" is the query with a hash of the model's columns in place of the call, so it has the scans,
+joins and filters alone.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from __future__ import annotations
 import argparse
 import statistics
 import tempfile
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pandas as pd
 from sklearn.compose import make_column_transformer
@@ -56,8 +58,8 @@ class PredictionQuery:
         models: maps the name of each model to the function that fits it.
         targets: other columns of the rows that `label` reads.
         result: the SQL type of the predictions.
-        placeholder: the expression in place of the call in the query without a model, or None for
-            a check of the model's columns for NULL, which reads them as a call does.
+        placeholder: the expression in place of the call in the query without a model; {hash} is a
+            hash of the model's columns, which reads them as a call does.
     """
 
     make_tables: Callable[[float], Mapping[str, Any]]
@@ -69,7 +71,7 @@ class PredictionQuery:
     models: Mapping[str, Fit]
     targets: tuple[str, ...] = ()
     result: str = "BIGINT"
-    placeholder: str | None = None
+    placeholder: str = "({hash} % 2)::INTEGER"
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -77,8 +79,7 @@ class PredictionQuery:
 
     @property
     def call_without_model(self) -> str:
-        known = " AND ".join(f"{column} IS NOT NULL" for column in self.columns)
-        return self.placeholder or f"({known})::INTEGER"
+        return self.placeholder.format(hash=f"hash({', '.join(self.columns)})")
 
 
 def fit_pipeline(make_estimator: Callable[[], Any]) -> Fit:
@@ -165,9 +166,14 @@ def measure(
         made, reasons = make_contenders(model, con, Path(folder))
         made[WITHOUT] = Contender(con, query.call_without_model)
         ways = {n: partial(_run, query, model, n, contender) for n, contender in made.items()}
-        answers = {n: _canonical(way()) for n, way in ways.items()}
+        answers = dict[str, list[tuple[Any, ...]]]()
+        for n, way in ways.items():
+            try:
+                answers[n] = _canonical(_run_within(options.limit, con, way))
+            except duckdb.InterruptException:
+                reasons[n] = f"takes more than {options.limit:g} s"
         times = best_calls(
-            list(ways.values()),
+            [ways[n] for n in answers],
             options.rounds,
             least=options.least,
             patience=options.patience,
@@ -176,6 +182,7 @@ def measure(
         rows_query = f"SELECT count(*) FROM ({query.select.format(p=1)})"
         ((case["rows"],),) = con.execute(rows_query).fetchall()
     con.close()
+    expected = answers[CACHED if CACHED in answers else FRAME]
     rows = []
     for (n, answer), timing in zip(answers.items(), times, strict=True):
         row = row_of(
@@ -185,7 +192,7 @@ def measure(
             ns=timing.seconds / case["rows"] * 1e9,
             rounds=timing.rounds,
         )
-        is_same = _is_same(answer, answers[CACHED])
+        is_same = _is_same(answer, expected)
         note = "" if is_same else "answers differ"
         rows.append(row if n == WITHOUT else replace(row, exact=is_same, note=note))
     refused = [row_of(case, n, threads=options.threads, reason=r) for n, r in reasons.items()]
@@ -223,6 +230,16 @@ def _run(query: PredictionQuery, model: Model, name: str, contender: Contender) 
     return contender.con.execute(query.rest.format(rows=f"({select})")).fetchall()
 
 
+def _run_within(limit: float, con: Any, way: Callable[[], Any]) -> Any:
+    """Run a query, and interrupt it after `limit` seconds."""
+    timer = threading.Timer(limit, con.interrupt)
+    timer.start()
+    try:
+        return way()
+    finally:
+        timer.cancel()
+
+
 def _canonical(answer: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     """Return the rows in one order, with numbers as floats."""
     rows = (tuple(v if isinstance(v, str) else float(v) for v in row) for row in answer)
@@ -251,6 +268,9 @@ def run(
         "--query", action="append", choices=list(queries), help="default: all"
     )
     options_parser.add_argument("--model", action="append", help="default: all")
+    options_parser.add_argument(
+        "--limit", type=float, default=60.0, help="seconds of a query, after which it is given up"
+    )
     options = options_parser.parse_args(arguments)
     options.of = "median"
     kept: list[Row] = []

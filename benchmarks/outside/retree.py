@@ -40,6 +40,9 @@ REGRESSORS: Mapping[str, Fit] = {
     "lightgbm": fit_pipeline(partial(LGBMRegressor, n_estimators=50, n_jobs=1, verbose=-1)),
 }
 
+NUMBER, LABEL = "({hash} % 1000) / 1000.0", "if({hash} % 3 = 0, 'late', 'early')"
+"""What is in place of a prediction in the queries without a model."""
+
 TPCH_9 = """
 SELECT n_name, year(o_orderdate) AS o_year,
 l_extendedprice * (1 - l_discount) - ps_supplycost * l_quantity AS amount, {p} AS p
@@ -77,7 +80,7 @@ QUERIES: Mapping[str, PredictionQuery] = {
         partial(_value, columns=("o_totalprice", "l_quantity", "s_acctbal")),
         REGRESSORS,
         result="DOUBLE",
-        placeholder="l_quantity / 50.0",
+        placeholder=NUMBER,
     ),
     "TPC-H 9": PredictionQuery(
         make_tpch,
@@ -89,7 +92,7 @@ QUERIES: Mapping[str, PredictionQuery] = {
         partial(_value, columns=("l_quantity", "ps_supplycost", "p_retailprice")),
         REGRESSORS,
         result="DOUBLE",
-        placeholder="l_quantity / 50.0",
+        placeholder=NUMBER,
     ),
     "TPC-H 10": PredictionQuery(
         make_tpch,
@@ -101,7 +104,7 @@ QUERIES: Mapping[str, PredictionQuery] = {
         partial(_label, columns=("l_quantity", "l_shipmode", "o_totalprice")),
         CLASSIFIERS,
         result="VARCHAR",
-        placeholder="if(l_shipmode IN ('AIR', 'MAIL'), 'late', o_orderpriority)",
+        placeholder=LABEL,
     ),
     "flights": PredictionQuery(
         lambda scale: tables.make_flights(int(2_000_000 * scale), 2),
@@ -112,7 +115,7 @@ QUERIES: Mapping[str, PredictionQuery] = {
         partial(_label, columns=("slatitude", "acountry", "dlatitude")),
         CLASSIFIERS,
         result="VARCHAR",
-        placeholder="if(slatitude > 30, 'late', acountry)",
+        placeholder=LABEL,
     ),
     "hospital": PredictionQuery(
         lambda scale: tables.make_hospital(int(2_000_000 * scale), 4),
@@ -123,7 +126,7 @@ QUERIES: Mapping[str, PredictionQuery] = {
         partial(_value, columns=("n1", "n2", "rcount")),
         REGRESSORS,
         result="DOUBLE",
-        placeholder="n1",
+        placeholder=NUMBER,
     ),
     "taxi": PredictionQuery(
         lambda scale: tables.make_rides(int(4_000_000 * scale), 8),
@@ -134,7 +137,7 @@ QUERIES: Mapping[str, PredictionQuery] = {
         partial(_value, columns=("fare", "distance", "payment")),
         REGRESSORS,
         result="DOUBLE",
-        placeholder="distance / 20.0",
+        placeholder=NUMBER,
     ),
 }
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from sqlml.backends.native.argument_checks.conditions import (
     Rows,
     RowsOrNothing,
@@ -12,11 +14,12 @@ from sqlml.backends.native.argument_checks.conditions import (
 from sqlml.backends.native.jit.helpers import compiled_helper
 from sqlml.backends.native.vm.assembler import MAX_INSTRUCTIONS, MAX_REGISTERS, MOST_ROWS
 from sqlml.backends.native.vm.register_machine import FIELDS, OPCODES
+from sqlml.backends.native.vm.table_rows import SIDE
 
 _COUNT = len(OPCODES)
 _SUM, _COMPARE, _CHECK = OPCODES.index("sum"), OPCODES.index("compare"), OPCODES.index("check")
 _TAKE, _LINEAR, _LINEAR32 = (OPCODES.index(name) for name in ("take", "linear", "linear32"))
-_SQEUCLIDEAN = OPCODES.index("sqeuclidean")
+_SQEUCLIDEAN, _ADD_ROWS = OPCODES.index("sqeuclidean"), OPCODES.index("add_rows")
 
 
 @compiled_helper
@@ -38,16 +41,52 @@ def _has_table(numbers: Any, index: Any) -> Any:
 
 
 @compiled_helper
+def _is_list(code: Any, i: Any, first_listed: Any, column_count: Any) -> Any:
+    """Return True if a list of registers lies at `first_listed` or later in `column_count`."""
+    listed, count = code[i, 2], code[i, 3]
+    if count < 0 or count > column_count:
+        return False
+    return listed >= first_listed and listed <= column_count - count
+
+
+@compiled_helper
+def _is_below(number: Any, limit: Any) -> Any:
+    """Return True if `number` is a whole number from 0 to `limit` - 1."""
+    return number >= 0.0 and number < limit and number == np.trunc(number)
+
+
+@compiled_helper
+def _has_rows(code: Any, i: Any, numbers: Any) -> Any:
+    """Return True if `add_rows` finds all rows of its tables, and SIDE numbers after them."""
+    runs, count, column, index = code[i, 1], code[i, 3], code[i, 4], code[i, 6]
+    if not _stays_below(index, 0, 1, numbers.size):
+        return False
+    size = numbers.size - index
+    if count > (size - 1) // 2 or (runs > 1 and code[i, 5] != 1):
+        return False
+    if not _is_below(numbers[index], size):
+        return False
+    width = np.int64(numbers[index])
+    if column < 0 or runs > width or column > width - runs:
+        return False
+    for k in range(count):
+        start, rows = numbers[index + 1 + 2 * k], numbers[index + 2 + 2 * k]
+        if not _is_below(start, size) or not _is_below(rows, size):
+            return False
+        if rows < 1 or np.int64(rows) > (size - np.int64(start) - SIDE) // width:
+            return False
+    return True
+
+
+@compiled_helper
 def _is_list_instruction(code: Any, i: Any, first_listed: Any, column_count: Any, size: Any) -> Any:
     """Return True if the lists and the weights of `linear` or `sqeuclidean` exist.
 
     The registers are listed at `first_listed` or later in `column_count` columns. There are `size`
     numbers.
     """
-    runs, listed, count, begin = code[i, 1], code[i, 2], code[i, 3], code[i, 4]
-    if count < 0 or count > column_count:
-        return False
-    if listed < first_listed or listed > column_count - count:
+    runs, count, begin = code[i, 1], code[i, 3], code[i, 4]
+    if not _is_list(code, i, first_listed, column_count):
         return False
     if begin < 0 or begin > size or runs * count > size - begin:
         return False
@@ -118,7 +157,10 @@ def check_machine(
             return False
         if not _stays_below(code[i, 8], code[i, 9], runs, registers):
             return False
-        if opcode == _LINEAR or opcode == _SQEUCLIDEAN or opcode >= _LINEAR32:
+        if opcode >= _ADD_ROWS:
+            if not _is_list(code, i, inputs, columns.size) or not _has_rows(code, i, numbers):
+                return False
+        elif opcode == _LINEAR or opcode == _SQEUCLIDEAN or opcode >= _LINEAR32:
             if not _is_list_instruction(code, i, inputs, columns.size, numbers.size):
                 return False
         elif not _is_instruction(code, i, registers, numbers):

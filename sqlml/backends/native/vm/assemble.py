@@ -51,6 +51,9 @@ FLOAT32_OPERATORS = frozenset(
 
 MAX_WIDTH = 1 << 13
 
+MIN_ROW_COLUMNS = 4
+"""The fewest columns of a table whose rows are read at once. Others are read number by number."""
+
 MOST_CHECKS = 3
 """The most columns that are checked one by one; a sum of more columns is checked instead."""
 
@@ -251,10 +254,15 @@ def _emit_one_hot(ctx: _RuleContext) -> Array:
 def _emit_table_lookup(ctx: _RuleContext) -> Array:
     """Emit `take` from a constant table. The VM stops at an index out of range."""
     table = _to_doubles(ctx.program.nodes[ctx.node.inputs[0]].attrs["value"])
-    columns = table.reshape(len(table), -1).T.tolist()
+    rows = table.reshape(len(table), -1)
     _emit_range_checks(ctx.asm, ctx.args[1], 0.0, len(table) - 1.0)
-    indices = ctx.args[1].ravel().tolist()
-    results = [ctx.asm.emit_take(index, values) for index in indices for values in columns]
+    indices, width = ctx.args[1].ravel().tolist(), rows.shape[1]
+    if width >= MIN_ROW_COLUMNS:
+        tables = ctx.asm.store_tables([rows])
+        results = [r for index in indices for r in ctx.asm.emit_row_sums([index], tables, width)]
+    else:
+        columns = rows.T.tolist()
+        results = [ctx.asm.emit_take(index, values) for index in indices for values in columns]
     return np.array(results, np.int64).reshape(ctx.node.type.shape[1:])
 
 
@@ -344,8 +352,13 @@ def _emit_product(ctx: _RuleContext, weights: Array, bias: Array) -> Array:
 def _emit_product_with_lookups(
     ctx: _RuleContext, weights: Array, bias: Array, columns: Sequence[OneHot | None]
 ) -> Array:
-    """Emit the product, but look up one weight per group of one-hot columns."""
-    asm, add = ctx.asm, _get_addition(ctx.asm, ctx.node.type.dtype)
+    """Emit the product, but look up the weights of each group of one-hot columns."""
+    asm, is_single = ctx.asm, ctx.node.type.dtype == "float32"
+
+    def add_all(registers: Sequence[int], others: Sequence[int]) -> list[int]:
+        totals = [*map(asm.add, registers, others)]
+        return [asm.emit("single", total) for total in totals] if is_single else totals
+
     is_plain = np.array([c is None for c in columns])
     groups: dict[int, list[int]] = {}
     for k, column in enumerate(columns):
@@ -355,13 +368,19 @@ def _emit_product_with_lookups(
     sums = [asm.constant(float(b)) for b in bias]
     if is_plain.any():
         sums = _emit_lists(plain_context, "linear", weights[:, is_plain], asm.store(bias)).tolist()
+    tables = dict[int, Array]()
     for code, group in groups.items():
         one_hot_columns = [c for c in columns if c is not None and c.code == code]
-        for output, register in enumerate(sums):
-            values = np.zeros(one_hot_columns[0].count)
-            for k, column in zip(group, one_hot_columns, strict=True):
-                values[column.place] += weights[output, k]
-            sums[output] = add(register, asm.emit_take(code, values.tolist()))
+        table = np.zeros((one_hot_columns[0].count, len(bias)))
+        for k, column in zip(group, one_hot_columns, strict=True):
+            table[column.place] += weights[:, k]
+        tables[code] = table
+    if len(bias) >= MIN_ROW_COLUMNS:
+        index = asm.store_tables([*tables.values()])
+        sums = add_all(sums, asm.emit_row_sums([*tables], index, len(bias), is_single))
+        return np.array(sums, np.int64)
+    for code, table in tables.items():
+        sums = add_all(sums, [asm.emit_take(code, values) for values in table.T.tolist()])
     return np.array(sums, np.int64)
 
 

@@ -16,6 +16,7 @@ from types import MappingProxyType
 import numpy as np
 
 from sqlml.backends.native.vm.register_machine import FIELDS, OPCODES
+from sqlml.backends.native.vm.table_rows import SIDE
 from sqlml.types import Array
 
 OPS: Mapping[str, int] = MappingProxyType({name: i for i, name in enumerate(OPCODES)})
@@ -23,7 +24,10 @@ OPS: Mapping[str, int] = MappingProxyType({name: i for i, name in enumerate(OPCO
 LIST_OPCODES = frozenset(
     OPS[name] for name in ("linear", "linear32", "sqeuclidean", "sqeuclidean32")
 )
-NUMBER_OPCODES = frozenset({OPS["sum"], OPS["compare"], OPS["check"], OPS["take"], *LIST_OPCODES})
+TABLE_OPCODES = frozenset(OPS[name] for name in ("add_rows", "add_rows32"))
+NUMBER_OPCODES = frozenset(
+    {*(OPS[name] for name in ("sum", "compare", "check", "take")), *LIST_OPCODES, *TABLE_OPCODES}
+)
 """Instructions whose field c is the index of a number, not a register."""
 
 _ONE_HOT = 1 << 40
@@ -116,6 +120,28 @@ class Assembler:
         """Return a register that holds values[code], or 0 if `code` is out of range."""
         return self._write(OPS["take"], code, 0, self.store_numbers(float(len(values)), *values))
 
+    def store_tables(self, tables: Sequence[Array]) -> int:
+        """Store tables (rows, columns) that have the same columns; return their index."""
+        starts = np.cumsum([1 + 2 * len(tables), *(table.size for table in tables)])
+        header = [float(tables[0].shape[1])]
+        for start, table in zip(starts.tolist(), tables, strict=False):
+            header += [float(start), float(len(table))]
+        parts = [np.array(header), *map(np.ravel, tables), np.zeros(SIDE)]
+        return self.store(np.concatenate(parts))
+
+    def emit_row_sums(
+        self, codes: Sequence[int], tables: int, columns: int, is_single: bool = False
+    ) -> list[int]:
+        """Return a register for each column, with the sum of the rows that `codes` name.
+
+        Each register of codes has one of the tables at the index `tables`. A code that is out of
+        range has a row of zeros. If `is_single`, each sum is rounded to float32.
+        """
+        registers = tuple(map(self.resolve, codes))
+        list_index = self._lists.setdefault(registers, len(self._lists))
+        op = OPS["add_rows32" if is_single else "add_rows"]
+        return [self._write(op, list_index, column, tables) for column in range(columns)]
+
     def resolve(self, number: int) -> int:
         """Return a readable register for `number`; emit the column if it is one-hot."""
         column = self._one_hot_columns.get(number)
@@ -160,7 +186,7 @@ class Assembler:
         allocation, register_count = self._allocate_registers(register_lists, results)
         columns = [*inputs, *(allocation[r] for r in results)]
         list_starts, list_sizes = [], []
-        lists_read = {a for op, a, _, _, _ in self._instructions if op in LIST_OPCODES}
+        lists_read = {a for op, a, *_ in self._instructions if op in LIST_OPCODES | TABLE_OPCODES}
         for list_index, registers_of_list in enumerate(register_lists):
             # Registers that only dropped instructions read are not allocated.
             registers_read = registers_of_list if list_index in lists_read else ()
@@ -172,6 +198,8 @@ class Assembler:
             operand_c = c + constant_count if op in NUMBER_OPCODES else allocation.get(c, 0)
             if op in LIST_OPCODES:
                 row = [op, 1, list_starts[a], list_sizes[a], b + constant_count, 0, operand_c, 0]
+            elif op in TABLE_OPCODES:
+                row = [op, 1, list_starts[a], list_sizes[a], b, 0, operand_c, 0]
             else:
                 row = [op, 1, allocation[a], 0, allocation.get(b, 0), 0, operand_c, 0]
             code_rows.append([*row, allocation.get(out, 0), 0])
@@ -232,7 +260,7 @@ class Assembler:
 
     def _list_operands(self, i: int, register_lists: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
         op, a, b, c, _ = self._instructions[i]
-        if op in LIST_OPCODES:
+        if op in LIST_OPCODES | TABLE_OPCODES:
             return register_lists[a]
         if op == OPS["check"]:
             return (a,)
@@ -368,16 +396,20 @@ def _try_merge_step(previous: list[int], row: list[int]) -> bool:
     if previous[0] != row[0]:
         return False
     count = previous[1]
-    is_list = row[0] in LIST_OPCODES
+    is_list, is_table = row[0] in LIST_OPCODES, row[0] in TABLE_OPCODES
     steps = {}
     for field in (2, 4, 6, 8):
         difference = row[field] - previous[field]
-        if is_list and field == 2:
+        if (is_list or is_table) and field == 2:
             if difference or row[3] != previous[3]:
                 return False
         elif is_list and field == 4:
             if difference != count * row[3]:
                 return False
+        elif is_table and field in (4, 6):  # The next column of the same tables.
+            if difference != (count if field == 4 else 0):
+                return False
+            steps[field + 1] = 1 if field == 4 else 0
         elif count == 1:
             steps[field + 1] = difference
         elif difference != count * previous[field + 1]:

@@ -27,6 +27,8 @@ linear         for each of its results: the sum of listed columns times numbers,
 sqeuclidean    for each of its results: the sum of squared differences of columns and numbers
 linear32       as linear, in float32
 sqeuclidean32  as sqeuclidean, in float32
+add_rows       for each of its results: the sum of a number in each listed column's row of a table
+add_rows32     as add_rows, in float32
 =============  ===============================================================================
 """
 
@@ -52,6 +54,7 @@ from sqlml.backends.native.jit.call_wrapper import (
 from sqlml.backends.native.jit.helpers import compiled_helper, intrinsic
 from sqlml.backends.native.jit.specialise import reads, specialise, writes
 from sqlml.backends.native.vm.column_sums import sum_columns
+from sqlml.backends.native.vm.table_rows import add_rows
 
 # A kernel that computes on a block before it reads the next block leaves the memory idle, and then
 # waits for the memory. With prefetching, rows in memory score as fast as rows in the cache: a
@@ -236,7 +239,7 @@ def _generate_transpose(context: Any, builder: Any, signature: Any, arguments: A
 OPCODES = (
     *("sum", "mul", "div", "maximum", "compare", "where", "sqrt", "exp", "log"),
     *("check", "linear", "sqeuclidean", "single", "take", "whole", "exp2", "tanh"),
-    *("linear32", "sqeuclidean32"),
+    *("linear32", "sqeuclidean32", "add_rows", "add_rows32"),
 )
 """Names of the instructions, in the order of their opcodes."""
 
@@ -246,7 +249,8 @@ FIELDS = 10
 After each run, a, b, c and the result advance by their steps. In `check`, `compare`, `sum` and
 `take`, c is the index k of a number. `linear` and `sqeuclidean` run once per result. The columns
 are listed from index a on, and the step of a is the length of the list. The weights begin at number
-b, and the biases at number c.
+b, and the biases at number c. `add_rows` lists its columns of codes in the same way; b is a column
+of the tables, and c is the index of the tables (`table_rows.py`).
 """
 
 AHEAD = 64
@@ -323,6 +327,9 @@ def _run(
             position += _U(width)
         for i in range(code.shape[0]):
             opcode = code[i, 0]
+            if opcode > 18:
+                add_rows(regs, step, n, columns, numbers, code[i])
+                continue
             if opcode == 10 or opcode == 11 or opcode > 16:
                 sum_columns(regs, step, n, columns, numbers, code[i])
                 continue

@@ -318,8 +318,9 @@ def test_results_that_nobody_reads_take_no_place_from_others(op: str, results: i
         np.testing.assert_allclose(out, want, rtol=1e-13)
 
 
+@pytest.mark.parametrize("outputs", [2, 9, 40])
 @pytest.mark.parametrize("width", [1, 3, 40, 700])
-def test_weights_of_one_hot_columns_are_looked_up(width: int) -> None:
+def test_weights_of_one_hot_columns_are_looked_up(width: int, outputs: int) -> None:
     rng = np.random.default_rng(width)
     b = Builder()
     x = b.input("x", "float64", 3)
@@ -327,8 +328,8 @@ def test_weights_of_one_hot_columns_are_looked_up(width: int) -> None:
     hot = b.op("one_hot", code, width=width, dtype="float64")
     others = b.op("select", x, indices=np.array([0, 2]))
     columns = b.op("concat", others, b.op("select", hot, indices=rng.permutation(width)))
-    weights = rng.normal(size=(width + 2, 2))
-    made = b.op("linear", columns, weights=weights, bias=np.array([0.5, -2.0]))
+    weights = rng.normal(size=(width + 2, outputs))
+    made = b.op("linear", columns, weights=weights, bias=rng.normal(size=outputs))
     program = b.build({"transform": made})
     block = rng.normal(size=(90, 3))
     block[:, 1] = rng.integers(-3, width + 3, 90) + rng.choice([0.0, 0.25, -0.75], 90)
@@ -336,14 +337,55 @@ def test_weights_of_one_hot_columns_are_looked_up(width: int) -> None:
     same_as_reference(program, block)
 
 
-def same_as_reference(program: Program, block: np.ndarray) -> None:
+@pytest.mark.parametrize("rows", [1, 7, 8, 33, 300])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_rows_of_several_tables_are_added(rows: int, dtype: DType) -> None:
+    rng = np.random.default_rng(rows)
+    b = Builder()
+    x = b.input("x", "float64", 4)
+    columns = [b.op("cast", b.op("select", x, indices=np.array([3])), dtype=dtype)]
+    for k, count in enumerate((3, 1, 50)):
+        code = b.op("cast", b.op("select", x, indices=np.array([k])), dtype="int64")
+        columns.append(b.op("one_hot", code, width=count, dtype=dtype))
+    weights = rng.normal(size=(55, 21)).astype(dtype)
+    bias = rng.normal(size=21).astype(dtype)
+    made = b.op("linear", b.op("concat", *columns), weights=weights, bias=bias)
+    program = b.build({"transform": made})
+    block = rng.integers(-1, 60, size=(rows, 4)).astype(np.float64)
+    same_as_reference(program, block, 1e-13 if dtype == "float64" else 1e-5)
+
+
+def test_rows_of_wide_tables_are_read_to_the_bit() -> None:
+    rng = np.random.default_rng(0)
+    first, second = rng.normal(size=(5, 20)), rng.normal(size=(5, 4))
+    first[:, ::3] = -0.0
+    first[1, 1], second[2, 3] = np.nan, -np.inf
+    b = Builder()
+    x = b.input("x", "float64", 2)
+    columns = (b.op("select", x, indices=np.array([k])) for k in (0, 1))
+    one, other = (b.op("cast", column, dtype="int64") for column in columns)
+    pairs = ((first, one), (second, one), (second, other))
+    taken = [b.op("take", b.constant(table), place) for table, place in pairs]
+    flat = [b.op("reshape", rows_, shape=rows_.type.shape[2:]) for rows_ in taken]
+    program = b.build({"transform": b.op("concat", *flat)})
+    filler = VmFiller.of(program, "transform")
+    assert filler is not None
+    block = rng.integers(0, 5, size=(43, 2)).astype(np.float64)
+    rows_of = block.astype(np.int64)
+    want = np.hstack([first[rows_of[:, 0]], second[rows_of[:, 0]], second[rows_of[:, 1]]])
+    out = np.empty(want.shape)
+    assert filler.fill(block, out) == -1
+    np.testing.assert_array_equal(out.view(np.int64), want.view(np.int64))
+
+
+def same_as_reference(program: Program, block: np.ndarray, tolerance: float = 1e-13) -> None:
     filler = VmFiller.of(program, "transform")
     assert filler is not None
     with np.errstate(all="ignore"):
         want = reference.run(program, {"x": block})["transform"]
     out = np.empty(want.shape, want.dtype)
     assert filler.fill(block, out) == -1
-    np.testing.assert_allclose(out, want, rtol=1e-13, atol=1e-13)
+    np.testing.assert_allclose(out, want, rtol=tolerance, atol=tolerance)
 
 
 def test_one_hot_columns_that_more_than_weights_read() -> None:

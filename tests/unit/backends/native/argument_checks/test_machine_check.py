@@ -53,6 +53,9 @@ def assemble_instruction(op: str, inputs: int, count: int) -> VmCode:
         weights, biases = asm.store(np.arange(6.0 * count)), asm.store(np.arange(float(count)))
         listed = [0, 1, asm.constant(1.0), 0, 0, 1]
         results = [asm.emit_list(op, listed, weights + 6 * k, biases + k) for k in range(count)]
+    elif op.removesuffix("32") == "add_rows":
+        tables = asm.store_tables([np.ones((rows, count)) for rows in (3, 1)])
+        results = asm.emit_row_sums([0, 1], tables, count, op.endswith("32"))
     elif op == "take":
         results = [asm.emit_take(k, [5.0, 6.0, 7.0, 8.0][: 2 + k]) for k in columns]
     elif op == "check":
@@ -189,6 +192,22 @@ HOSTILE: Mapping[str, tuple[str, int, int, Any]] = {
     "weights after the last": ("sqeuclidean", CODE, B, 1000),
     "a missing bias": ("linear", CODE, C, 1000),
     "a step to a missing bias": ("linear", CODE, C_STEP, 1000),
+    "tables after the last number": ("add_rows", CODE, C, 1000),
+    "tables before the first number": ("add_rows", CODE, C, -1),
+    "a column after the last of the tables": ("add_rows", CODE, B, 1),
+    "a column before the first of the tables": ("add_rows", CODE, B, -1),
+    "every second column of the tables": ("add_rows", CODE, B_STEP, 2),
+    "tables of fewer columns": ("add_rows", NUMBERS, 0, 1.0),
+    "tables of more columns": ("add_rows", NUMBERS, 0, 3.0),
+    "tables of a part of a column": ("add_rows", NUMBERS, 0, 2.5),
+    "tables of no number of columns": ("add_rows", NUMBERS, 0, np.nan),
+    "a table that starts too late": ("add_rows", NUMBERS, 1, 8.0),
+    "a table that starts before the header": ("add_rows", NUMBERS, 1, -1.0),
+    "a table of too many rows": ("add_rows", NUMBERS, 4, 2.0),
+    "a table of a part of a row": ("add_rows", NUMBERS, 2, 2.5),
+    "a table of infinitely many rows": ("add_rows", NUMBERS, 2, np.inf),
+    "a list of codes that ends too late": ("add_rows", CODE, A, 10),
+    "a register of codes": ("add_rows", COLUMNS, -1, 1000),
     "a register of a list": ("linear", COLUMNS, -1, 1000),
     "a column after the last": ("mul", COLUMNS, 0, 2),
     "a negative column": ("mul", COLUMNS, 1, -1),
