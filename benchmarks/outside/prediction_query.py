@@ -11,6 +11,7 @@ import argparse
 import statistics
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -27,6 +28,8 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from benchmarks.outside.contenders import (
     CACHED,
+    EXTENSION,
+    FILE,
     FRAME,
     OBJECT,
     Contender,
@@ -36,7 +39,7 @@ from benchmarks.outside.contenders import (
     run_with_frame,
 )
 from benchmarks.results import Row, line, parser, row_of, save, status, with_ratios
-from benchmarks.rounds import best_calls
+from benchmarks.rounds import Timing, best_calls
 
 WITHOUT = "without model"
 
@@ -166,32 +169,33 @@ def measure(
         made, reasons = make_contenders(model, con, Path(folder))
         made[WITHOUT] = Contender(con, query.call_without_model)
         ways = {n: partial(_run, query, model, n, contender) for n, contender in made.items()}
-        answers = dict[str, list[tuple[Any, ...]]]()
+        answers, timings = dict[str, list[tuple[Any, ...]]](), dict[str, Timing]()
         for n, way in ways.items():
+            start = time.perf_counter()
             try:
                 answers[n] = _canonical(_run_within(options.limit, con, way))
             except duckdb.InterruptException:
                 reasons[n] = f"takes more than {options.limit:g} s"
+            timings[n] = Timing(time.perf_counter() - start, 1)
+        # The first call of a model may wait for a compiler.
+        own = (OBJECT, FILE, EXTENSION)
+        quick = [n for n in answers if n in own or timings[n].seconds <= options.patience]
         times = best_calls(
-            [ways[n] for n in answers],
+            [ways[n] for n in quick],
             options.rounds,
             least=options.least,
             patience=options.patience,
             of=statistics.median,
         )
+        timings.update(zip(quick, times, strict=True))
         rows_query = f"SELECT count(*) FROM ({query.select.format(p=1)})"
         ((case["rows"],),) = con.execute(rows_query).fetchall()
     con.close()
     expected = answers[CACHED if CACHED in answers else FRAME]
     rows = []
-    for (n, answer), timing in zip(answers.items(), times, strict=True):
-        row = row_of(
-            case,
-            n,
-            threads=options.threads,
-            ns=timing.seconds / case["rows"] * 1e9,
-            rounds=timing.rounds,
-        )
+    for n, answer in answers.items():
+        ns = timings[n].seconds / case["rows"] * 1e9
+        row = row_of(case, n, threads=options.threads, ns=ns, rounds=timings[n].rounds)
         is_same = _is_same(answer, expected)
         note = "" if is_same else "answers differ"
         rows.append(row if n == WITHOUT else replace(row, exact=is_same, note=note))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import duckdb
@@ -270,7 +270,7 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
         """Return the result as a pyarrow Table. This method works on every version of DuckDB."""
         is_new = hasattr(self._connection, "to_arrow_table")
         method = getattr(self._connection, "to_arrow_table" if is_new else "fetch_arrow_table")
-        return self._delegate(method)(rows_per_batch)
+        return self._call_native(method, (rows_per_batch,), {})
 
     def _repr_html_(self) -> str:
         return render_session_html(self)
@@ -284,35 +284,30 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
         def __getattr__(self, name: str) -> Any:
             if name.startswith("_"):
                 raise AttributeError(name)
-            value = getattr(self._connection, name)
-            return self._delegate(value) if callable(value) else value
+            return getattr(self._connection, name)
 
-    def _delegate(self, method: Any) -> Any:
-        """Wrap a connection method, to register missing functions and translate errors."""
-        method_name = getattr(method, "__name__", "")
-        is_fetchone = method_name == "fetchone"
-        engine = self._services.engine
-
-        def call_method(*args: Any, **kwargs: Any) -> Any:
-            texts: list[str] = []
-            if args or kwargs:
-                texts = [a for a in (*args, *kwargs.values()) if isinstance(a, str)]
-                args = tuple(map(unwrap, args))
-                kwargs = {key: unwrap(value) for key, value in kwargs.items()}
-            if texts and method_name == "create_function":
-                self._services.macros.drop_bare_macro(texts[0])
-            # Only the first row may be slow. After that, DuckDB works only a little ahead.
-            stop = None if is_fetchone and engine.is_result_read else self._connection.interrupt
-            with user_errors(stop, texts, engine):
-                result = self._services.functions.run_registering(lambda: method(*args, **kwargs))
-            engine.is_result_read = is_fetchone
-            if method_name.startswith("fetch") and self._open_result == "blocks once read":
-                self._open_result = "blocks"
-            if method_name == "commit":
-                self._refresh_macros()
-            return self if result is self._connection else result
-
-        return call_method
+    def _call_native(self, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a method of the connection; register missing functions and translate errors."""
+        name, engine = method.__name__, self._services.engine
+        texts: list[str] = []
+        call = method
+        if args or kwargs:
+            texts = [a for a in (*args, *kwargs.values()) if isinstance(a, str)]
+            unwrapped = {key: unwrap(value) for key, value in kwargs.items()}
+            call = partial(method, *map(unwrap, args), **unwrapped)
+        if texts and name == "create_function":
+            self._services.macros.drop_bare_macro(texts[0])
+        is_fetchone = name == "fetchone"
+        # Only the first row may be slow. After that, DuckDB works only a little ahead.
+        stop = None if is_fetchone and engine.is_result_read else self._connection.interrupt
+        with user_errors(stop, texts, engine):
+            result = self._services.functions.run_registering(call)
+        engine.is_result_read = is_fetchone
+        if self._open_result == "blocks once read" and name.startswith("fetch"):
+            self._open_result = "blocks"
+        if name == "commit":
+            self._refresh_macros()
+        return self if result is self._connection else result
 
     # The stages of a statement
 
@@ -429,3 +424,19 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
             rows = services.queries.explain(statement.query, parameters, statement.analyze)
             return format_pairs_answer(("explain_key", "explain_value"), rows)
         return carry_out(self._models, bind_parameters(self._models.host, statement, parameters))
+
+
+def _make_delegate(name: str, native: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method of a Session that calls the method `name` of its connection."""
+
+    @wraps(native, assigned=("__doc__", "__name__"))
+    def delegate(self: Session, *args: Any, **kwargs: Any) -> Any:
+        return self._call_native(getattr(self._connection, name), args, kwargs)
+
+    return delegate
+
+
+# Methods of the class are found faster than by `__getattr__`, and help() shows them.
+for _name, _native in vars(duckdb.DuckDBPyConnection).items():
+    if not _name.startswith("_") and callable(_native) and not hasattr(Session, _name):
+        setattr(Session, _name, _make_delegate(_name, _native))

@@ -36,9 +36,12 @@ _live_wrappers: weakref.WeakSet[ObjectWrapper] = weakref.WeakSet()
 def find_user_frame() -> FrameType | None:
     """Return the innermost stack frame outside of sqlml, or None if all frames are in sqlml."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] == "sqlml":
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        if not module.startswith("sqlml.") and module != "sqlml":
+            return frame
         frame = frame.f_back
-    return frame
+    return None
 
 
 def call_from(frame: FrameType | None, function: Callable[[], T]) -> T:

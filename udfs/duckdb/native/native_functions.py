@@ -89,7 +89,7 @@ class FunctionState:
         self.memory[layout.REPORT] = id(report_interrupt)
         self.memory[layout.MEASURE] = 0 if metered is None else id(_measure)
         self.memory[layout.NO_MEMORY] = ctypes.addressof(NO_MEMORY_TEXT)
-        self.memory[layout.ALL_BATCHES] = _batch_counter.ctypes.data
+        self.memory[layout.ALL_BATCHES] = ctypes.addressof(_batch_counter)
         self.memory[layout.ROW_FORMAT] = row_format
         self.memory[layout.NULL_ROW] = ctypes.addressof(_NULL_ROW_TEXT)
         self.plan: _Plan | None = None
@@ -99,7 +99,7 @@ class FunctionState:
         return int(self.memory.ctypes.data)
 
 
-_batch_counter = np.zeros(1, np.int64)
+_batch_counter = ctypes.c_int64()
 _states: list[FunctionState] = []
 _states_by_name: dict[str, FunctionState] = {}
 _dropped_plans: list[tuple[FunctionState, _Plan]] = []  # Threads may still use these.
@@ -172,7 +172,7 @@ def register_marker(connection: int, name: str) -> None:
 
 
 def count_batches() -> int:
-    return int(_batch_counter[0])
+    return _batch_counter.value
 
 
 def drop_plans(name_prefixes: tuple[str, ...]) -> None:
