@@ -1,7 +1,7 @@
 """A query that calls a model, its variants, and how long each contender takes to run it.
 
 The contenders (`contenders.py`) run the same query on the same tables, in turns. A row "without
-model" is the query with a hash of the model's columns in place of the call, so it has the scans,
+model" is the query with the sum of the model's columns in place of the call, so it has the scans,
 joins and filters alone.
 """
 
@@ -62,7 +62,7 @@ class PredictionQuery:
         targets: other columns of the rows that `label` reads.
         result: the SQL type of the predictions.
         placeholder: the expression in place of the call in the query without a model; {hash} is a
-            hash of the model's columns, which reads them as a call does.
+            hash of the sum of the model's columns, which reads them as a call does.
     """
 
     make_tables: Callable[[float], Mapping[str, Any]]
@@ -80,9 +80,13 @@ class PredictionQuery:
     def columns(self) -> tuple[str, ...]:
         return (*self.numbers, *self.categories)
 
-    @property
-    def call_without_model(self) -> str:
-        return self.placeholder.format(hash=f"hash({', '.join(self.columns)})")
+    def write_without_model(self, types: Mapping[str, str]) -> str:
+        """Return what is in place of a call; `types` has the SQL type of each column."""
+        lengths = (
+            f"strlen({column})" if sql_type == "VARCHAR" else f"{column}::DOUBLE"
+            for column, sql_type in types.items()
+        )
+        return self.placeholder.format(hash=f"hash({' + '.join(lengths)})")
 
 
 def fit_pipeline(make_estimator: Callable[[], Any]) -> Fit:
@@ -123,25 +127,25 @@ def convert(pipeline: Any, types: Mapping[str, str]) -> bytes | None:
 
 @cache
 def _register_converters() -> None:
-    """Tell skl2onnx how onnxmltools converts XGBoost's and LightGBM's classifiers."""
-    from lightgbm import LGBMClassifier
+    """Tell skl2onnx how onnxmltools converts the models of XGBoost and LightGBM."""
+    from lightgbm import LGBMClassifier, LGBMRegressor
     from onnxmltools.convert.lightgbm.operator_converters.LightGbm import convert_lightgbm
     from onnxmltools.convert.xgboost.operator_converters.XGBoost import convert_xgboost
     from skl2onnx import update_registered_converter
-    from skl2onnx.common.shape_calculator import calculate_linear_classifier_output_shapes
+    from skl2onnx.common import shape_calculator
     from xgboost import XGBClassifier
 
+    of_labels = shape_calculator.calculate_linear_classifier_output_shapes
+    options = {"nocl": [True, False], "zipmap": [True, False]}
     for cls, convert_model in (
         (XGBClassifier, convert_xgboost),
         (LGBMClassifier, convert_lightgbm),
     ):
-        update_registered_converter(
-            cls,
-            cls.__name__,
-            calculate_linear_classifier_output_shapes,
-            convert_model,
-            options={"nocl": [True, False], "zipmap": [True, False]},
-        )
+        update_registered_converter(cls, cls.__name__, of_labels, convert_model, options=options)
+    of_numbers = shape_calculator.calculate_linear_regressor_output_shapes
+    update_registered_converter(
+        LGBMRegressor, "LGBMRegressor", of_numbers, convert_lightgbm, options={"split": None}
+    )
 
 
 def rank_into_classes(frame: pd.DataFrame, columns: Sequence[str], classes: int) -> Any:
@@ -167,7 +171,7 @@ def measure(
     case: dict[str, Any] = {"table": title, "model": name, "scale": options.scale}
     with tempfile.TemporaryDirectory() as folder:
         made, reasons = make_contenders(model, con, Path(folder))
-        made[WITHOUT] = Contender(con, query.call_without_model)
+        made[WITHOUT] = Contender(con, query.write_without_model(model.columns))
         ways = {n: partial(_run, query, model, n, contender) for n, contender in made.items()}
         answers, timings = dict[str, list[tuple[Any, ...]]](), dict[str, Timing]()
         for n, way in ways.items():

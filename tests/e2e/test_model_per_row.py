@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +70,8 @@ def models(frame: pd.DataFrame) -> Mapping[str, Any]:
     return made
 
 
-@pytest.fixture(scope="module")
-def con(frame: pd.DataFrame, models: Mapping[str, Any]) -> Iterator[sqlml.Session]:
+@contextmanager
+def open_session(frame: pd.DataFrame, models: Mapping[str, Any]) -> Iterator[sqlml.Session]:
     with sqlml.connect() as con:
         con.register("frame", frame)
         con.execute("CREATE TABLE t AS FROM frame")
@@ -78,6 +79,12 @@ def con(frame: pd.DataFrame, models: Mapping[str, Any]) -> Iterator[sqlml.Sessio
         for shop, model in models.items():
             con.create_model(shop, model, verify=False)
         con.create_model("price", LinearRegression().fit([[0], [1]], [0, 1]), inputs=["a"])
+        yield con
+
+
+@pytest.fixture(scope="module")
+def con(frame: pd.DataFrame, models: Mapping[str, Any]) -> Iterator[sqlml.Session]:
+    with open_session(frame, models) as con:
         yield con
 
 
@@ -371,18 +378,15 @@ def test_what_cannot_be(con: sqlml.Session, query: str, error: Any, message: str
         con.execute(query).fetchall()
 
 
-def test_a_function_of_the_users_own_stays_theirs(con: sqlml.Session) -> None:
-    con.execute("CREATE MACRO main.predict(x, y) AS x || y")
-    try:
-        assert values(con, "SELECT predict(shop, '!') FROM t WHERE shop = 'east' LIMIT 1") == [
-            "east!"
-        ]
-        assert set(values(con, "SELECT predict(shop, *) FROM t WHERE shop = 'east'")) <= {
-            "yes",
-            "no",
-        }
-    finally:
-        con.execute("DROP MACRO main.predict")
+def test_a_function_of_the_users_own_stays_theirs(
+    frame: pd.DataFrame, models: Mapping[str, Any]
+) -> None:
+    with open_session(frame, models) as con:
+        con.execute("CREATE MACRO main.predict(x, y) AS x || y")
+        own = "SELECT predict(shop, '!') FROM t WHERE shop = 'east' LIMIT 1"
+        assert values(con, own) == ["east!"]
+        predicted = values(con, "SELECT predict(shop, *) FROM t WHERE shop = 'east'")
+        assert set(predicted) <= {"yes", "no"}
 
 
 def test_the_table_form(con: sqlml.Session, frame: pd.DataFrame, models: Mapping[str, Any]) -> None:

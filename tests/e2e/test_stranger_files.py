@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -135,19 +136,25 @@ def shadowed(sound: Path) -> Path:
     return path
 
 
-@pytest.fixture(scope="module", params=["opened", "attached"])
-def stranger(
-    request: pytest.FixtureRequest, shadowed: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[sqlml.Session]:
-    path = tmp_path_factory.mktemp("stranger") / "copy.duckdb"
+@contextmanager
+def open_copy(way: str, shadowed: Path, folder: Path) -> Iterator[sqlml.Session]:
+    path = folder / "copy.duckdb"
     shutil.copy(shadowed, path)
-    if request.param == "opened":
+    if way == "opened":
         with sqlml.connect(path) as con:
             yield con
     else:
         with sqlml.connect() as con:
             con.execute(f"ATTACH '{path}' AS theirs; USE theirs")
             yield con
+
+
+@pytest.fixture(scope="module", params=["opened", "attached"])
+def stranger(
+    request: pytest.FixtureRequest, shadowed: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[sqlml.Session]:
+    with open_copy(request.param, shadowed, tmp_path_factory.mktemp("stranger")) as con:
+        yield con
 
 
 @pytest.fixture(scope="module")
@@ -194,17 +201,19 @@ def test_no_macro_hides_a_function_of_our_macros(
     plain.execute(f"SELECT sqlml.predict_proba('near', {row}, 'yes') FROM t").fetchall()
 
 
-def test_no_macro_hides_a_function_of_a_statement(stranger: sqlml.Session) -> None:
-    stranger.create_model("new", models()["odds"], verify=False)
-    stranger.create_model("new", models()["line"], verify=False, or_replace=True)
-    for statement in STATEMENTS:
-        stranger.execute(statement).fetchall()
-    stranger.execute("BEGIN")
-    stranger.execute("ALTER MODEL new SET DEFAULT_VERSION = 1")
-    stranger.execute("COMMIT")
-    with pytest.raises(sqlml.errors.UnknownModelError):
-        stranger.execute("SELECT predict('nobody', *) FROM t")
-    stranger.execute("DROP MODEL new")
+@pytest.mark.parametrize("way", ["opened", "attached"])
+def test_no_macro_hides_a_function_of_a_statement(way: str, shadowed: Path, tmp_path: Path) -> None:
+    with open_copy(way, shadowed, tmp_path) as stranger:
+        stranger.create_model("new", models()["odds"], verify=False)
+        stranger.create_model("new", models()["line"], verify=False, or_replace=True)
+        for statement in STATEMENTS:
+            stranger.execute(statement).fetchall()
+        stranger.execute("BEGIN")
+        stranger.execute("ALTER MODEL new SET DEFAULT_VERSION = 1")
+        stranger.execute("COMMIT")
+        with pytest.raises(sqlml.errors.UnknownModelError):
+            stranger.execute("SELECT predict('nobody', *) FROM t")
+        stranger.execute("DROP MODEL new")
 
 
 BOOM = "(SELECT i FROM system.main.range(boom()) r(i))"

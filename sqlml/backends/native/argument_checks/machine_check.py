@@ -14,7 +14,7 @@ from sqlml.backends.native.argument_checks.conditions import (
 from sqlml.backends.native.jit.helpers import compiled_helper
 from sqlml.backends.native.vm.assembler import MAX_INSTRUCTIONS, MAX_REGISTERS, MOST_ROWS
 from sqlml.backends.native.vm.register_machine import FIELDS, OPCODES
-from sqlml.backends.native.vm.table_rows import SIDE
+from sqlml.backends.native.vm.table_rows import HEADER, SIDE
 
 _COUNT = len(OPCODES)
 _SUM, _COMPARE, _CHECK = OPCODES.index("sum"), OPCODES.index("compare"), OPCODES.index("check")
@@ -62,18 +62,20 @@ def _has_rows(code: Any, i: Any, numbers: Any) -> Any:
     if not _stays_below(index, 0, 1, numbers.size):
         return False
     size = numbers.size - index
-    if count > (size - 1) // 2 or (runs > 1 and code[i, 5] != 1):
+    if size < HEADER or count > (size - HEADER) // 2 or (runs > 1 and code[i, 5] != 1):
         return False
-    if not _is_below(numbers[index], size):
+    # Tables of float32 have twice as many numbers.
+    size = 2 * size if code[i, 0] > _ADD_ROWS else size
+    if not _is_below(numbers[index], size) or not _is_below(numbers[index + 1], size):
         return False
-    width = np.int64(numbers[index])
-    if column < 0 or runs > width or column > width - runs:
+    width, zeros = np.int64(numbers[index]), np.int64(numbers[index + 1])
+    if column < 0 or runs > width or column > width - runs or zeros > size - width - SIDE:
         return False
-    for k in range(count):
-        start, rows = numbers[index + 1 + 2 * k], numbers[index + 2 + 2 * k]
+    for k in range(index + HEADER, index + HEADER + 2 * count, 2):
+        start, rows = numbers[k], numbers[k + 1]
         if not _is_below(start, size) or not _is_below(rows, size):
             return False
-        if rows < 1 or np.int64(rows) > (size - np.int64(start) - SIDE) // width:
+        if np.int64(rows) > (size - np.int64(start) - SIDE) // width:
             return False
     return True
 
@@ -88,7 +90,9 @@ def _is_list_instruction(code: Any, i: Any, first_listed: Any, column_count: Any
     runs, count, begin = code[i, 1], code[i, 3], code[i, 4]
     if not _is_list(code, i, first_listed, column_count):
         return False
-    if begin < 0 or begin > size or runs * count > size - begin:
+    # The weights of float32 take half the place.
+    last = 2 * size if code[i, 0] >= _LINEAR32 else size
+    if begin < 0 or begin > last or runs * count > last - begin:
         return False
     if code[i, 0] != _LINEAR and code[i, 0] != _LINEAR32:
         return True

@@ -376,7 +376,7 @@ def _emit_product_with_lookups(
             table[column.place] += weights[:, k]
         tables[code] = table
     if len(bias) >= MIN_ROW_COLUMNS:
-        index = asm.store_tables([*tables.values()])
+        index = asm.store_tables([*tables.values()], is_single)
         sums = add_all(sums, asm.emit_row_sums([*tables], index, len(bias), is_single))
         return np.array(sums, np.int64)
     for code, table in tables.items():
@@ -398,8 +398,9 @@ def _emit_pairwise(ctx: _RuleContext) -> Array:
 def _emit_lists(ctx: _RuleContext, op: str, numbers: Array, first_bias: int) -> Array:
     """Emit `op` over the columns for each row of `numbers` (m, k); `first_bias` is an index."""
     columns = ctx.args[0].tolist()
-    index, width = ctx.asm.store(numbers), len(columns)
-    op = f"{op}32" if ctx.node.type.dtype == "float32" else op
+    is_single, width = ctx.node.type.dtype == "float32", len(columns)
+    index = ctx.asm.store_singles(numbers) if is_single else ctx.asm.store(numbers)
+    op = f"{op}32" if is_single else op
     lists = ((columns, index + row * width, first_bias + row) for row in range(len(numbers)))
     return np.array([ctx.asm.emit_list(op, *operands) for operands in lists], np.int64)
 

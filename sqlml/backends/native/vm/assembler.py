@@ -16,7 +16,7 @@ from types import MappingProxyType
 import numpy as np
 
 from sqlml.backends.native.vm.register_machine import FIELDS, OPCODES
-from sqlml.backends.native.vm.table_rows import SIDE
+from sqlml.backends.native.vm.table_rows import HEADER, SIDE
 from sqlml.types import Array
 
 OPS: Mapping[str, int] = MappingProxyType({name: i for i, name in enumerate(OPCODES)})
@@ -24,6 +24,8 @@ OPS: Mapping[str, int] = MappingProxyType({name: i for i, name in enumerate(OPCO
 LIST_OPCODES = frozenset(
     OPS[name] for name in ("linear", "linear32", "sqeuclidean", "sqeuclidean32")
 )
+SINGLE_LIST_OPCODES = frozenset(OPS[name] for name in ("linear32", "sqeuclidean32"))
+"""Instructions whose weights or points are float32, and whose field b counts float32 numbers."""
 TABLE_OPCODES = frozenset(OPS[name] for name in ("add_rows", "add_rows32"))
 NUMBER_OPCODES = frozenset(
     {*(OPS[name] for name in ("sum", "compare", "check", "take")), *LIST_OPCODES, *TABLE_OPCODES}
@@ -106,6 +108,11 @@ class Assembler:
         self._number_count += values.size
         return self._number_count - values.size
 
+    def store_singles(self, values: Array) -> int:
+        """Store an array of float32 numbers, two in the place of one; return the first's index."""
+        pairs = np.append(np.ravel(values), np.zeros(values.size % 2)).astype(np.float32)
+        return 2 * self.store(pairs.view(np.float64))
+
     def make_one_hot(self, code: int, count: int) -> list[int]:
         """Return register numbers of `count` columns; column k is 1 where register `code` is k."""
         first = _ONE_HOT + len(self._one_hot_columns)
@@ -120,14 +127,19 @@ class Assembler:
         """Return a register that holds values[code], or 0 if `code` is out of range."""
         return self._write(OPS["take"], code, 0, self.store_numbers(float(len(values)), *values))
 
-    def store_tables(self, tables: Sequence[Array]) -> int:
+    def store_tables(self, tables: Sequence[Array], is_single: bool = False) -> int:
         """Store tables (rows, columns) that have the same columns; return their index."""
-        starts = np.cumsum([1 + 2 * len(tables), *(table.size for table in tables)])
-        header = [float(tables[0].shape[1])]
-        for start, table in zip(starts.tolist(), tables, strict=False):
+        width, first = tables[0].shape[1], HEADER + 2 * len(tables)
+        sizes = [first * (2 if is_single else 1), *(table.size for table in tables)]
+        *starts, zeros = np.cumsum(sizes).tolist()
+        header = [float(width), float(zeros)]
+        for start, table in zip(starts, tables, strict=True):
             header += [float(start), float(len(table))]
-        parts = [np.array(header), *map(np.ravel, tables), np.zeros(SIDE)]
-        return self.store(np.concatenate(parts))
+        numbers = np.concatenate([*map(np.ravel, tables), np.zeros(width + SIDE)])
+        if not is_single:
+            return self.store(np.concatenate([header, numbers]))
+        pairs = np.append(numbers, np.zeros(numbers.size % 2)).astype(np.float32)
+        return self.store(np.concatenate([header, pairs.view(np.float64)]))
 
     def emit_row_sums(
         self, codes: Sequence[int], tables: int, columns: int, is_single: bool = False
@@ -135,7 +147,7 @@ class Assembler:
         """Return a register for each column, with the sum of the rows that `codes` name.
 
         Each register of codes has one of the tables at the index `tables`. A code that is out of
-        range has a row of zeros. If `is_single`, each sum is rounded to float32.
+        range has a row of zeros. If `is_single`, the tables are, and the sums are float32.
         """
         registers = tuple(map(self.resolve, codes))
         list_index = self._lists.setdefault(registers, len(self._lists))
@@ -158,7 +170,8 @@ class Assembler:
     def emit_list(self, op: str, columns: Sequence[int], b: int, c: int) -> int:
         """Write `linear` or `sqeuclidean` over the registers `columns`; return the result register.
 
-        `b` is the index of the first weight, and `c` is the index of the bias.
+        `b` is the index of the first weight (`store_singles` in float32), and `c` is the index of
+        the bias.
         """
         columns = list(map(self.resolve, columns))
         list_index = self._lists.setdefault(tuple(columns), len(self._lists))
@@ -197,7 +210,8 @@ class Assembler:
         for op, a, b, c, out in self._instructions:
             operand_c = c + constant_count if op in NUMBER_OPCODES else allocation.get(c, 0)
             if op in LIST_OPCODES:
-                row = [op, 1, list_starts[a], list_sizes[a], b + constant_count, 0, operand_c, 0]
+                operand_b = b + constant_count * (2 if op in SINGLE_LIST_OPCODES else 1)
+                row = [op, 1, list_starts[a], list_sizes[a], operand_b, 0, operand_c, 0]
             elif op in TABLE_OPCODES:
                 row = [op, 1, list_starts[a], list_sizes[a], b, 0, operand_c, 0]
             else:

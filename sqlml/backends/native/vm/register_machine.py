@@ -249,8 +249,9 @@ FIELDS = 10
 After each run, a, b, c and the result advance by their steps. In `check`, `compare`, `sum` and
 `take`, c is the index k of a number. `linear` and `sqeuclidean` run once per result. The columns
 are listed from index a on, and the step of a is the length of the list. The weights begin at number
-b, and the biases at number c. `add_rows` lists its columns of codes in the same way; b is a column
-of the tables, and c is the index of the tables (`table_rows.py`).
+b, counted in float32 numbers if they are float32, and the biases at number c. `add_rows` lists its
+columns of codes in the same way; b is a column of the tables, and c is the index of the tables
+(`table_rows.py`).
 """
 
 AHEAD = 64

@@ -50,12 +50,14 @@ def assemble_instruction(op: str, inputs: int, count: int) -> VmCode:
     asm = Assembler(inputs)
     columns, results = [k % inputs for k in range(count)], []
     if op.removesuffix("32") in ("linear", "sqeuclidean"):
-        weights, biases = asm.store(np.arange(6.0 * count)), asm.store(np.arange(float(count)))
+        store = asm.store_singles if op.endswith("32") else asm.store
+        weights, biases = store(np.arange(6.0 * count)), asm.store(np.arange(float(count)))
         listed = [0, 1, asm.constant(1.0), 0, 0, 1]
         results = [asm.emit_list(op, listed, weights + 6 * k, biases + k) for k in range(count)]
     elif op.removesuffix("32") == "add_rows":
-        tables = asm.store_tables([np.ones((rows, count)) for rows in (3, 1)])
-        results = asm.emit_row_sums([0, 1], tables, count, op.endswith("32"))
+        ones, is_single = [np.ones((rows, count)) for rows in (3, 1)], op.endswith("32")
+        tables = asm.store_tables(ones, is_single)
+        results = asm.emit_row_sums([0, 1], tables, count, is_single)
     elif op == "take":
         results = [asm.emit_take(k, [5.0, 6.0, 7.0, 8.0][: 2 + k]) for k in columns]
     elif op == "check":
@@ -201,11 +203,14 @@ HOSTILE: Mapping[str, tuple[str, int, int, Any]] = {
     "tables of more columns": ("add_rows", NUMBERS, 0, 3.0),
     "tables of a part of a column": ("add_rows", NUMBERS, 0, 2.5),
     "tables of no number of columns": ("add_rows", NUMBERS, 0, np.nan),
-    "a table that starts too late": ("add_rows", NUMBERS, 1, 8.0),
-    "a table that starts before the header": ("add_rows", NUMBERS, 1, -1.0),
-    "a table of too many rows": ("add_rows", NUMBERS, 4, 2.0),
-    "a table of a part of a row": ("add_rows", NUMBERS, 2, 2.5),
-    "a table of infinitely many rows": ("add_rows", NUMBERS, 2, np.inf),
+    "a row of zeros that starts too late": ("add_rows", NUMBERS, 1, 15.0),
+    "a row of zeros before the header": ("add_rows", NUMBERS, 1, -1.0),
+    "a table that starts too late": ("add_rows", NUMBERS, 2, 11.0),
+    "a table that starts before the header": ("add_rows", NUMBERS, 2, -1.0),
+    "a table of too many rows": ("add_rows", NUMBERS, 5, 3.0),
+    "a table of a part of a row": ("add_rows", NUMBERS, 3, 2.5),
+    "a table of infinitely many rows": ("add_rows", NUMBERS, 3, np.inf),
+    "a table of float32 that starts too late": ("add_rows32", NUMBERS, 2, 17.0),
     "a list of codes that ends too late": ("add_rows", CODE, A, 10),
     "a register of codes": ("add_rows", COLUMNS, -1, 1000),
     "a register of a list": ("linear", COLUMNS, -1, 1000),
