@@ -277,7 +277,7 @@ def run(
     )
     options_parser.add_argument("--model", action="append", help="default: all")
     options_parser.add_argument(
-        "--limit", type=float, default=60.0, help="seconds of a query, after which it is given up"
+        "--limit", type=float, default=20.0, help="seconds of a query, after which it is given up"
     )
     options = options_parser.parse_args(arguments)
     options.of = "median"
