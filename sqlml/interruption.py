@@ -13,6 +13,7 @@ from _signal import getsignal
 from _signal import signal as set_handler
 from collections.abc import Callable
 from concurrent.futures import Future
+from threading import get_ident, main_thread
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -56,13 +57,11 @@ class _signal_handling:
 
     def __enter__(self) -> Any:
         self._previous_handler = None
-        handler = getsignal(_SIGINT)
-        if callable(handler):
-            try:
+        if get_ident() == main_thread().ident:
+            handler = getsignal(_SIGINT)
+            if callable(handler):
+                self._previous_handler = handler
                 set_handler(_SIGINT, self._handle_signal)
-            except ValueError:  # Only the main thread receives signals.
-                return self
-            self._previous_handler = handler
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:

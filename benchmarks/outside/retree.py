@@ -41,7 +41,7 @@ REGRESSORS: Mapping[str, Fit] = {
 }
 
 NUMBER, LABEL = "({hash} % 1000) / 1000.0", "if({hash} % 3 = 0, 'late', 'early')"
-"""What is in place of a prediction in the queries without a model."""
+"""Expressions that replace a prediction in the queries without a model."""
 
 TPCH_9 = """
 SELECT n_name, year(o_orderdate) AS o_year,

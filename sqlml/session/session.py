@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial, wraps
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import duckdb
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from sqlml.report.make_report import Report
 
-    # Type checkers see the methods of DuckDB, to which `__getattr__` delegates. But a Session is
+    # Type checkers see the methods of DuckDB, which `_add_delegates` adds. But a Session is
     # not a DuckDBPyConnection. Pass `Session.connection` where one is required.
     _DuckDBMethods = duckdb.DuckDBPyConnection
 else:
@@ -269,8 +269,8 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
     def arrow(self, rows_per_batch: int = 1_000_000) -> pa.Table:
         """Return the result as a pyarrow Table. This method works on every version of DuckDB."""
         is_new = hasattr(self._connection, "to_arrow_table")
-        method = getattr(self._connection, "to_arrow_table" if is_new else "fetch_arrow_table")
-        return self._call_native(method, (rows_per_batch,), {})
+        name = "to_arrow_table" if is_new else "fetch_arrow_table"
+        return self._call_native(name, getattr(self._connection, name), (rows_per_batch,), {})
 
     def _repr_html_(self) -> str:
         return render_session_html(self)
@@ -286,9 +286,11 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
                 raise AttributeError(name)
             return getattr(self._connection, name)
 
-    def _call_native(self, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _call_native(
+        self, name: str, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         """Call a method of the connection; register missing functions and translate errors."""
-        name, engine = method.__name__, self._services.engine
+        engine = self._services.engine
         texts: list[str] = []
         call = method
         if args or kwargs:
@@ -426,17 +428,26 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
         return carry_out(self._models, bind_parameters(self._models.host, statement, parameters))
 
 
-def _make_delegate(name: str, native: Callable[..., Any]) -> Callable[..., Any]:
+def _make_delegate(name: str, doc: str | None) -> Callable[..., Any]:
     """Return a method of a Session that calls the method `name` of its connection."""
 
-    @wraps(native, assigned=("__doc__", "__name__"))
     def delegate(self: Session, *args: Any, **kwargs: Any) -> Any:
-        return self._call_native(getattr(self._connection, name), args, kwargs)
+        return self._call_native(name, getattr(self._connection, name), args, kwargs)
 
+    delegate.__name__, delegate.__qualname__, delegate.__doc__ = name, f"Session.{name}", doc
     return delegate
 
 
-# Methods of the class are found faster than by `__getattr__`, and help() shows them.
-for _name, _native in vars(duckdb.DuckDBPyConnection).items():
-    if not _name.startswith("_") and callable(_native) and not hasattr(Session, _name):
-        setattr(Session, _name, _make_delegate(_name, _native))
+def _add_delegates() -> None:
+    """Give Session the methods of DuckDB's connection that it does not have.
+
+    They are found faster than by `__getattr__`, and help() shows them.
+    """
+    own_names = set(dir(Session))  # Without those of the metaclass, which has a `register`.
+    for name in dir(duckdb.DuckDBPyConnection):
+        native = getattr(duckdb.DuckDBPyConnection, name)
+        if not name.startswith("_") and callable(native) and name not in own_names:
+            setattr(Session, name, _make_delegate(name, native.__doc__))
+
+
+_add_delegates()

@@ -269,7 +269,7 @@ def test_python_frames_are_found_where_the_user_stands(
 
 
 def test_everything_else_is_delegated(con: sqlml.Session, tmp_path: Path) -> None:
-    con.register("numbers", pd.DataFrame({"a": [1, 2, 3]}))
+    assert con.register("numbers", pd.DataFrame({"a": [1, 2, 3]})) is con
     assert con.table("numbers").aggregate("sum(a)").fetchall() == [(6,)]
     con.create_function("plus_one", lambda x: x + 1, ["INTEGER"], "INTEGER")
     assert con.execute("SELECT plus_one(41)").fetchone() == (42,)
@@ -280,6 +280,9 @@ def test_everything_else_is_delegated(con: sqlml.Session, tmp_path: Path) -> Non
     con.rollback()
     with pytest.raises(AttributeError):
         con.no_such_method()
+    for name in dir(duckdb.DuckDBPyConnection):
+        if not name.startswith("_") and callable(getattr(duckdb.DuckDBPyConnection, name)):
+            assert getattr(con, name).__self__ is con, name
 
 
 def test_attach_keeps_what_the_connection_holds(frame: pd.DataFrame, churn: Any) -> None:

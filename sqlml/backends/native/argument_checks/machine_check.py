@@ -90,7 +90,7 @@ def _is_list_instruction(code: Any, i: Any, first_listed: Any, column_count: Any
     runs, count, begin = code[i, 1], code[i, 3], code[i, 4]
     if not _is_list(code, i, first_listed, column_count):
         return False
-    # The weights of float32 take half the place.
+    # float32 weights take half the space.
     last = 2 * size if code[i, 0] >= _LINEAR32 else size
     if begin < 0 or begin > last or runs * count > last - begin:
         return False
@@ -101,7 +101,7 @@ def _is_list_instruction(code: Any, i: Any, first_listed: Any, column_count: Any
 
 @compiled_helper
 def _is_instruction(code: Any, i: Any, registers: Any, numbers: Any) -> Any:
-    """Return True if all operands of an instruction other than `linear` and `sqeuclidean` exist."""
+    """Return True if all operands of an instruction that reads no list exist."""
     opcode, runs = code[i, 0], code[i, 1]
     for field in (2, 4):
         if not _stays_below(code[i, field], code[i, field + 1], runs, registers):

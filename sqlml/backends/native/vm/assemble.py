@@ -258,8 +258,10 @@ def _emit_table_lookup(ctx: _RuleContext) -> Array:
     _emit_range_checks(ctx.asm, ctx.args[1], 0.0, len(table) - 1.0)
     indices, width = ctx.args[1].ravel().tolist(), rows.shape[1]
     if width >= MIN_ROW_COLUMNS:
-        tables = ctx.asm.store_tables([rows])
-        results = [r for index in indices for r in ctx.asm.emit_row_sums([index], tables, width)]
+        is_single = ctx.node.type.dtype == "float32"
+        tables = ctx.asm.store_tables([rows], is_single)
+        sums = (ctx.asm.emit_row_sums([i], tables, width, is_single) for i in indices)
+        results = [register for registers in sums for register in registers]
     else:
         columns = rows.T.tolist()
         results = [ctx.asm.emit_take(index, values) for index in indices for values in columns]
@@ -371,7 +373,7 @@ def _emit_product_with_lookups(
     tables = dict[int, Array]()
     for code, group in groups.items():
         one_hot_columns = [c for c in columns if c is not None and c.code == code]
-        table = np.zeros((one_hot_columns[0].count, len(bias)))
+        table = np.zeros((max(c.count for c in one_hot_columns), len(bias)))
         for k, column in zip(group, one_hot_columns, strict=True):
             table[column.place] += weights[:, k]
         tables[code] = table

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from heapq import heappop, heappush
 from types import MappingProxyType
 
@@ -86,6 +87,7 @@ class Assembler:
         self._numbers: list[Array] = []
         self._number_count = 0
         self._index_of_numbers: dict[tuple[float, ...], int] = {}
+        self._index_of_tables: dict[tuple[object, ...], int] = {}
         self._lists: dict[tuple[int, ...], int] = {}
         self._instructions: list[tuple[int, int, int, int, int]] = []
         self._results: dict[tuple[int, int, int, int], int] = {}
@@ -109,7 +111,7 @@ class Assembler:
         return self._number_count - values.size
 
     def store_singles(self, values: Array) -> int:
-        """Store an array of float32 numbers, two in the place of one; return the first's index."""
+        """Store float32 numbers in pairs; return the first's index, counted in float32 numbers."""
         pairs = np.append(np.ravel(values), np.zeros(values.size % 2)).astype(np.float32)
         return 2 * self.store(pairs.view(np.float64))
 
@@ -128,7 +130,17 @@ class Assembler:
         return self._write(OPS["take"], code, 0, self.store_numbers(float(len(values)), *values))
 
     def store_tables(self, tables: Sequence[Array], is_single: bool = False) -> int:
-        """Store tables (rows, columns) that have the same columns; return their index."""
+        """Store tables (rows, columns) with the same columns unless already stored.
+
+        Return their index. If `is_single`, they are stored as float32.
+        """
+        digests = (sha256(table.tobytes()).digest() for table in tables)
+        key = (is_single, *(table.shape for table in tables), *digests)
+        if key not in self._index_of_tables:
+            self._index_of_tables[key] = self._store_new_tables(tables, is_single)
+        return self._index_of_tables[key]
+
+    def _store_new_tables(self, tables: Sequence[Array], is_single: bool) -> int:
         width, first = tables[0].shape[1], HEADER + 2 * len(tables)
         sizes = [first * (2 if is_single else 1), *(table.size for table in tables)]
         *starts, zeros = np.cumsum(sizes).tolist()
@@ -147,7 +159,7 @@ class Assembler:
         """Return a register for each column, with the sum of the rows that `codes` name.
 
         Each register of codes has one of the tables at the index `tables`. A code that is out of
-        range has a row of zeros. If `is_single`, the tables are, and the sums are float32.
+        range has a row of zeros. If `is_single`, the tables and the sums are float32.
         """
         registers = tuple(map(self.resolve, codes))
         list_index = self._lists.setdefault(registers, len(self._lists))
@@ -234,8 +246,8 @@ class Assembler:
     ) -> list[tuple[int, int, int, int, int]]:
         """Return the instructions whose results are read.
 
-        `linear` and `sqeuclidean` write two results at once. If one result were never read, both
-        results could get the same register.
+        `linear`, `sqeuclidean` and `add_rows` write several results at once. If one of them were
+        never read, it could get the register of another.
         """
         registers_read = set(results)
         used_instructions = []

@@ -1,7 +1,7 @@
 """Sum listed registers: the instructions `linear` and `sqeuclidean` of the register machine, and
 `linear32` and `sqeuclidean32`, which compute in float32.
 
-The sums of a tile, a few vectors of rows of up to 4 results, stay in registers of the processor, so
+The sums of a tile, a few vectors of rows of up to 8 results, stay in registers of the processor, so
 a number that is read once serves several sums (K. Goto and R. van de Geijn, "Anatomy of
 High-Performance Matrix Multiplication", ACM TOMS 34(3), 2008). The rows after the last tile are
 summed a vector at a time, then one at a time. Each sum adds the columns in order and rounds each
@@ -76,6 +76,10 @@ def _sum_rows32(regs: Any, step: Any, row: Any, columns: Any, numbers: Any, fiel
     whole_tiles = results - results % TILE_RESULTS32
     for j in range(0, whole_tiles, TILE_RESULTS32):
         sum_tile(regs, step, row, columns, numbers, fields, j, TILE_ROWS, TILE_RESULTS32, 1, 1)
+    if results - whole_tiles >= TILE_RESULTS:
+        j = whole_tiles
+        sum_tile(regs, step, row, columns, numbers, fields, j, TILE_ROWS, TILE_RESULTS, 1, 1)
+        whole_tiles += TILE_RESULTS
     for j in range(whole_tiles, results):
         sum_tile(regs, step, row, columns, numbers, fields, j, TILE_ROWS, 1, 1, 1)
 
@@ -121,8 +125,8 @@ def sum_tile(
 
     `rows`, `results`, `is_linear` and `is_single` are constants. If `is_single`, each number is
     rounded to float32, though registers hold float64, and the weights or points are float32 numbers
-    of which two take the place of one in `numbers`. numba requires that an intrinsic has one
-    parameter per argument.
+    that are packed in pairs in `numbers`. numba requires that an intrinsic has one parameter per
+    argument.
     """
     from numba import types  # Importing numba is slow.
 

@@ -43,23 +43,23 @@ def add_rows(regs: Any, step: Any, n: Any, columns: Any, numbers: Any, fields: A
     `fields` are the fields of the instruction (`register_machine.FIELDS`). Register k starts at
     regs[k * step].
     """
-    places = np.empty(fields[3] * SIDE, np.int64)
+    row_starts = np.empty(fields[3] * SIDE, np.int64)
     row = _U(0)
     while row < n:
-        _find_rows(regs, step, row, columns, numbers, fields, places)
+        _find_rows(regs, step, row, columns, numbers, fields, row_starts)
         for j in range(0, fields[1], SIDE):
             if fields[0] == 19:
-                add_square(regs, step, row, places, numbers, fields, j, 0)
+                add_square(regs, step, row, row_starts, numbers, fields, j, 0)
             else:
-                add_square(regs, step, row, places, numbers, fields, j, 1)
+                add_square(regs, step, row, row_starts, numbers, fields, j, 1)
         row += _U(SIDE)
 
 
 @inlined_helper
 def _find_rows(
-    regs: Any, step: Any, row: Any, columns: Any, numbers: Any, fields: Any, places: Any
+    regs: Any, step: Any, row: Any, columns: Any, numbers: Any, fields: Any, row_starts: Any
 ) -> None:
-    """Write where the table rows of SIDE rows start, from `row` on, to `places`, table by table."""
+    """Store for each table where the table rows of SIDE batch rows start, from `row` on."""
     header = fields[6]
     width, zeros = np.int64(numbers[header]), np.int64(numbers[header + 1])
     for i in range(fields[3]):
@@ -69,7 +69,7 @@ def _find_rows(
         for r in range(SIDE):
             code = regs[codes + _U(r)]
             has_row = code >= 0.0 and code < rows
-            places[i * SIDE + r] = start + np.int64(code) * width if has_row else zeros
+            row_starts[i * SIDE + r] = start + np.int64(code) * width if has_row else zeros
 
 
 @literal_intrinsic
@@ -78,7 +78,7 @@ def add_square(
     regs: Any,
     step: Any,
     row: Any,
-    places: Any,
+    row_starts: Any,
     numbers: Any,
     fields: Any,
     first_result: Any,
@@ -92,7 +92,9 @@ def add_square(
     from numba import types  # Importing numba is slow.
 
     unsigned, integer = types.uint64, types.int64
-    signature = types.void(regs, unsigned, unsigned, places, numbers, fields, integer, is_single)
+    signature = types.void(
+        regs, unsigned, unsigned, row_starts, numbers, fields, integer, is_single
+    )
     number = ir.FloatType() if is_single.literal_value else ir.DoubleType()
     vector, wide = ir.VectorType(number, SIDE), ir.VectorType(ir.DoubleType(), SIDE)
 
@@ -114,8 +116,8 @@ def add_square(
         table = builder.gep(starts, [builder.mul(i, long(SIDE))])
         new_sums = []
         for r, total in enumerate(sums):
-            place = builder.load(builder.gep(table, [long(r)]))
-            pointer = vector_pointer(builder, tables, place, vector)
+            row_start = builder.load(builder.gep(table, [long(r)]))
+            pointer = vector_pointer(builder, tables, row_start, vector)
             new_sums.append(builder.fadd(total, builder.load(pointer, align=4)))
         next_i = builder.add(i, long(1))
         i.add_incoming(long(0), entry_block)

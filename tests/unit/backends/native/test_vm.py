@@ -248,7 +248,7 @@ def test_float32_is_rounded_float64() -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 7, 8, 9, 32, 41, 128, 200])
-@pytest.mark.parametrize("results", [1, 3, 4, 9])
+@pytest.mark.parametrize("results", [1, 3, 4, 7, 9, 16])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_sums_of_columns_have_one_order(rows: int, results: int, dtype: DType) -> None:
     """A result depends neither on the position of its row nor on the number of results."""
@@ -353,6 +353,27 @@ def test_rows_of_several_tables_are_added(rows: int, dtype: DType) -> None:
     program = b.build({"transform": made})
     block = rng.integers(-1, 60, size=(rows, 4)).astype(np.float64)
     same_as_reference(program, block, 1e-13 if dtype == "float64" else 1e-5)
+
+
+def test_a_table_that_several_columns_read_is_stored_once() -> None:
+    table = np.random.default_rng(0).normal(size=(500, 8))
+    b = Builder()
+    x = b.input("x", "float64", 2)
+    columns = (b.op("select", x, indices=np.array([k])) for k in (0, 1))
+    codes = [b.op("cast", column, dtype="int64") for column in columns]
+    taken = [b.op("take", b.constant(table), code) for code in codes]
+    flat = [b.op("reshape", rows_, shape=(8,)) for rows_ in taken]
+    code = assemble(b.build({"transform": b.op("concat", *flat)}), "transform")
+    assert code is not None and table.size < code.numbers.size < table.size + 100
+
+
+def test_one_hot_columns_of_two_widths_of_one_code() -> None:
+    b = Builder()
+    x = b.input("x", "float64", 1)
+    code = b.op("cast", x, dtype="int64")
+    hot = [b.op("one_hot", code, width=width, dtype="float64") for width in (3, 5)]
+    made = b.op("linear", b.op("concat", *hot), weights=np.eye(8), bias=np.zeros(8))
+    same_as_reference(b.build({"transform": made}), np.arange(-1.0, 7.0).reshape(-1, 1))
 
 
 def test_rows_of_wide_tables_are_read_to_the_bit() -> None:

@@ -120,7 +120,7 @@ def damage_machine(call: Call, rng: Rng) -> Call:
     code, columns, numbers, shape = (
         call.arguments[k].copy() for k in (CODE, COLUMNS, NUMBERS, SHAPE)
     )
-    limits = (0, 2, int(shape[REGISTERS]), numbers.size, columns.size)
+    limits = (0, 2, int(shape[REGISTERS]), numbers.size, 2 * numbers.size, columns.size)
     for _ in range(int(rng.integers(1, 4))):
         number = int(rng.choice(limits)) + int(rng.integers(-4, 3))
         way = rng.random()
@@ -201,14 +201,18 @@ HOSTILE: Mapping[str, tuple[str, int, int, Any]] = {
     "every second column of the tables": ("add_rows", CODE, B_STEP, 2),
     "tables of fewer columns": ("add_rows", NUMBERS, 0, 1.0),
     "tables of more columns": ("add_rows", NUMBERS, 0, 3.0),
-    "tables of a part of a column": ("add_rows", NUMBERS, 0, 2.5),
-    "tables of no number of columns": ("add_rows", NUMBERS, 0, np.nan),
+    "a fractional number of columns": ("add_rows", NUMBERS, 0, 2.5),
+    "a NaN number of columns": ("add_rows", NUMBERS, 0, np.nan),
     "a row of zeros that starts too late": ("add_rows", NUMBERS, 1, 15.0),
     "a row of zeros before the header": ("add_rows", NUMBERS, 1, -1.0),
     "a table that starts too late": ("add_rows", NUMBERS, 2, 11.0),
     "a table that starts before the header": ("add_rows", NUMBERS, 2, -1.0),
     "a table of too many rows": ("add_rows", NUMBERS, 5, 3.0),
-    "a table of a part of a row": ("add_rows", NUMBERS, 3, 2.5),
+    "a fractional number of rows": ("add_rows", NUMBERS, 3, 2.5),
+    "a row of float32 zeros that starts too late": ("add_rows32", NUMBERS, 1, 23.0),
+    "more codes than tables": ("add_rows", CODE, A_STEP, 12),
+    "float32 weights after the last": ("linear32", CODE, B, 1000),
+    "float32 points after the last": ("sqeuclidean32", CODE, B, 1000),
     "a table of infinitely many rows": ("add_rows", NUMBERS, 3, np.inf),
     "a table of float32 that starts too late": ("add_rows32", NUMBERS, 2, 17.0),
     "a list of codes that ends too late": ("add_rows", CODE, A, 10),
