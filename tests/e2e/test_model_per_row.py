@@ -383,8 +383,8 @@ def test_a_function_of_the_users_own_stays_theirs(
 ) -> None:
     with open_session(frame, models) as con:
         con.execute("CREATE MACRO main.predict(x, y) AS x || y")
-        own = "SELECT predict(shop, '!') FROM t WHERE shop = 'east' LIMIT 1"
-        assert values(con, own) == ["east!"]
+        call_of_macro = "SELECT predict(shop, '!') FROM t WHERE shop = 'east' LIMIT 1"
+        assert values(con, call_of_macro) == ["east!"]
         predicted = values(con, "SELECT predict(shop, *) FROM t WHERE shop = 'east'")
         assert set(predicted) <= {"yes", "no"}
 

@@ -329,8 +329,8 @@ def test_weights_of_one_hot_columns_are_looked_up(width: int, outputs: int) -> N
     others = b.op("select", x, indices=np.array([0, 2]))
     columns = b.op("concat", others, b.op("select", hot, indices=rng.permutation(width)))
     weights = rng.normal(size=(width + 2, outputs))
-    made = b.op("linear", columns, weights=weights, bias=rng.normal(size=outputs))
-    program = b.build({"transform": made})
+    layer = b.op("linear", columns, weights=weights, bias=rng.normal(size=outputs))
+    program = b.build({"transform": layer})
     block = rng.normal(size=(90, 3))
     block[:, 1] = rng.integers(-3, width + 3, 90) + rng.choice([0.0, 0.25, -0.75], 90)
     block[:3, 1] = np.nan, np.inf, 1e300
@@ -349,8 +349,8 @@ def test_rows_of_several_tables_are_added(rows: int, dtype: DType) -> None:
         columns.append(b.op("one_hot", code, width=count, dtype=dtype))
     weights = rng.normal(size=(55, 21)).astype(dtype)
     bias = rng.normal(size=21).astype(dtype)
-    made = b.op("linear", b.op("concat", *columns), weights=weights, bias=bias)
-    program = b.build({"transform": made})
+    layer = b.op("linear", b.op("concat", *columns), weights=weights, bias=bias)
+    program = b.build({"transform": layer})
     block = rng.integers(-1, 60, size=(rows, 4)).astype(np.float64)
     same_as_reference(program, block, 1e-13 if dtype == "float64" else 1e-5)
 
@@ -372,8 +372,8 @@ def test_one_hot_columns_of_two_widths_of_one_code() -> None:
     x = b.input("x", "float64", 1)
     code = b.op("cast", x, dtype="int64")
     hot = [b.op("one_hot", code, width=width, dtype="float64") for width in (3, 5)]
-    made = b.op("linear", b.op("concat", *hot), weights=np.eye(8), bias=np.zeros(8))
-    same_as_reference(b.build({"transform": made}), np.arange(-1.0, 7.0).reshape(-1, 1))
+    layer = b.op("linear", b.op("concat", *hot), weights=np.eye(8), bias=np.zeros(8))
+    same_as_reference(b.build({"transform": layer}), np.arange(-1.0, 7.0).reshape(-1, 1))
 
 
 def test_rows_of_wide_tables_are_read_to_the_bit() -> None:
