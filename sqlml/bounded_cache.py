@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from functools import wraps
 from typing import Any, Generic, TypeVar
@@ -37,12 +37,18 @@ class RecentCache(Generic[K, V]):
 
     def get(self, key: K) -> V | None:
         """Return the value for `key`, or None if the value is not cached."""
+        return self.get_all((key,))[key]
+
+    def get_all(self, keys: Iterable[K]) -> dict[K, V | None]:
+        """Return the values for `keys`, and None for values that are not cached."""
         with self._lock:
-            entry = self._entries.get(key)
-            if entry is None:
-                return None
-            self._entries.move_to_end(key)
-            return entry[0]
+            values: dict[K, V | None] = {}
+            for key in keys:
+                entry = self._entries.get(key)
+                values[key] = None if entry is None else entry[0]
+                if entry is not None:
+                    self._entries.move_to_end(key)
+            return values
 
     def put(self, key: K, value: V, nbytes: int) -> None:
         """Cache a value of `nbytes` bytes, and evict older values that no longer fit."""

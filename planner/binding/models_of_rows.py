@@ -6,13 +6,14 @@ which columns to bind and which type the result has.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 
 from sqlml.errors import BindError, SqlmlError, UnknownModelError
 from sqlml.parsing.places import Span
-from sqlml.planner.binding.context import Context
+from sqlml.planner.binding.context import Context, NamesOfRows
 from sqlml.planner.binding.probe_queries import ProbeError, iterate_value_queries
 from sqlml.planner.binding.requested_output import Target, find_target
 from sqlml.planner.syntax.outline import ModelCall, ModelColumn, Outline, splice
@@ -20,6 +21,8 @@ from sqlml.planner.syntax.parameters import Parameters
 
 MAX_NAMES = 10_000
 """The maximum number of models that the rows of one query may name."""
+
+_ROW_NUMBER = "sqlml_row"
 
 _MAX_SUGGESTIONS = 10
 """The number of unknown names whose errors suggest a similar model, since each needs a lookup."""
@@ -33,11 +36,13 @@ class ModelsOfRows:
         targets: model name -> what the call computes. All results have the same type.
         errors: model name -> the error to raise if a row with this name is scored.
         nulls: the unknown names for whose rows the result is NULL.
+        are_grouped: whether rows with the same name are known to lie together.
     """
 
     targets: Mapping[str, Target]
     errors: Mapping[str, SqlmlError]
     nulls: frozenset[str] = frozenset()
+    are_grouped: bool = False
 
 
 def read_models_of_rows(
@@ -54,8 +59,9 @@ def read_models_of_rows(
     BindError if the names cannot be read, if no model fits, or if the results differ in type, and
     UnknownModelError if all names are unknown.
     """
-    names = _NameReader(call, column.span, outline, context).read_names(parameters, nulls)
-    unknown_names = [name for name, stamp in context.models(tuple(names)).items() if stamp is None]
+    names_of_rows = _NameReader(call, column.span, outline, context).read_names(parameters, nulls)
+    names = names_of_rows.names
+    unknown_names = [name for name, stamp in context.models(names).items() if stamp is None]
     max_suggestions = 0 if call.skips_unknown else _MAX_SUGGESTIONS
     names_without_hint = frozenset(unknown_names[max_suggestions:])
     targets: dict[str, Target] = {}
@@ -82,7 +88,8 @@ def read_models_of_rows(
     if call.key is not None and key:  # The key is not a class of every model.
         targets = {n: t if t.key else replace(t, chosen=None, key=key) for n, t in targets.items()}
     _require_same_type(call, targets, outline.sql)
-    return ModelsOfRows(targets, errors, unresolved_names if call.skips_unknown else frozenset())
+    null_names = unresolved_names if call.skips_unknown else frozenset()
+    return ModelsOfRows(targets, errors, null_names, names_of_rows.are_grouped)
 
 
 def _require_same_type(call: ModelCall, targets: Mapping[str, Target], sql: str) -> None:
@@ -108,8 +115,8 @@ class _NameReader:
     def error(self, message: str) -> BindError:
         return BindError(message, self.outline.sql, self.column.start)
 
-    def read_names(self, parameters: Parameters, nulls: Mapping[ModelCall, str]) -> list[str]:
-        """Return the distinct model names in the rows of the call, sorted and without NULL."""
+    def read_names(self, parameters: Parameters, nulls: Mapping[ModelCall, str]) -> NamesOfRows:
+        """Return the distinct model names in the rows of the call."""
         self.check_position()
         call, outline, context = self.call, self.outline, self.context
         literals = {
@@ -128,13 +135,21 @@ class _NameReader:
         ):
             where = None  # The names in additional rows do no harm.
         failure = "it depends on rows of another query"
-        for probe, query in zip(
-            iterate_value_queries(self.column, call.block, probe_text, where),
-            iterate_value_queries(self.column, call.block, final_text, where),
-            strict=True,
-        ):
+
+        def iterate_queries(other: str) -> Iterator[tuple[str, str]]:
+            pairs = (
+                iterate_value_queries(self.column, call.block, text, where, other)
+                for text in (probe_text, final_text)
+            )
+            return zip(*pairs, strict=True)
+
+        numbered_queries = (
+            next(iterate_queries(f"{row_number} AS {_ROW_NUMBER}, "))
+            for row_number in self.list_row_numbers()
+        )
+        for probe, query in chain(numbered_queries, iterate_queries("")):
             try:
-                (column,) = context.describe(probe)[-1:]
+                *other_columns, column = context.describe(probe)
             except ProbeError as error:
                 failure = str(error)
                 continue
@@ -143,18 +158,32 @@ class _NameReader:
                     f"the name of a model is a VARCHAR, and {final_text(self.column)} is "
                     f"{column.type}; cast it"
                 )
-            return self.read_model_names(query)
+            is_numbered = any(other.name == _ROW_NUMBER for other in other_columns)
+            return self.read_model_names(query, is_numbered)
         raise self.error(self.explain_failure(final_text(self.column), failure))
 
-    def read_model_names(self, query: str) -> list[str]:
-        varchar = self.context.dialect.type("VARCHAR")
-        names = self.context.read_names(
-            f"SELECT DISTINCT CAST(sqlml_name AS {varchar}) FROM ({query}) AS sqlml_names "
-            f"WHERE sqlml_name IS NOT NULL LIMIT {MAX_NAMES + 1}"
+    def list_row_numbers(self) -> tuple[str, ...]:
+        """Return the columns that may number the rows of the table or file that the call reads."""
+        block = self.call.block
+        source = None if block is None else self.outline.widenable_sources.get(block.span)
+        if source is None or self.outline.sql.startswith("(", source.span.start):
+            return ()
+        return self.context.dialect.row_numbers
+
+    def read_model_names(self, query: str, is_numbered: bool) -> NamesOfRows:
+        dialect = self.context.dialect
+        name = f"CAST(sqlml_name AS {dialect.type('VARCHAR')})"
+        selected = f"SELECT DISTINCT {name}"
+        if is_numbered:
+            ends = ", ".join(dialect.call(end, _ROW_NUMBER) for end in ("min", "max"))
+            selected = f"SELECT {name}, {ends}"
+        names_of_rows = self.context.read_names(
+            f"{selected} FROM ({query}) AS sqlml_names WHERE sqlml_name IS NOT NULL "
+            f"{'GROUP BY sqlml_name ' if is_numbered else ''}LIMIT {MAX_NAMES + 1}"
         )
-        if len(names) > MAX_NAMES:
+        if len(names_of_rows.names) > MAX_NAMES:
             raise self.error(f"the rows name more than {MAX_NAMES:,} models; score fewer at a time")
-        return sorted(names)
+        return names_of_rows
 
     def explain_failure(self, column_sql: str, failure: str) -> str:
         name = column_sql[1:-1] if column_sql[:1] == '"' == column_sql[-1:] else column_sql

@@ -160,7 +160,7 @@ def rows_by_model(draft: Draft) -> Draft:
     sources = {
         call: source
         for call, models in draft.models_of_rows.items()
-        if _has_many_models(models) and (source := _find_sortable_source(draft, call)) is not None
+        if _need_sorting(models) and (source := _find_sortable_source(draft, call)) is not None
     }
     if not sources:
         return draft
@@ -169,7 +169,9 @@ def rows_by_model(draft: Draft) -> Draft:
     return replace(draft, shared={**draft.shared, **shared}, model_source_of=model_source_of)
 
 
-def _has_many_models(models_of_rows: ModelsOfRows) -> bool:
+def _need_sorting(models_of_rows: ModelsOfRows) -> bool:
+    if models_of_rows.are_grouped:
+        return False
     sizes = [target.model.program.nbytes for target in models_of_rows.targets.values()]
     return len(sizes) > MAX_UNSORTED_MODELS or sum(sizes) > MAX_UNSORTED_BYTES
 

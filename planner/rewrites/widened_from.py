@@ -102,16 +102,20 @@ class WidenedSource:
         build_column_sql: Callable[[FromColumn], str],
         filters_first: bool,
     ) -> str:
-        """Build nested subqueries: the filters innermost, then packed rows, then the results."""
+        """Build nested subqueries: the filters innermost, then packed rows, then the results.
+
+        Sorted rows get their old order back unless the source `is_ordered` is False.
+        """
         alias = self.source.alias
         where = ""
         if filters and self._moves_filters(filters_first):
             where = f" WHERE {' AND '.join(filters)}"
         sort_keys = dict.fromkeys(c.order for c in self.models.values() if c.order is not None)
+        is_ordered = self.source.is_ordered
         if sort_keys:
-            row_number = f"{self.dialect.row_number} AS {_ROW_NUMBER}"
+            row_number = f", {self.dialect.row_number} AS {_ROW_NUMBER}" if is_ordered else ""
             order_by = ", ".join(sort_keys)
-            clause = f"(SELECT *, {row_number} FROM {clause}{where} ORDER BY {order_by}) AS {alias}"
+            clause = f"(SELECT *{row_number} FROM {clause}{where} ORDER BY {order_by}) AS {alias}"
             where = ""
         for layer in filter(None, (self.rows, self.models)):
             columns = ", ".join(
@@ -119,7 +123,7 @@ class WidenedSource:
                 for name, column in layer.items()
             )
             clause, where = f"(SELECT *, {columns} FROM {clause}{where}) AS {alias}", ""
-        if not sort_keys:
+        if not sort_keys or not is_ordered:
             return clause
         columns = self.dialect.star_without([_ROW_NUMBER])
         return f"(SELECT {columns} FROM {clause} ORDER BY {_ROW_NUMBER}) AS {alias}"

@@ -55,12 +55,15 @@ class WidenableSource:
         stars: the stars of the block that have no EXCLUDE list.
         exclude_lists: the opening brackets of the EXCLUDE lists of the block's other stars.
         filters: the conditions in WHERE, combined by AND, that call no model.
+        is_ordered: the order of the source's rows may matter, since the block does not just
+            aggregate them.
     """
 
     span: Span
     alias: str
     stars: tuple[Span, ...]
     exclude_lists: tuple[Span, ...]
+    is_ordered: bool
     filters: tuple[Span, ...] = ()
 
 

@@ -74,7 +74,22 @@ def _find_widenable_source(
             stars.append(star_span)
         else:
             exclude_lists.append(exclude_span)
-    return WidenableSource(source_span, alias_sql, tuple(stars), tuple(exclude_lists))
+    is_ordered = _may_need_order(select, calls)
+    return WidenableSource(source_span, alias_sql, tuple(stars), tuple(exclude_lists), is_ordered)
+
+
+_UNORDERED_AGGREGATES = frozenset({"sum", "count", "avg", "mean", "min", "max", "count_if"})
+"""Aggregate functions whose result does not depend on the order of the rows."""
+
+
+def _may_need_order(select: exp.Expr, calls: Sequence[Span]) -> bool:
+    """Return False if a query only returns groups with aggregates of `_UNORDERED_AGGREGATES`."""
+    nodes = list(_walk_outside_sources(select, calls))
+    if any(isinstance(node, exp.Window | exp.Query) for node in nodes):
+        return True
+    functions = {fold(node.name) for node in nodes if isinstance(node, exp.Anonymous)}
+    is_grouped = bool(functions) or select.args.get("group") is not None
+    return not is_grouped or not functions <= _UNORDERED_AGGREGATES
 
 
 def _walk_outside_sources(select: exp.Expr, calls: Sequence[Span]) -> Iterator[exp.Expr]:

@@ -188,15 +188,17 @@ class Catalog:
                 continue
             local_references = [other for other in references if other.database == database]
             is_large = len(local_references) >= 64  # Two queries over the catalog are then faster.
-            existing_keys = set(map(fold, self.names(database))) if is_large else None
             known_stamps = read_stamps(self._connection, database) if is_large else {}
+            existing_keys: set[str] | None = None
             for reference in local_references:
-                if existing_keys is not None and reference.key not in existing_keys:
-                    stamps[reference] = None
-                elif reference.key in known_stamps:
-                    stamps[reference] = (known_stamps[reference.key],)
-                else:
-                    stamps[reference] = self.stamp(reference)
+                key = reference.key
+                if key in known_stamps:
+                    stamps[reference] = (known_stamps[key],)
+                    continue
+                if is_large and existing_keys is None:
+                    existing_keys = set(map(fold, self.names(database)))
+                is_unknown = existing_keys is not None and key not in existing_keys
+                stamps[reference] = None if is_unknown else self.stamp(reference)
         return stamps
 
     def aliases(self, reference: Reference) -> dict[str, int]:
@@ -370,7 +372,7 @@ def _describe_missing_database(database: str) -> str:
 RECREATION_TIMEOUT = 1.0
 _RETRY_DELAYS = (0.005, 0.01, 0.02, 0.04, 0.08)  # Seconds; the last one repeats.
 
-_parse_cached = lru_cache(maxsize=256)(parse_reference)
+_parse_cached = lru_cache(maxsize=16384)(parse_reference)
 
 
 class ModelCache:
@@ -418,7 +420,7 @@ class ModelCache:
                 references[name] = _parse_cached(name)
         stamps = self.catalog.stamps(set(references.values()))
         stamps_by_name = {n: stamps[r] for n, r in references.items() if r in stamps}
-        cached = {name: self._cache.get(name) for name in stamps_by_name}
+        cached = self._cache.get_all(stamps_by_name)
         outdated = {
             references[name]: name
             for name, stamp in stamps_by_name.items()

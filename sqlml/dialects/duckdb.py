@@ -41,6 +41,7 @@ class DuckDB(Dialect):
     """The SQL of DuckDB, with full names of functions and operators."""
 
     name = "duckdb"
+    row_numbers = ("rowid", "file_row_number")
 
     def call(self, name: str, *arguments: str) -> str:
         """Call an engine function by the full name, which no macro in a database can shadow.

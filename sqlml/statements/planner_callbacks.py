@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from sqlml.catalog.model import Model
@@ -13,6 +15,7 @@ from sqlml.host import Host
 from sqlml.importers.frame import MissingValueRules
 from sqlml.ir.operators.contributions import MAX_BACKGROUND
 from sqlml.ir.program import Program
+from sqlml.planner.binding.context import NamesOfRows
 from sqlml.scorer.input_table import read_program_inputs
 
 
@@ -43,13 +46,22 @@ def explain_by_rows(
     return program
 
 
-def fetch_names(queries_ref: weakref.ref[Any], query: str) -> tuple[str, ...]:
-    """Run a one-column query, which may call models, and return its values as sorted strings.
+def fetch_names(queries_ref: weakref.ref[Any], query: str) -> NamesOfRows:
+    """Run a query whose rows are names of models, or names with their first and last row number.
 
-    The planner has only a weak reference to a session's queries, so that an unused session is freed
-    immediately.
+    The query may call models. The planner has only a weak reference to a session's queries, so that
+    an unused session is freed immediately.
     """
     queries = queries_ref()
     assert queries is not None, "the session outlives its planner"
     rows = queries.host.read(queries.runnable(query))
-    return tuple(sorted(str(name) for (name,) in rows))
+    names = tuple(sorted(str(name) for name, *_ in rows))
+    ranges = [range_of_rows for _, *range_of_rows in rows]
+    if not all(map(_is_range, ranges)):
+        return NamesOfRows(names)
+    pairs = pairwise(sorted(ranges))
+    return NamesOfRows(names, all(last < next_first for (_, last), (next_first, _) in pairs))
+
+
+def _is_range(values: Sequence[Any]) -> bool:
+    return len(values) == 2 and all(isinstance(value, int) for value in values)

@@ -254,11 +254,49 @@ def test_many_models_keep_the_order_of_the_rows(monkeypatch: pytest.MonkeyPatch)
             [trees[s].predict([[0.0, *r[1:]]])[0] for s, r in zip(shop[:5], x[:5], strict=True)]
         )
         np.testing.assert_array_equal(con.execute(twice).df().p, want[:5] + zero)
-        grouped = con.execute(
+        sums_query = (
             "SELECT model, sum(predict(model, *)) FROM t GROUP BY model ORDER BY model LIMIT 3"
-        ).fetchall()
+        )
+        assert "row_number" in con.plan(query).sql
+        assert "row_number" not in con.plan(sums_query).sql  # Sums need no order of the rows.
+        grouped = con.execute(sums_query).fetchall()
         sums = {f"m{k}": want[shop == k].sum() for k in range(40)}
         assert dict(grouped) == pytest.approx({m: sums[m] for m in sorted(sums)[:3]})
+
+
+def test_rows_that_lie_together_are_not_sorted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(shared_calls, "MAX_UNSORTED_MODELS", 2)
+    file = f"'{tmp_path / 'rows.parquet'}'"
+    x = np.arange(6.0)[:, None]
+    with sqlml.connect() as con:
+        for k in range(3):
+            tree = DecisionTreeRegressor(random_state=0).fit(x, 10 * k + x[:, 0])
+            con.create_model(f"m{k}", tree, inputs=["u"], verify=False)
+        con.execute("CREATE TABLE together (u DOUBLE, model VARCHAR)")
+        con.execute(
+            "INSERT INTO together VALUES (1, NULL), (1, 'm2'), (2, 'm2'), (3, 'm0'), (4, NULL), "
+            "(4, 'm1'), (5, 'm1')"
+        )
+        con.execute(f"COPY together TO {file}")
+        want = [None, 21.0, 22.0, 3.0, None, 14.0, 15.0]
+        for rows in ("together", "together AS t WHERE u > 0", file):
+            query = f"SELECT predict(model, *) AS p FROM {rows}"
+            assert "ORDER BY" not in con.plan(query).sql
+            assert values(con, query) == want
+        # What a column `rowid` or a subquery holds says nothing about the order.
+        con.execute("CREATE TABLE named AS SELECT u, model, [u] AS rowid FROM together")
+        for rows in ("named", "(SELECT *, 'a' AS file_row_number FROM together) AS t"):
+            query = f"SELECT predict(model, *) AS p FROM {rows}"
+            assert "ORDER BY" in con.plan(query).sql
+            assert values(con, query) == want
+        query = "SELECT predict(model, *) AS p FROM together"
+        con.execute("INSERT INTO together VALUES (5, 'm2')")
+        assert "ORDER BY" in con.plan(query).sql
+        assert values(con, query) == [*want, 25.0]
+        assert values(con, f"{query} WHERE u < 5") == want[:-1]
+        assert "ORDER BY" not in con.plan(f"{query} WHERE u < 5").sql
 
 
 @NEEDS_NATIVE

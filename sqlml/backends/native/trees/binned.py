@@ -171,12 +171,15 @@ def _count_halvings(count: int) -> int:
 
 
 @inlined_helper
-def fill_bins(x: Any, start: Any, tables: Any, tile: Any, rank: Any, panel: Any) -> None:
+def fill_bins(
+    x: Any, start: Any, tables: Any, tile: Any, rank: Any, panel: Any, filled: Any
+) -> None:
     """Fill `panel` (width * rows) with the bins of x from row `start` on, column by column.
 
     Args:
         tables: the columns of x, int64 (C,), and `Ranks.arrays()`.
         tile, rank: scratch space, (TILE * rows,) of the tests' dtype and (rows,) of uint32.
+        filled: how many of a column's rows are filled.
 
     Rows after the end of x repeat the last row. With unsigned indices, numba omits the test for
     negative indices. If rows are contiguous, TILE columns are read at a time, because a cache line
@@ -186,7 +189,7 @@ def fill_bins(x: Any, start: Any, tables: Any, tile: Any, rank: Any, panel: Any)
     columns, thresholds, begin, steps, low, scale, top, cells, first = tables[:9]
     high, least, nan_bins, count, shift, pages = tables[9:]
     rows = rank.size
-    valid_rows = min(rows, x.shape[0] - start)
+    valid_rows = min(filled, x.shape[0] - start)
     by_row = x.strides[1] < x.strides[0]
     for c in range(columns.size):
         if c % TILE == 0 and by_row:
@@ -199,30 +202,30 @@ def fill_bins(x: Any, start: Any, tables: Any, tile: Any, rank: Any, panel: Any)
         if not by_row:
             for r in range(valid_rows):
                 values[np.uint64(r)] = x[start + r, columns[c]]
-        for r in range(valid_rows, rows):
+        for r in range(valid_rows, filled):
             values[np.uint64(r)] = values[np.uint64(valid_rows - 1)]
         lowest, factor, last_cell = low[c], scale[c], top[c]
         bounds = thresholds[begin[c] :]
         if last_cell > 0:
             table = cells[first[c] :]
-            for r in range(rows):
+            for r in range(filled):
                 cell = (values[np.uint64(r)] - lowest) * factor
                 cell = cell if cell > 0 else values.dtype.type(0)
                 cell = cell if cell < last_cell else last_cell
                 rank[np.uint64(r)] = table[np.uint64(np.int32(cell))]
         else:
-            for r in range(rows):
+            for r in range(filled):
                 rank[np.uint64(r)] = 0
         if count[c] <= FEW:
             for index in range(count[c]):
                 bound = bounds[index]
-                for r in range(rows):
+                for r in range(filled):
                     rank[np.uint64(r)] += np.uint32(bound < values[np.uint64(r)])
         else:
             half = np.uint32(1) << np.uint32(steps[c])
             for _ in range(steps[c]):
                 half >>= np.uint32(1)
-                for r in range(rows):
+                for r in range(filled):
                     position = rank[np.uint64(r)]
                     below = bounds[np.uint64(position + half - np.uint32(1))] < values[np.uint64(r)]
                     rank[np.uint64(r)] = position + (half if below else np.uint32(0))
@@ -234,13 +237,13 @@ def fill_bins(x: Any, start: Any, tables: Any, tile: Any, rank: Any, panel: Any)
             added = np.uint32(shift[c]) if side else np.uint32(0)
             if pages[c] == 1:
                 bins = panel[first_page * rows :]
-                for r in range(rows):
+                for r in range(filled):
                     number = values[np.uint64(r)]
                     bins[np.uint64(r)] = rank[np.uint64(r)] + added if number == number else nan_bin
                 continue
             for page in range(pages[c]):
                 bins, before = panel[(first_page + page) * rows :], np.int32(PAGE * page)
-                for r in range(rows):
+                for r in range(filled):
                     number = values[np.uint64(r)]
                     bin = np.int32(rank[np.uint64(r)] + added if number == number else nan_bin)
                     bins[np.uint64(r)] = min(max(bin - before, np.int32(0)), np.int32(PAGE))

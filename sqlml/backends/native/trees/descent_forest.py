@@ -7,13 +7,19 @@ from typing import Any
 import numpy as np
 
 from sqlml.backends.native.jit.specialise import inlined_helper
-from sqlml.backends.native.kernel_calls import RowKernel
+from sqlml.backends.native.kernel_calls import RowKernel, pack_arrays
 from sqlml.backends.native.trees import cursor_forest
 from sqlml.backends.native.trees.binned import TILE, BinnedTests, fill_bins
 from sqlml.backends.native.trees.leaf_values import add_rows
 from sqlml.backends.native.trees.lockstep_forest import number_siblings
 from sqlml.backends.native.trees.set_bins import fill_set_bins
-from sqlml.backends.native.trees.walk import BLOCK_BYTES, Exits, find_exits, number_exits
+from sqlml.backends.native.trees.walk import (
+    BLOCK_BYTES,
+    Exits,
+    count_block_rows,
+    find_exits,
+    number_exits,
+)
 from sqlml.backends.native.vm.register_machine import LINE_BYTES, fetch
 from sqlml.ir.trees import Ensemble
 from sqlml.types import Array
@@ -125,11 +131,13 @@ def score(
     for start in range(0, x.shape[0], PASS_BLOCKS * rows):
         blocks = min(PASS_BLOCKS, (x.shape[0] - start + rows - 1) // rows)
         for b in range(blocks):
-            fill_bins(x, start + b * rows, tables, tile, rank_scratch, panels[b])
+            block_start = start + b * rows
+            filled = count_block_rows(cursor, x.shape[0] - block_start)
+            fill_bins(x, block_start, tables, tile, rank_scratch, panels[b], filled)
             if sets is not None:
-                fill_set_bins(x, start + b * rows, sets, tile, rank_scratch, panels[b])
+                fill_set_bins(x, block_start, sets, tile, rank_scratch, panels[b], filled)
             for k in range(base.size):
-                for r in range(rows):
+                for r in range(filled):
                     totals[b, r * row_stride + k * output_stride] = base[k]
         for tree in range(target.size):
             tree_nodes, tree_leaves = nodes[begin[tree] :], leaf[begin[tree] :]
@@ -142,16 +150,17 @@ def score(
                 for line in range(b * lines_per_block, (b + 1) * lines_per_block):
                     fetch(nodes, np.uint64(next_begin + line * line_nodes))
                 panel, total = panels[b], totals[b]
-                find_exits(panel, upper, sets, tree, cursor)
-                descend(panel, tree_nodes, sets, cursor, state, row, arrived)
-                for r in range(rows):
+                filled = count_block_rows(cursor, x.shape[0] - start - b * rows)
+                find_exits(panel, upper, sets, tree, cursor, filled)
+                descend(panel, tree_nodes, sets, cursor[:filled], state, row, arrived)
+                for r in range(filled):
                     row[np.uint64(r)] = tree_leaves[np.uint64(arrived[np.uint64(r)])]
                 if leaf_width:
-                    add_rows(values, 0, row, total, leaf_width)
+                    add_rows(values, 0, row[:filled], total, leaf_width)
                     continue
                 for v in range(outputs):
                     sums = total[(target[tree] + v) * rows :]
-                    for r in range(rows):
+                    for r in range(filled):
                         index = np.uint64(row[np.uint64(r)]) * np.uint64(outputs) + np.uint64(v)
                         sums[np.uint64(r)] += values[index]
         for b in range(blocks):
@@ -188,7 +197,9 @@ def compile_descent_forest(
     values = np.pad(ensemble.leaf_values, ((0, 0), (0, padding))).ravel()
     sizes = (tests.width, ensemble.leaf_values.shape[1], leaf_width)
     constants = (*sizes, *panel, upper, lower, target, values, ensemble.base)
-    return RowKernel.of(score, source, constants, ensemble.base.size, ensemble.base.dtype)
+    return RowKernel.of(
+        score, source, pack_arrays(constants), ensemble.base.size, ensemble.base.dtype
+    )
 
 
 def _make_lower_nodes(

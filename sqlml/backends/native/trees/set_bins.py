@@ -128,15 +128,18 @@ def _list_bins(
 
 
 @inlined_helper
-def fill_set_bins(x: Any, start: Any, sets: Any, values: Any, rows_at: Any, panel: Any) -> None:
+def fill_set_bins(
+    x: Any, start: Any, sets: Any, values: Any, rows_at: Any, panel: Any, filled: Any
+) -> None:
     """Fill the last S * rows bins of `panel` with the set bins of x from row `start` on.
 
     Args:
         sets: the columns of x, int64 (F,), and `SetBins.arrays()`.
         values: scratch space (rows,) of the tests' dtype, to which x is rounded.
         rows_at: scratch space (rows,) of uint32, where the rows of the table begin.
+        filled: how many of a column's rows are filled, a multiple of SIDE.
 
-    The number of rows is a multiple of SIDE. Rows after the end of x repeat the last row.
+    Rows after the end of x repeat the last row.
     """
     columns, limit, count, begin, table = sets
     rows = rows_at.size
@@ -146,16 +149,16 @@ def fill_set_bins(x: Any, start: Any, sets: Any, values: Any, rows_at: Any, pane
     for c in range(columns.size):
         input_column, code_limit = columns[c], limit[c]
         table_begin, width = np.uint32(begin[c]), np.uint32(count[c])
-        for r in range(rows):
+        for r in range(filled):
             values[np.uint64(r)] = x[min(start + r, x.shape[0] - 1), input_column]
-        for r in range(rows):
+        for r in range(filled):
             number = values[np.uint64(r)]
             is_code = number >= 0 and number < code_limit
             other_code = np.uint32(code_limit + (number != number))
             code = np.uint32(number) if is_code else other_code
             rows_at[np.uint64(r)] = table_begin + code * width
         for first_set in range(0, count[c], SIDE):
-            for r in range(0, rows, SIDE):
+            for r in range(0, filled, SIDE):
                 target = np.uint64(position + first_set * rows + r)
                 _transpose(table, np.uint64(first_set), rows_at, np.uint64(r), panel, target, rows)
         position += count[c] * rows

@@ -13,6 +13,7 @@ with averages, and 0.81 with averages in triples (Zen 5).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -159,6 +160,15 @@ _PART_BYTES = VECTORS * VECTOR_BYTES
 
 _SHUFFLES = has_feature("avx512bw")
 
+ROWS_STEP = 64
+"""The rows of an incomplete block are rounded up to a multiple of this number."""
+
+
+@inlined_helper
+def count_block_rows(block: Any, remaining: Any) -> Any:
+    """Return how many rows of a `block`, an array of full size, the `remaining` rows need."""
+    return min(np.int64(block.size), (remaining + ROWS_STEP - 1) // ROWS_STEP * ROWS_STEP)
+
 
 class _BlockEmitter:
     """Emits LLVM IR for a block of rows, as vectors of integers with `bits` bits."""
@@ -242,29 +252,41 @@ class _NodeLoop:
 
 @intrinsic
 def walk(
-    typing: Any, panel: Any, nodes: Any, sets: Any, begin: Any, singles: Any, end: Any, cursor: Any
+    typing: Any,
+    panel: Any,
+    nodes: Any,
+    sets: Any,
+    begin: Any,
+    singles: Any,
+    end: Any,
+    cursor: Any,
+    rows: Any,
 ) -> Any:
     """Emit a walk over triples of nodes from `begin`, and single nodes from `singles` to `end`.
 
-    The walk writes to `cursor` (rows,) the exit of each row. panel (C * rows,) and `cursor` have
-    the same unsigned dtype. `nodes` is a tuple of arrays: offset (uint32, where a node's column
-    begins in the panel); rank, flipped (~rank), last (with one more entry) and step, of the panel's
-    dtype; starts, which is not read; and low, of the panel's dtype. A row goes left if its bin less
-    `low` is below `rank`. If `sets` is None, `low` is 0 and not read.
+    The walk writes to `cursor` the exit of each of the first `rows` rows. panel, of the size
+    C * block, and `cursor` (block,) have the same unsigned dtype. `nodes` is a tuple of arrays:
+    offset (uint32, where a node's column begins in the panel); rank, flipped (~rank), last (with
+    one more entry) and step, of the panel's dtype; starts, which is not read; and low, of the
+    panel's dtype. A row goes left if its bin less `low` is below `rank`. If `sets` is None, `low`
+    is 0 and not read.
     """
     from numba import types  # Importing numba is slow.
 
     counts = (types.int64, types.int64, types.int64)
-    return types.void(panel, nodes, sets, *counts, cursor), _generate_walk
+    return types.void(panel, nodes, sets, *counts, cursor, types.int64), _generate_walk
 
 
 def _generate_walk(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     panel, cursors = get_pointers(context, builder, signature, arguments, 0, 6)
     nodes = _get_node_pointers(context, builder, signature, arguments)
     bits = signature.args[0].dtype.bitwidth
-    for part_start in _list_part_starts(bits):
-        part = builder.gep(panel, [part_start]), builder.gep(cursors, [part_start])
-        _walk_part(builder, bits, part, nodes, arguments[3:6])
+
+    def walk_part(first_row: Any, vectors: int) -> None:
+        part = builder.gep(panel, [first_row]), builder.gep(cursors, [first_row])
+        _walk_part(builder, bits, part, nodes, arguments[3:6], vectors)
+
+    _emit_parts(builder, bits, arguments[7], walk_part)
     return context.get_dummy_value()
 
 
@@ -276,12 +298,34 @@ def _get_node_pointers(context: Any, builder: Any, signature: Any, arguments: An
     return [*pointers, None if isinstance(signature.args[2], types.NoneType) else lows]
 
 
-def _list_part_starts(bits: int) -> list[Any]:
-    """Return the first row of each part of a block whose cursors have `bits` bits."""
-    return [long(8 * start // bits) for start in range(0, BLOCK_BYTES, _PART_BYTES)]
+def _emit_parts(builder: Any, bits: int, rows: Any, emit: Callable[[Any, int], None]) -> None:
+    """Emit the parts of a block of which the first `rows` rows are used.
+
+    `emit` takes the first row of a part and the number of its vectors, which have cursors of `bits`
+    bits. A part with few used rows has a quarter or half of the vectors.
+    """
+
+    def emit_smallest(first_row: Any, remaining: Any, vectors: int) -> None:
+        if vectors < VECTORS:
+            fits = builder.icmp_signed("<=", remaining, long(vectors * VECTOR_BYTES * 8 // bits))
+            with builder.if_else(fits) as (then, otherwise):
+                with then:
+                    emit(first_row, vectors)
+                with otherwise:
+                    emit_smallest(first_row, remaining, 2 * vectors)
+        else:
+            emit(first_row, vectors)
+
+    for start in range(0, BLOCK_BYTES, _PART_BYTES):
+        first_row = long(8 * start // bits)
+        remaining = builder.sub(rows, first_row)
+        with builder.if_then(builder.icmp_signed(">", remaining, long(0))):
+            emit_smallest(first_row, remaining, VECTORS // 4)
 
 
-def _walk_part(builder: Any, bits: int, part: tuple[Any, Any], nodes: Any, bounds: Any) -> None:
+def _walk_part(
+    builder: Any, bits: int, part: tuple[Any, Any], nodes: Any, bounds: Any, vectors: int
+) -> None:
     panel, cursors = part
     offsets, ranks, flipped, lasts, steps, lows = nodes
     first_triple, first_single, end = bounds
@@ -289,7 +333,7 @@ def _walk_part(builder: Any, bits: int, part: tuple[Any, Any], nodes: Any, bound
     zeros = ir.Constant(block.vector, [0] * block.lanes)
     has_triples = builder.icmp_signed("<", first_triple, end)
     root = builder.select(has_triples, block.broadcast_item(lasts, first_triple), zeros)
-    current_cursors = [root] * VECTORS
+    current_cursors = [root] * vectors
 
     def move(cursor: Any, last: Any, step: Any) -> Any:
         is_at_node = builder.icmp_unsigned("==", cursor, last)
@@ -325,7 +369,16 @@ def _walk_part(builder: Any, bits: int, part: tuple[Any, Any], nodes: Any, bound
 
 
 @intrinsic
-def count(typing: Any, panel: Any, nodes: Any, sets: Any, begin: Any, end: Any, cursor: Any) -> Any:
+def count(
+    typing: Any,
+    panel: Any,
+    nodes: Any,
+    sets: Any,
+    begin: Any,
+    end: Any,
+    cursor: Any,
+    rows: Any,
+) -> Any:
     """Emit tests at the nodes `begin` to `end` - 1 of an oblivious tree.
 
     If a row's bin less `low` is at least `rank`, the test sets the bits `step` in the row's cursor.
@@ -333,26 +386,32 @@ def count(typing: Any, panel: Any, nodes: Any, sets: Any, begin: Any, end: Any, 
     """
     from numba import types  # Importing numba is slow.
 
-    return types.void(panel, nodes, sets, types.int64, types.int64, cursor), _generate_count
+    counts = (types.int64, types.int64)
+    return types.void(panel, nodes, sets, *counts, cursor, types.int64), _generate_count
 
 
 def _generate_count(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     panel, cursors = get_pointers(context, builder, signature, arguments, 0, 5)
     nodes = _get_node_pointers(context, builder, signature, arguments)
     bits = signature.args[0].dtype.bitwidth
-    for part_start in _list_part_starts(bits):
-        part = builder.gep(panel, [part_start]), builder.gep(cursors, [part_start])
-        _count_part(builder, bits, part, nodes, arguments[3:5])
+
+    def count_part(first_row: Any, vectors: int) -> None:
+        part = builder.gep(panel, [first_row]), builder.gep(cursors, [first_row])
+        _count_part(builder, bits, part, nodes, arguments[3:5], vectors)
+
+    _emit_parts(builder, bits, arguments[6], count_part)
     return context.get_dummy_value()
 
 
-def _count_part(builder: Any, bits: int, part: tuple[Any, Any], nodes: Any, bounds: Any) -> None:
+def _count_part(
+    builder: Any, bits: int, part: tuple[Any, Any], nodes: Any, bounds: Any, vectors: int
+) -> None:
     panel, cursors = part
     offsets, ranks, _, _, steps, lows = nodes
     block = _BlockEmitter(builder, bits, panel)
     zeros = ir.Constant(block.vector, [0] * block.lanes)
     begin, end = bounds
-    loop = _NodeLoop(block, begin, end, 1, [zeros] * VECTORS)
+    loop = _NodeLoop(block, begin, end, 1, [zeros] * vectors)
     column = block.column_pointer(offsets, loop.node)
     rank, bit = block.broadcast_item(ranks, loop.node), block.broadcast_item(steps, loop.node)
     low = None if lows is None else block.broadcast_item(lows, loop.node)
@@ -365,8 +424,8 @@ def _count_part(builder: Any, bits: int, part: tuple[Any, Any], nodes: Any, boun
 
 
 @inlined_helper
-def find_exits(panel: Any, nodes: Any, sets: Any, tree: Any, cursor: Any) -> None:
-    """Write the exit at which each row of a block leaves tree `tree` to `cursor`; see `walk`."""
+def find_exits(panel: Any, nodes: Any, sets: Any, tree: Any, cursor: Any, rows: Any) -> None:
+    """Write the exits at which the first `rows` rows of a block leave `tree`; see `walk`."""
     starts = nodes[5]
     first, singles, end = starts[2 * tree], starts[2 * tree + 1], starts[2 * tree + 2]
-    walk(panel, nodes, sets, first, singles, end, cursor)
+    walk(panel, nodes, sets, first, singles, end, cursor, rows)

@@ -40,6 +40,7 @@ from sqlml.backends.native.kernel_calls import (
     Call,
     KernelCalls,
     Rows,
+    pack_arrays,
 )
 from sqlml.backends.native.step_filler import StepFiller
 from sqlml.planner.program.prepare_program import prepare_output
@@ -205,3 +206,15 @@ def test_a_refused_row_ends_the_calls(name: str, bad: float) -> None:
             made = np.full_like(out, 77)
             assert (followed(calls_of(filler, WIDTH, rows), own, made) >= 0) == refused, output
             assert refused or made.tobytes() == out.tobytes()
+
+
+def test_packed_arrays_are_equal_and_lie_together() -> None:
+    arrays = (np.arange(5, dtype=np.uint8), np.zeros((0, 3)), np.arange(6.0).reshape(2, 3))
+    nested = (7, arrays, None, np.ones(70, np.float32))
+    packed = pack_arrays(nested)
+    assert packed[0] == 7 and packed[2] is None
+    first = packed[1][0].ctypes.data
+    for array, copy in zip((*arrays, nested[3]), (*packed[1], packed[3]), strict=True):
+        np.testing.assert_array_equal(copy, array)
+        assert copy.dtype == array.dtype and copy.flags.c_contiguous
+        assert copy.ctypes.data % 64 == 0 and 0 <= copy.ctypes.data - first <= 128

@@ -70,7 +70,7 @@ RANDOM_TREES = given(
     values=st.integers(1, 2),
     chain=st.booleans(),
     sets=st.sampled_from(["none", "large", "some", "all"]),
-    rows=st.sampled_from([0, 1, 63, 64, 511, 512, 513, 1200, 9000]),
+    rows=st.sampled_from([0, 1, 63, 64, 65, 129, 257, 511, 512, 513, 1200, 9000]),
 )
 
 
@@ -321,6 +321,26 @@ def test_infinite_thresholds_and_a_full_byte_of_them(compare: str, left: bool) -
         np.testing.assert_array_equal(kernel(x), want(e, x))
 
 
+@pytest.mark.parametrize("kind", ["bytes", "sets", "levels", "shorts", "descent"])
+def test_incomplete_blocks(kind: str) -> None:
+    """A block whose rows fill some of its vectors is tested by fewer of them."""
+    if kind == "levels":
+        e = levels_alike(6, 20, 6)
+    else:
+        depth = 15 if kind == "shorts" else 5
+        e = grow(Recipe(3, 6, depth, "float32", "float64", 1, 1, "le", kind == "sets"))
+    x = rows_for(e, 700)
+    tests = bin_tests(e)
+    assert tests is not None
+    kernel: RowKernel | None = by_cursor(e, x.dtype)
+    if kind == "descent":
+        kernel = compile_descent_forest(e, tests, np.full(e.trees, 2), x.dtype)
+    assert kernel is not None
+    wanted = want(e, x)
+    for rows in (1, 31, 32, 33, 64, 65, 127, 128, 129, 192, 255, 256, 257, 300, 511, 513, 641):
+        np.testing.assert_array_equal(kernel(x[:rows]), wanted[:rows])
+
+
 def test_trees_of_more_leaves_than_a_byte_counts() -> None:
     e = grow(Recipe(3, 3, 15, "float32", "float64", 1, 1, "le"))
     assert max(np.bincount(e.node_roots())) > 255
@@ -417,7 +437,7 @@ def test_a_bin_counts_the_thresholds_below(
     for start in range(0, len(x), rows):
         value, place = np.empty(TILE * rows, dtype), np.empty(rows, np.uint32)
         tables = (np.zeros(1, np.int64), *table.arrays())
-        fill_bins(x[:, None], start, tables, value, place, panel)
+        fill_bins(x[:, None], start, tables, value, place, panel, rows)
         part = slice(start, min(start + rows, len(x)))
         size = part.stop - part.start
         high, least = panel[:size].astype(int), panel[rows : rows + size].astype(int)

@@ -85,6 +85,8 @@ STATEMENTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         },
         "rows_by_model": {
             "a column of names": "SELECT k, predict(model, *) AS y FROM named WHERE k > 1",
+            "groups, whose rows need no order": "SELECT model, avg(predict(model, *)) AS y "
+            "FROM named WHERE k > 1 GROUP BY model",
         },
         "planned_calls": {
             "a model that rows name": "SELECT predict(model, *) AS y FROM named WHERE k > 2",
@@ -146,7 +148,9 @@ def con() -> Iterator[sqlml.Session]:
         con.execute("CREATE TABLE t (a DOUBLE, b DOUBLE, k INTEGER)")
         con.execute("CREATE TABLE d (id INTEGER PRIMARY KEY, c DOUBLE)")
         con.execute("CREATE TABLE named (a DOUBLE, b DOUBLE, k INTEGER, model VARCHAR)")
-        con.execute("INSERT INTO named VALUES (0, 1, 2, 'forest'), (3, 4, 5, 'near')")
+        con.execute(
+            "INSERT INTO named VALUES (0, 1, 2, 'forest'), (3, 4, 5, 'near'), (1, 2, 2, 'forest')"
+        )
         con.create_function("slow", float, ["DOUBLE"], "DOUBLE")
         for name, model in {
             "linear": linear,

@@ -280,3 +280,25 @@ def test_brackets_around_spans() -> None:
     around = find_enclosing_brackets(sql, "duckdb", [*spans.values(), Span(31, 39)])
     texts = {sql[s.start : s.end]: sql[b.start : b.end] for s, b in around.items()}
     assert texts == {"a": "a", "b": "b + (c)", "c": "c", "d": "SELECT d", "SELECT d": "SELECT d"}
+
+
+@pytest.mark.parametrize(
+    ("query", "is_ordered"),
+    [
+        ("SELECT sum(predict(m, *)) FROM t", False),
+        ("SELECT AVG(predict(m, *)) FILTER (a > 1), count(*) + 1 FROM t WHERE b < 2", False),
+        ("SELECT m, predict(m, *) AS p FROM t GROUP BY ALL HAVING max(a) > 3", False),
+        ("SELECT predict(m, *) FROM t", True),
+        ("SELECT predict(m, *) AS p FROM t ORDER BY p LIMIT 3", True),
+        ("SELECT m, list(predict(m, *)) FROM t GROUP BY m", True),
+        ("SELECT m, any_value(predict(m, *)), sum(a) FROM t GROUP BY m", True),
+        ("SELECT m, max(my_aggregate(predict(m, *))) FROM t GROUP BY m", True),
+        ("SELECT sum(predict(m, *)) OVER (PARTITION BY m) FROM t", True),
+        ("SELECT sum(predict(m, *)) + (SELECT first(a) FROM u) FROM t", True),
+    ],
+)
+def test_the_order_of_rows_matters_unless_they_are_only_added_up(
+    query: str, is_ordered: bool
+) -> None:
+    (source,) = (s for span, s in read_outline(query).widenable_sources.items() if span.start == 0)
+    assert source.is_ordered == is_ordered
