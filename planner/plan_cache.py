@@ -35,7 +35,7 @@ Question = tuple[str, Any]
 
 _RECORDED_FUNCTIONS = (
     *("describe", "model", "models", "is_user_function", "unique_keys", "view", "function_type"),
-    *("is_repeatable", "read_names"),
+    *("is_repeatable", "read_names", "are_disjoint"),
 )
 """The functions of a `Context` on whose answers a plan depends."""
 

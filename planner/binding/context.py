@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -107,20 +107,7 @@ NeedsPython = Callable[[FunctionSpec, Program], str | None]
 """A function that returns why Python scores a function's batches, or None for machine code."""
 
 
-@dataclass(frozen=True, slots=True)
-class NamesOfRows:
-    """The models that the rows of a query name.
-
-    Attributes:
-        names: the distinct names, sorted and without NULL.
-        are_grouped: whether rows with equal names are known to lie together.
-    """
-
-    names: tuple[str, ...]
-    are_grouped: bool = False
-
-
-def _reject_model_per_row(_: str) -> NamesOfRows:
+def _reject_model_per_row(_: str) -> Sequence[str]:
     raise ConfigError("a model per row needs a session")
 
 
@@ -151,8 +138,9 @@ class Context:
         explain_against: runs a query for background rows, and returns a model's Program that
             explains against them. The last argument is the number of pairs of feature orders that
             an estimate samples for each row.
-        read_names: runs a query, which may call models and returns a row for each name: the name,
-            and perhaps the numbers of the first and the last row with this name.
+        read_names: runs a query, which may call models, and returns the strings of the column.
+        are_disjoint: runs a query, which may call models and returns ranges (first, last), and
+            returns whether the ranges do not overlap.
         literal: formats a parameter's value as the engine's SQL.
         known_columns: a cache that maps the SQL of a table form's rows to their column types.
     """
@@ -175,7 +163,8 @@ class Context:
     training: Callable[[Model], TrainingFacts | None] = lambda *_: None
     held_out: Callable[[TrainingFacts], str | None] = lambda *_: None
     explain_against: Callable[[Model, str, int | None], Program] = _reject_background
-    read_names: Callable[[str], NamesOfRows] = _reject_model_per_row
+    read_names: Callable[[str], Sequence[str]] = _reject_model_per_row
+    are_disjoint: Callable[[str], bool] = lambda _: False
     literal: Callable[[Any], str] = str
     is_stored: bool = False
     known_columns: dict[str, Mapping[str, str] | None] = field(default_factory=dict)

@@ -6,14 +6,14 @@ which columns to bind and which type the result has.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
+from typing import NamedTuple
 
 from sqlml.errors import BindError, SqlmlError, UnknownModelError
 from sqlml.parsing.places import Span
-from sqlml.planner.binding.context import Context, NamesOfRows
+from sqlml.planner.binding.context import Context
 from sqlml.planner.binding.probe_queries import ProbeError, iterate_value_queries
 from sqlml.planner.binding.requested_output import Target, find_target
 from sqlml.planner.syntax.outline import ModelCall, ModelColumn, Outline, splice
@@ -22,10 +22,15 @@ from sqlml.planner.syntax.parameters import Parameters
 MAX_NAMES = 10_000
 """The maximum number of models that the rows of one query may name."""
 
-_ROW_NUMBER = "sqlml_row"
-
 _MAX_SUGGESTIONS = 10
 """The number of unknown names whose errors suggest a similar model, since each needs a lookup."""
+
+
+class _ProbedQuery(NamedTuple):
+    """A query, and the query without calls and parameters that shows whether it binds."""
+
+    probe: str
+    query: str
 
 
 @dataclass(frozen=True)
@@ -36,13 +41,13 @@ class ModelsOfRows:
         targets: model name -> what the call computes. All results have the same type.
         errors: model name -> the error to raise if a row with this name is scored.
         nulls: the unknown names for whose rows the result is NULL.
-        are_grouped: whether rows with the same name are known to lie together.
+        range_query: the query for the numbers of the first and last row with each name, or None.
     """
 
     targets: Mapping[str, Target]
     errors: Mapping[str, SqlmlError]
     nulls: frozenset[str] = frozenset()
-    are_grouped: bool = False
+    range_query: _ProbedQuery | None = None
 
 
 def read_models_of_rows(
@@ -59,9 +64,11 @@ def read_models_of_rows(
     BindError if the names cannot be read, if no model fits, or if the results differ in type, and
     UnknownModelError if all names are unknown.
     """
-    names_of_rows = _NameReader(call, column.span, outline, context).read_names(parameters, nulls)
-    names = names_of_rows.names
-    unknown_names = [name for name, stamp in context.models(names).items() if stamp is None]
+    reader = _NameReader(call, column.span, outline, context)
+    reader.check_position()
+    list_queries = partial(reader.list_queries, parameters, nulls)
+    names = reader.read_names(list_queries())
+    unknown_names = [name for name, stamp in context.models(tuple(names)).items() if stamp is None]
     max_suggestions = 0 if call.skips_unknown else _MAX_SUGGESTIONS
     names_without_hint = frozenset(unknown_names[max_suggestions:])
     targets: dict[str, Target] = {}
@@ -89,7 +96,7 @@ def read_models_of_rows(
         targets = {n: t if t.key else replace(t, chosen=None, key=key) for n, t in targets.items()}
     _require_same_type(call, targets, outline.sql)
     null_names = unresolved_names if call.skips_unknown else frozenset()
-    return ModelsOfRows(targets, errors, null_names, names_of_rows.are_grouped)
+    return ModelsOfRows(targets, errors, null_names, reader.make_range_query(list_queries))
 
 
 def _require_same_type(call: ModelCall, targets: Mapping[str, Target], sql: str) -> None:
@@ -115,9 +122,13 @@ class _NameReader:
     def error(self, message: str) -> BindError:
         return BindError(message, self.outline.sql, self.column.start)
 
-    def read_names(self, parameters: Parameters, nulls: Mapping[ModelCall, str]) -> NamesOfRows:
-        """Return the distinct model names in the rows of the call."""
-        self.check_position()
+    def list_queries(
+        self, parameters: Parameters, nulls: Mapping[ModelCall, str], first_items: str = ""
+    ) -> Iterator[_ProbedQuery]:
+        """Return queries for the names in the call's rows.
+
+        `first_items` come before the name, and end with a comma.
+        """
         call, outline, context = self.call, self.outline, self.context
         literals = {
             parameter.span: context.literal(boxed[0])
@@ -134,56 +145,61 @@ class _NameReader:
             or self.find_nondeterministic_function(where) is not None
         ):
             where = None  # The names in additional rows do no harm.
-        failure = "it depends on rows of another query"
-
-        def iterate_queries(other: str) -> Iterator[tuple[str, str]]:
-            pairs = (
-                iterate_value_queries(self.column, call.block, text, where, other)
-                for text in (probe_text, final_text)
-            )
-            return zip(*pairs, strict=True)
-
-        numbered_queries = (
-            next(iterate_queries(f"{row_number} AS {_ROW_NUMBER}, "))
-            for row_number in self.list_row_numbers()
+        probes, queries = (
+            iterate_value_queries(self.column, call.block, text, where, first_items)
+            for text in (probe_text, final_text)
         )
-        for probe, query in chain(numbered_queries, iterate_queries("")):
+        return map(_ProbedQuery, probes, queries)
+
+    def read_names(self, queries: Iterator[_ProbedQuery]) -> Sequence[str]:
+        """Return the distinct names of the first of the `queries` that binds, without NULL."""
+        failure = "it depends on rows of another query"
+        for probe, query in queries:
             try:
-                *other_columns, column = context.describe(probe)
+                (column,) = self.context.describe(probe)[-1:]
             except ProbeError as error:
                 failure = str(error)
                 continue
             if column.type != "VARCHAR" and not column.type.startswith("ENUM("):
                 raise self.error(
-                    f"the name of a model is a VARCHAR, and {final_text(self.column)} is "
-                    f"{column.type}; cast it"
+                    "the name of a model is a VARCHAR, and "
+                    f"{self.outline.sql[self.column.start : self.column.end]} is {column.type}; "
+                    "cast it"
                 )
-            is_numbered = any(other.name == _ROW_NUMBER for other in other_columns)
-            return self.read_model_names(query, is_numbered)
-        raise self.error(self.explain_failure(final_text(self.column), failure))
+            return self.read_model_names(query)
+        column_sql = self.outline.sql[self.column.start : self.column.end]
+        raise self.error(self.explain_failure(column_sql, failure))
 
-    def list_row_numbers(self) -> tuple[str, ...]:
-        """Return the columns that may number the rows of the table or file that the call reads."""
-        block = self.call.block
-        source = None if block is None else self.outline.widenable_sources.get(block.span)
-        if source is None or self.outline.sql.startswith("(", source.span.start):
-            return ()
-        return self.context.dialect.row_numbers
-
-    def read_model_names(self, query: str, is_numbered: bool) -> NamesOfRows:
-        dialect = self.context.dialect
-        name = f"CAST(sqlml_name AS {dialect.type('VARCHAR')})"
-        selected = f"SELECT DISTINCT {name}"
-        if is_numbered:
-            ends = ", ".join(dialect.call(end, _ROW_NUMBER) for end in ("min", "max"))
-            selected = f"SELECT {name}, {ends}"
-        names_of_rows = self.context.read_names(
-            f"{selected} FROM ({query}) AS sqlml_names WHERE sqlml_name IS NOT NULL "
-            f"{'GROUP BY sqlml_name ' if is_numbered else ''}LIMIT {MAX_NAMES + 1}"
+    def read_model_names(self, query: str) -> Sequence[str]:
+        varchar = self.context.dialect.type("VARCHAR")
+        names: Sequence[str] = self.context.read_names(
+            f"SELECT DISTINCT CAST(sqlml_name AS {varchar}) FROM ({query}) AS sqlml_names "
+            f"WHERE sqlml_name IS NOT NULL LIMIT {MAX_NAMES + 1}"
         )
-        if len(names_of_rows.names) > MAX_NAMES:
+        if len(names) > MAX_NAMES:
             raise self.error(f"the rows name more than {MAX_NAMES:,} models; score fewer at a time")
-        return names_of_rows
+        return names
+
+    def make_range_query(
+        self, list_queries: Callable[[str], Iterator[_ProbedQuery]]
+    ) -> _ProbedQuery | None:
+        """Return a query for the first and last row number of each name in one table or file."""
+        block, dialect = self.call.block, self.context.dialect
+        source = None if block is None else self.outline.widenable_sources.get(block.span)
+        if source is None:
+            return None
+        source_sql = self.outline.sql[source.span.start : source.span.end]
+        is_file = source_sql.startswith("'") or "(" in source_sql
+        row_number = dialect.row_number_in_file if is_file else dialect.row_number_in_table
+        if row_number is None or source_sql.startswith("("):
+            return None
+        probe, query = next(list_queries(f"{row_number} AS sqlml_row, "))
+        first, last = dialect.call("min", "sqlml_row"), dialect.call("max", "sqlml_row")
+        return _ProbedQuery(
+            probe,
+            f"SELECT {first}, {last} FROM ({query}) AS sqlml_names WHERE sqlml_name IS NOT NULL "
+            "GROUP BY sqlml_name",
+        )
 
     def explain_failure(self, column_sql: str, failure: str) -> str:
         name = column_sql[1:-1] if column_sql[:1] == '"' == column_sql[-1:] else column_sql

@@ -231,14 +231,18 @@ def iterate_row_queries(block: Block | None, text_of: TextOf, where: Span | None
 
 
 def iterate_value_queries(
-    value_span: Span, block: Block | None, text_of: TextOf, where: Span | None, other: str = ""
+    value_span: Span,
+    block: Block | None,
+    text_of: TextOf,
+    where: Span | None,
+    first_items: str = "",
 ) -> Iterator[str]:
     """Yield queries whose last column, `sqlml_name`, is the expression of `block` at `value_span`.
 
-    The first queries only have the rows that pass the condition `where`. `other` is a list of
-    other items, which ends with a comma.
+    The first queries only have the rows that pass the condition `where`. `first_items` come before
+    the expression, and end with a comma.
     """
-    item_sql = f"{other}{text_of(value_span)} AS sqlml_name"
+    item_sql = f"{first_items}{text_of(value_span)} AS sqlml_name"
     for condition in dict.fromkeys((where, None)):
         yield from _iterate_row_queries(item_sql, block, text_of, condition)
     if block is not None:

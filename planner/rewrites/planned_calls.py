@@ -21,7 +21,13 @@ from sqlml.planner.rewrites.short_probes import ShortProbes
 from sqlml.planner.rewrites.table_form import check_new_column
 from sqlml.planner.rewrites.widened_from import WidenedSource
 from sqlml.planner.syntax.arguments import find_literals
-from sqlml.planner.syntax.outline import CALLS, ModelCall, make_missing_aliases, sort_inner_first
+from sqlml.planner.syntax.outline import (
+    CALLS,
+    ModelCall,
+    WidenableSource,
+    make_missing_aliases,
+    sort_inner_first,
+)
 
 
 def planned_calls(draft: Draft) -> Draft:
@@ -81,7 +87,8 @@ class _CallPlanner:
             return
         widened_source = self._widened_sources.get(source)
         if widened_source is None:
-            widened_source = WidenedSource.create(source, draft.dialect, scope.text, scope.probed)
+            texts, needs_order = (scope.text, scope.probed), _needs_order(draft, source)
+            widened_source = WidenedSource.create(source, draft.dialect, *texts, needs_order)
         else:
             for layer, edits in widened_source.build_edits(draft.filters_first).items():
                 self._edits.remove(edits, layer)
@@ -105,6 +112,13 @@ def _reject_literal_keys(draft: Draft, call: ModelCall, call_sql: str) -> None:
                 draft.text,
                 call.span.start,
             )
+
+
+def _needs_order(draft: Draft, source: WidenableSource) -> bool:
+    """Return whether rows that are sorted by model need their original order again."""
+    if source.aggregates is None or not draft.models_of_rows:
+        return True
+    return not all(map(draft.context.is_repeatable, source.aggregates))  # A macro may be anything.
 
 
 def _find_nesting_calls(calls: Iterable[ModelCall]) -> frozenset[ModelCall]:

@@ -43,6 +43,7 @@ class WidenedSource:
     Attributes:
         final_text: the SQL of the clause without these columns, and the SQL of each filter.
         probe_text: the same texts for probes.
+        needs_order: whether the block may return something else for rows in another order.
         rows: name -> column with the packed numbers of a row.
         models: name -> column with a model's results, which may be computed from `rows`.
     """
@@ -51,12 +52,18 @@ class WidenedSource:
     dialect: Dialect
     final_text: tuple[str, tuple[str, ...]]
     probe_text: tuple[str, tuple[str, ...]]
+    needs_order: bool
     rows: Mapping[str, FromColumn] = field(default_factory=dict)
     models: Mapping[str, FromColumn] = field(default_factory=dict)
 
     @classmethod
     def create(
-        cls, source: WidenableSource, dialect: Dialect, text_of: TextOf, probe_text_of: TextOf
+        cls,
+        source: WidenableSource,
+        dialect: Dialect,
+        text_of: TextOf,
+        probe_text_of: TextOf,
+        needs_order: bool,
     ) -> WidenedSource:
         """Create a source that computes no columns yet.
 
@@ -64,7 +71,7 @@ class WidenedSource:
         """
         final_text = text_of(source.span), tuple(map(text_of, source.filters))
         probe_text = probe_text_of(source.span), tuple(map(probe_text_of, source.filters))
-        return cls(source, dialect, final_text, probe_text)
+        return cls(source, dialect, final_text, probe_text, needs_order)
 
     def with_columns(self, row: FromColumn | None, model: FromColumn | None) -> WidenedSource:
         rows = {**self.rows, row.name: row} if row is not None else self.rows
@@ -104,18 +111,17 @@ class WidenedSource:
     ) -> str:
         """Build nested subqueries: the filters innermost, then packed rows, then the results.
 
-        Sorted rows get their old order back unless the source `is_ordered` is False.
+        Sorted rows get their original order back only if `needs_order`.
         """
         alias = self.source.alias
         where = ""
         if filters and self._moves_filters(filters_first):
             where = f" WHERE {' AND '.join(filters)}"
         sort_keys = dict.fromkeys(c.order for c in self.models.values() if c.order is not None)
-        is_ordered = self.source.is_ordered
         if sort_keys:
-            row_number = f", {self.dialect.row_number} AS {_ROW_NUMBER}" if is_ordered else ""
+            number = f", {self.dialect.row_number} AS {_ROW_NUMBER}" if self.needs_order else ""
             order_by = ", ".join(sort_keys)
-            clause = f"(SELECT *{row_number} FROM {clause}{where} ORDER BY {order_by}) AS {alias}"
+            clause = f"(SELECT *{number} FROM {clause}{where} ORDER BY {order_by}) AS {alias}"
             where = ""
         for layer in filter(None, (self.rows, self.models)):
             columns = ", ".join(
@@ -123,7 +129,7 @@ class WidenedSource:
                 for name, column in layer.items()
             )
             clause, where = f"(SELECT *, {columns} FROM {clause}{where}) AS {alias}", ""
-        if not sort_keys or not is_ordered:
+        if not sort_keys or not self.needs_order:
             return clause
         columns = self.dialect.star_without([_ROW_NUMBER])
         return f"(SELECT {columns} FROM {clause} ORDER BY {_ROW_NUMBER}) AS {alias}"

@@ -55,15 +55,15 @@ class WidenableSource:
         stars: the stars of the block that have no EXCLUDE list.
         exclude_lists: the opening brackets of the EXCLUDE lists of the block's other stars.
         filters: the conditions in WHERE, combined by AND, that call no model.
-        is_ordered: the order of the source's rows may matter, since the block does not just
-            aggregate them.
+        aggregates: the names of the functions that aggregate the source's rows if, except for
+            rounding, the block's result does not depend on their order, or else None.
     """
 
     span: Span
     alias: str
     stars: tuple[Span, ...]
     exclude_lists: tuple[Span, ...]
-    is_ordered: bool
+    aggregates: frozenset[str] | None
     filters: tuple[Span, ...] = ()
 
 

@@ -74,22 +74,40 @@ def _find_widenable_source(
             stars.append(star_span)
         else:
             exclude_lists.append(exclude_span)
-    is_ordered = _may_need_order(select, calls)
-    return WidenableSource(source_span, alias_sql, tuple(stars), tuple(exclude_lists), is_ordered)
+    aggregates = _find_unordered_aggregates(select, calls)
+    return WidenableSource(source_span, alias_sql, tuple(stars), tuple(exclude_lists), aggregates)
 
 
-_UNORDERED_AGGREGATES = frozenset({"sum", "count", "avg", "mean", "min", "max", "count_if"})
-"""Aggregate functions whose result does not depend on the order of the rows."""
+_UNORDERED_AGGREGATES = frozenset({"avg", "count", "max", "min", "sum"})
+"""Aggregates whose result, except for rounding, does not depend on the order of the rows."""
 
 
-def _may_need_order(select: exp.Expr, calls: Sequence[Span]) -> bool:
-    """Return False if a query only returns groups with aggregates of `_UNORDERED_AGGREGATES`."""
-    nodes = list(_walk_outside_sources(select, calls))
-    if any(isinstance(node, exp.Window | exp.Query) for node in nodes):
-        return True
-    functions = {fold(node.name) for node in nodes if isinstance(node, exp.Anonymous)}
-    is_grouped = bool(functions) or select.args.get("group") is not None
-    return not is_grouped or not functions <= _UNORDERED_AGGREGATES
+def _find_unordered_aggregates(select: exp.Expr, calls: Sequence[Span]) -> frozenset[str] | None:
+    """Return the aggregates of a query that computes nothing for which rows need an order, or None.
+
+    The query returns groups, and all its functions except the model calls are aggregates that need
+    no order. The names may still belong to functions of the user.
+    """
+    if select.args.get("distinct") or select.args.get("sample"):
+        return None
+    starts, names = {call.start for call in calls}, set[str]()
+    for node in _walk_outside_sources(select, ()):
+        if isinstance(node, exp.Window | exp.Query | exp.Dot):
+            return None
+        if isinstance(node, exp.Anonymous):
+            outer = node.parent if fold(node.name) == "model" else None  # predict(MODEL (m), *)
+            if starts & {n.meta.get("start") for n in (node, outer) if n is not None}:
+                continue
+            name = node.name
+        elif isinstance(node, exp.AggFunc):
+            name = node.sql_name()
+        else:
+            continue
+        if len(node.expressions) > 1:
+            return None
+        names.add(fold(name))
+    is_grouped = bool(names) or select.args.get("group") is not None
+    return frozenset(names) if is_grouped and names <= _UNORDERED_AGGREGATES else None
 
 
 def _walk_outside_sources(select: exp.Expr, calls: Sequence[Span]) -> Iterator[exp.Expr]:

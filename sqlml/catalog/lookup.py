@@ -372,7 +372,15 @@ def _describe_missing_database(database: str) -> str:
 RECREATION_TIMEOUT = 1.0
 _RETRY_DELAYS = (0.005, 0.01, 0.02, 0.04, 0.08)  # Seconds; the last one repeats.
 
-_parse_cached = lru_cache(maxsize=16384)(parse_reference)
+_parse_short = lru_cache(maxsize=16384)(parse_reference)
+
+
+def _parse_cached(text: str) -> Reference:
+    return _parse_short(text) if len(text) <= _SHORT else parse_reference(text)
+
+
+_SHORT = 200
+"""The most characters of a reference whose parts are cached, since any string may be looked up."""
 
 
 class ModelCache:

@@ -25,7 +25,8 @@ class Dialect:
         outputs_first: whether a name in ORDER BY refers to a select item instead of a column.
         copies_rows: whether a function call copies all columns of a row, and runs before filters.
         row_number: SQL for the 1-based number of a row in the engine's reading order.
-        row_numbers: hidden columns that number the rows of tables and files.
+        row_number_in_table, row_number_in_file: the hidden number of a row in a table and in files,
+            or None.
         missing_is_null: whether a missing number is NULL instead of NaN. If true, there are no
             lists, conditions are not numbers, and a separate column reports rejected rows.
         has_float32: whether the type FLOAT exists. If false, `rounded` rounds DOUBLEs to FLOAT.
@@ -37,7 +38,8 @@ class Dialect:
     outputs_first: bool = False
     copies_rows: bool = False
     row_number: str = "row_number() OVER ()"
-    row_numbers: tuple[str, ...] = ()
+    row_number_in_table: str | None = None
+    row_number_in_file: str | None = None
     missing_is_null: bool = False
     has_float32: bool = True
 

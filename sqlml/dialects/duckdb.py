@@ -41,7 +41,12 @@ class DuckDB(Dialect):
     """The SQL of DuckDB, with full names of functions and operators."""
 
     name = "duckdb"
-    row_numbers = ("rowid", "file_row_number")
+    # These names may belong to a user's columns of any type.
+    row_number_in_table = "TRY_CAST(rowid AS BIGINT)"
+    row_number_in_file = (
+        f"{builtin('+')}({builtin('*')}(CAST(TRY_CAST(file_index AS BIGINT) AS HUGEINT), "
+        f"{1 << 40}), TRY_CAST(file_row_number AS BIGINT))"
+    )
 
     def call(self, name: str, *arguments: str) -> str:
         """Call an engine function by the full name, which no macro in a database can shadow.

@@ -18,7 +18,7 @@ from sqlml.planner.plan.plan import Plan, estimate_rows
 from sqlml.planner.plan_cache import PlanCache
 from sqlml.session.engine_errors import reworded_errors
 from sqlml.session.registered_functions import RegisteredFunctions
-from sqlml.statements.planner_callbacks import explain_by_rows, fetch_names
+from sqlml.statements.planner_callbacks import are_disjoint, explain_by_rows, fetch_names
 from sqlml.training.rows.estimator_input import build_held_out_query
 from sqlml.types import fold
 from sqlml.udfs.duckdb.engine import DuckDBEngine
@@ -44,6 +44,7 @@ class PlannedQueries(PlanCache):
             explain_against=partial(explain_by_rows, host, lookup.catalog.programs, DUCKDB),
             models=lookup.load_all,
             read_names=partial(fetch_names, weakref.ref(self)),
+            are_disjoint=partial(are_disjoint, weakref.ref(self)),
             literal=host.literal,
         )
         super().__init__(context, lookup.stamp)

@@ -25,7 +25,7 @@ from sqlml.host import Host
 from sqlml.planner.binding.requested_output import OUTPUTS_OF
 from sqlml.planner.plan.plan import Plan
 from sqlml.planner.plan_cache import PlanCache
-from sqlml.statements.planner_callbacks import explain_by_rows, fetch_names
+from sqlml.statements.planner_callbacks import are_disjoint, explain_by_rows, fetch_names
 from sqlml.types import NESTED, fold
 from sqlml.udfs.engine_function import register_functions
 from sqlml.udfs.spark.engine import SparkEngine
@@ -43,6 +43,7 @@ class SparkQueries(PlanCache):
             explain_against=partial(explain_by_rows, host, catalog.programs, SPARK),
             models=lookup.load_all,
             read_names=partial(fetch_names, weakref.ref(self)),
+            are_disjoint=partial(are_disjoint, weakref.ref(self)),
         )
         super().__init__(context, lookup.stamp)
         self._engine = engine

@@ -15,7 +15,6 @@ from sqlml.host import Host
 from sqlml.importers.frame import MissingValueRules
 from sqlml.ir.operators.contributions import MAX_BACKGROUND
 from sqlml.ir.program import Program
-from sqlml.planner.binding.context import NamesOfRows
 from sqlml.scorer.input_table import read_program_inputs
 
 
@@ -46,22 +45,28 @@ def explain_by_rows(
     return program
 
 
-def fetch_names(queries_ref: weakref.ref[Any], query: str) -> NamesOfRows:
-    """Run a query whose rows are names of models, or names with their first and last row number.
+def fetch_names(queries_ref: weakref.ref[Any], query: str) -> tuple[str, ...]:
+    """Run a one-column query, which may call models, and return its values as sorted strings."""
+    return tuple(sorted(str(name) for (name,) in _fetch_rows(queries_ref, query)))
 
-    The query may call models. The planner has only a weak reference to a session's queries, so that
-    an unused session is freed immediately.
+
+def are_disjoint(queries_ref: weakref.ref[Any], query: str) -> bool:
+    """Run a query that returns ranges (first, last), and return whether the ranges do not overlap.
+
+    The query may call models. An unknown range, with a NULL, may overlap any other.
+    """
+    ranges = _fetch_rows(queries_ref, query)
+    if any(None in range_of_rows for range_of_rows in ranges):
+        return False
+    return all(last < first for (_, last), (first, _) in pairwise(sorted(ranges)))
+
+
+def _fetch_rows(queries_ref: weakref.ref[Any], query: str) -> Sequence[tuple[Any, ...]]:
+    """Run a query of the planner, which has only a weak reference to a session's queries.
+
+    So an unused session is freed immediately.
     """
     queries = queries_ref()
     assert queries is not None, "the session outlives its planner"
-    rows = queries.host.read(queries.runnable(query))
-    names = tuple(sorted(str(name) for name, *_ in rows))
-    ranges = [range_of_rows for _, *range_of_rows in rows]
-    if not all(map(_is_range, ranges)):
-        return NamesOfRows(names)
-    pairs = pairwise(sorted(ranges))
-    return NamesOfRows(names, all(last < next_first for (_, last), (next_first, _) in pairs))
-
-
-def _is_range(values: Sequence[Any]) -> bool:
-    return len(values) == 2 and all(isinstance(value, int) for value in values)
+    rows: Sequence[tuple[Any, ...]] = queries.host.read(queries.runnable(query))
+    return rows

@@ -285,6 +285,16 @@ def test_rows_that_lie_together_are_not_sorted(
             query = f"SELECT predict(model, *) AS p FROM {rows}"
             assert "ORDER BY" not in con.plan(query).sql
             assert values(con, query) == want
+        # Rows of the same model lie together only in all files together.
+        files = f"'{tmp_path / 'part_*.parquet'}'"
+        for part, kept in enumerate(("u < 3", "u > 2 OR model = 'm2'")):
+            path = tmp_path / f"part_{part}.parquet"
+            order = "ORDER BY model, u" if part else ""
+            con.execute(f"COPY (FROM together WHERE {kept} {order}) TO '{path}'")
+        query = f"SELECT predict(model, *) AS p FROM {files}"
+        assert "ORDER BY" in con.plan(query).sql
+        assert values(con, query) == [None, 21.0, 22.0, 3.0, 14.0, 15.0, 21.0, 22.0, None]
+        assert "ORDER BY" not in con.plan(f"{query} WHERE model <> 'm2'").sql
         # What a column `rowid` or a subquery holds says nothing about the order.
         con.execute("CREATE TABLE named AS SELECT u, model, [u] AS rowid FROM together")
         for rows in ("named", "(SELECT *, 'a' AS file_row_number FROM together) AS t"):
@@ -297,6 +307,35 @@ def test_rows_that_lie_together_are_not_sorted(
         assert values(con, query) == [*want, 25.0]
         assert values(con, f"{query} WHERE u < 5") == want[:-1]
         assert "ORDER BY" not in con.plan(f"{query} WHERE u < 5").sql
+
+
+def test_only_aggregates_that_need_no_order_get_rows_in_the_order_of_models(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shared_calls, "MAX_UNSORTED_MODELS", 2)
+    with sqlml.connect() as con:
+        con.execute(
+            "CREATE TABLE t AS SELECT i AS u, 'm' || i % 3 AS model, i // 6 AS g "
+            "FROM range(12) r(i)"
+        )
+        x = np.arange(12.0)[:, None]
+        for k in range(3):
+            tree = DecisionTreeRegressor(random_state=0).fit(x, 100 * k + x[:, 0])
+            con.create_model(f"m{k}", tree, inputs=["u"], verify=False)
+        p = "predict(MODEL (model), u)"
+        sums = f"SELECT g, sum({p}) AS s, max({p}) AS m FROM t GROUP BY g ORDER BY g"
+        assert "row_number" not in con.plan(sums).sql
+        assert con.execute(sums).fetchall() == [(0, 615.0, 205.0), (1, 651.0, 211.0)]
+        for item, expected in {
+            f"string_agg(({p})::INTEGER, ',')": "0,101,202,3,104,205",
+            f"first(u) + 0 * sum({p})": 0.0,
+            f"arg_min(u, ({p} > 0) AND u % 3 = 2)": 0,
+            f"CASE WHEN sum({p}) > 0 THEN predict('m0', first(u)) END": 0.0,
+        }.items():
+            query = f"SELECT {item} FROM t GROUP BY g ORDER BY g"
+            assert values(con, query)[0] == expected, item
+        con.execute("CREATE MACRO sum(a) AS a")
+        assert values(con, f"SELECT sum({p}) FROM t LIMIT 4") == [0.0, 101.0, 202.0, 3.0]
 
 
 @NEEDS_NATIVE

@@ -8,7 +8,7 @@ numba's decorator.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -64,19 +64,30 @@ def describe_code(function: Any) -> str:
     return "\n".join([*descriptions, *_describe_globals(function, describe_code)])
 
 
-def describe_constants(function: Any) -> str:
-    """Return the plain constants of a function and its helpers, as text for any Python version."""
-    return "\n".join(_describe_globals(function, describe_constants))
+def describe_constants(function: Any, list_names: Callable[[str], Collection[str]]) -> str:
+    """Return plain constants of a function and its helpers, as text for any Python version.
+
+    `list_names` returns the names of the constants to describe in a source file.
+    """
+    names = list_names(_unwrap(function).__code__.co_filename)
+
+    def describe(helper: Any) -> str:
+        return describe_constants(helper, list_names)
+
+    return "\n".join(_describe_globals(function, describe, names))
 
 
-def _describe_globals(function: Any, describe: Callable[[Any], str]) -> list[str]:
+def _describe_globals(
+    function: Any, describe: Callable[[Any], str], names: Collection[str] | None = None
+) -> list[str]:
     descriptions, namespace = [], _unwrap(function).__globals__
     for name in sorted(_collect_names(_unwrap(function).__code__)):
         value = namespace.get(name)
         if isinstance(value, DeferredFunction):
             descriptions.append(f"{name}={describe(value)}")
         elif isinstance(value, (bool, int, float, str, np.generic)):
-            descriptions.append(f"{name}={value!r}")
+            if names is None or name in names:
+                descriptions.append(f"{name}={value!r}")
     return descriptions
 
 

@@ -1,4 +1,9 @@
-"""Identify a kernel by everything that its machine code depends on: sources, constants, kinds."""
+"""Identify a kernel by everything that its machine code depends on: sources, constants, kinds.
+
+The key does not depend on the processor's level, so that a process finds the kernels that another
+one has compiled for its level. The constants of kernels' own files may depend on the level, and
+belong to the sources.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +35,16 @@ _IMPORT = re.compile(
 )
 """An import of kernels, or of what they call."""
 
+_OTHER_IMPORT = re.compile(
+    r"^from sqlml\.(?!(?:backends|udfs\.duckdb)\.native)[.\w]+ import (\([^)]*\)|[^(\n]+)", re.M
+)
+"""An import of what is in no digested file."""
+
 
 def make_key(function: Callable[..., Any], signature: Signature) -> bytes:
     """Return 16 bytes that identify a kernel's sources, constants and signature."""
-    constants, kinds = describe_constants(function), format_kind(signature)
+    constants = describe_constants(function, _list_other_names)
+    kinds = format_kind(signature)
     key = (digest_sources(function), function.__module__, function.__name__, constants, kinds)
     return hashlib.sha256("\n".join(key).encode()).digest()[:16]
 
@@ -63,6 +74,13 @@ def _read(path: str) -> tuple[str, tuple[str, ...]]:
     imports = _IMPORT.findall(content.decode("utf-8"))
     files = (file for package, names in imports for file in _find(package, names))
     return hashlib.sha256(content).hexdigest(), tuple(dict.fromkeys(files))
+
+
+@cache
+def _list_other_names(path: str) -> frozenset[str]:
+    """Return the names that a source file imports from files without kernels."""
+    imported = " ".join(_OTHER_IMPORT.findall(Path(path).read_text("utf-8")))
+    return frozenset(re.findall(r"\w+", imported))
 
 
 def _find(package: str, names: str) -> Iterator[str]:

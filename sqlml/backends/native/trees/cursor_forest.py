@@ -51,8 +51,8 @@ from sqlml.types import Array
 
 
 MAX_FETCHED = 1 << 14
-"""The most numbers of the tables of bins that are prefetched. A larger table does not stay in the
-first-level cache: for one of 1 MB, prefetching took 8 of 145 ns per row."""
+"""Tables of bins with more numbers than this are not prefetched, because they do not stay in the
+first-level cache: for a table of 1 MB, prefetching took 8 of 145 ns per row."""
 
 AHEAD = 8
 """Trees that are prefetched together. Where 300 models of 100 small trees score 512 rows each in
@@ -141,7 +141,10 @@ def score(
 
 @inlined_helper
 def fetch_trees(nodes: Any, first_leaf: Any, values: Any, leaf_width: Any, tree: Any) -> None:
-    """Prefetch AHEAD trees of a model that may have left the cache: after `tree`, or the first."""
+    """Prefetch the AHEAD trees after those that begin at `tree`, and at tree 0 also those.
+
+    The model may have left the cache since its last batch.
+    """
     offsets, ranks, flipped, lasts, steps, starts, lows = nodes
     tree_count = first_leaf.size - 1
     first_tree = min(tree + AHEAD if tree else 0, tree_count)

@@ -110,12 +110,13 @@ class Forest:
         costs = self._costs
         uses_bytes = self._shape.thresholds <= BYTE_BINS or costs.paged
         rows = BLOCK_BYTES if uses_bytes else BLOCK_BYTES // 2
-        row_cost = min(costs.cursor, costs.descent)
-        start_cost = _START_SHARE * rows * row_cost + costs.batch
-        row_cost *= 1 - _START_SHARE
+        block_cost = rows * min(costs.cursor, costs.descent)
+        start_cost = _START_SHARE * block_cost + costs.batch
+        row_cost = (1 - _START_SHARE) * block_cost / rows
 
         def find_limit(lockstep_cost: float) -> float:
-            return start_cost / max(lockstep_cost - row_cost, 1e-3)
+            limit = start_cost / max(lockstep_cost - row_cost, 1e-3)
+            return limit if limit < rows else (block_cost + costs.batch) / max(lockstep_cost, 1e-3)
 
         limit = find_limit(costs.lockstep)
         if limit < LANES:

@@ -166,7 +166,7 @@ ROWS_STEP = 64
 
 @inlined_helper
 def count_block_rows(block: Any, remaining: Any) -> Any:
-    """Return how many rows of a `block`, an array of full size, the `remaining` rows need."""
+    """Return how many rows of `block`, an array of full size, to fill for the `remaining` rows."""
     return min(np.int64(block.size), (remaining + ROWS_STEP - 1) // ROWS_STEP * ROWS_STEP)
 
 

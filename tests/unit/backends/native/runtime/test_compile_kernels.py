@@ -100,6 +100,26 @@ def test_keys_depend_on_the_sources_and_the_signature(monkeypatch: pytest.Monkey
     assert kernel_keys.make_key(kernel.function, kernel.signature) not in keys
 
 
+def test_keys_depend_on_constants_but_not_on_the_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process finds the kernels that another one has compiled for its level."""
+    keys = [kernel_keys.make_key(k.function, k.signature).hex() for k in read_known_kernels()]
+    program = (
+        "from sqlml.backends.native.jit.compile_ahead import read_known_kernels\n"
+        "from sqlml.backends.native.jit.kernel_keys import make_key\n"
+        "print(*(make_key(k.function, k.signature).hex() for k in read_known_kernels()))"
+    )
+    for level in own_levels():
+        environment = {**os.environ, "SQLML_LEVEL": level}
+        command = [sys.executable, "-c", program]
+        printed = subprocess.run(command, env=environment, check=True, capture_output=True)
+        assert printed.stdout.decode().split() == keys, level
+    module, constant = "sqlml.backends.native.trees.lockstep", "TURNED_COLUMNS"
+    lockstep_kernel = next(k for k in read_known_kernels() if k.module == module)
+    monkeypatch.setattr(f"{module}.{constant}", 13)  # It is imported from another package.
+    changed = kernel_keys.make_key(lockstep_kernel.function, lockstep_kernel.signature)
+    assert changed.hex() not in keys
+
+
 def test_levels_are_what_python_knows_of_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     assert processor_levels.find_level() == own_levels()[0]
     for level in LEVELS:
