@@ -10,7 +10,7 @@ from itertools import pairwise
 from sqlml.errors import BindError, SqlmlError, StatementError
 from sqlml.planner.binding.bind import find_other_columns
 from sqlml.planner.binding.context import make_row_estimate
-from sqlml.planner.binding.probe_queries import Scope
+from sqlml.planner.binding.probe_queries import ProbeError, Scope
 from sqlml.planner.binding.requested_output import Target
 from sqlml.planner.plan.call_draft import CallSite
 from sqlml.planner.plan.plan_call import CallInFrom, plan_call
@@ -118,7 +118,15 @@ def _needs_order(draft: Draft, source: WidenableSource) -> bool:
     """Return whether rows that are sorted by model need their original order again."""
     if source.aggregates is None or not draft.models_of_rows:
         return True
-    return not all(map(draft.context.is_repeatable, source.aggregates))  # A macro may be anything.
+    if not source.aggregates:
+        return False
+    # Only aggregates take DISTINCT: a macro or function of the user with such a name does not.
+    calls = ", ".join(f"{name}(DISTINCT 1)" for name in sorted(source.aggregates))
+    try:
+        draft.context.describe(f"SELECT {calls}")
+    except ProbeError:
+        return True
+    return False
 
 
 def _find_nesting_calls(calls: Iterable[ModelCall]) -> frozenset[ModelCall]:
