@@ -98,7 +98,7 @@ def pack_arrays(constants: tuple[Any, ...]) -> tuple[Any, ...]:
         position += _align(value.nbytes)
         return packed
 
-    return pack(constants)  # type: ignore[no-any-return]
+    return tuple(map(pack, constants))
 
 
 def _align(nbytes: int) -> int:

@@ -103,14 +103,14 @@ def check_random_trees(
     x = rows_for(e, rows, seed)
     tests = bin_tests(e)
     assert tests is not None
-    wanted = want(e, x)
-    np.testing.assert_array_equal(by_cursor(e, x.dtype)(x), wanted)
-    np.testing.assert_array_equal(by_cursor(e, x.dtype, paged=True)(x), wanted)
-    np.testing.assert_array_equal(compile_lockstep_forest(e, x.dtype)(x), wanted)
+    expected_scores = want(e, x)
+    np.testing.assert_array_equal(by_cursor(e, x.dtype)(x), expected_scores)
+    np.testing.assert_array_equal(by_cursor(e, x.dtype, paged=True)(x), expected_scores)
+    np.testing.assert_array_equal(compile_lockstep_forest(e, x.dtype)(x), expected_scores)
     for cut in (np.zeros(e.trees, np.int64), np.arange(e.trees) % 4, np.full(e.trees, depth)):
         kernel = compile_descent_forest(e, tests, cut, x.dtype)
         assert kernel is not None
-        np.testing.assert_array_equal(kernel(x), wanted)
+        np.testing.assert_array_equal(kernel(x), expected_scores)
 
 
 @pytest.mark.parametrize("dtypes", SOURCES)
@@ -165,7 +165,7 @@ def test_rows_that_go_down_a_tree_in_several_passes(
 ) -> None:
     e = grow(Recipe(5, 5, 15, *dtypes, sets=bool(sets)))
     x = rows_for(e, 2 * (lockstep.PASS_NUMBERS // WIDTH) + 77, 2)
-    wanted = want(e, x)
+    expected_scores = want(e, x)
     short = compile_lockstep_forest(e, x.dtype)
     monkeypatch.setattr(lockstep_forest_module, "PAYLOAD", 0)  # as if a tree had too many leaves
     long = compile_lockstep_forest(e, x.dtype)
@@ -175,7 +175,7 @@ def test_rows_that_go_down_a_tree_in_several_passes(
     ]
     assert sizes == [8 if dtypes[0] == "float32" else 16, 16]
     for forest in (short, long):
-        np.testing.assert_array_equal(forest(x), wanted)
+        np.testing.assert_array_equal(forest(x), expected_scores)
     finite = np.nan_to_num(x, posinf=1, neginf=-1)
     finite[-80, 1] = np.inf
     out = np.empty((len(x), e.outputs), e.base.dtype)
@@ -336,9 +336,9 @@ def test_incomplete_blocks(kind: str) -> None:
     if kind == "descent":
         kernel = compile_descent_forest(e, tests, np.full(e.trees, 2), x.dtype)
     assert kernel is not None
-    wanted = want(e, x)
+    expected_scores = want(e, x)
     for rows in (1, 31, 32, 33, 64, 65, 127, 128, 129, 192, 255, 256, 257, 300, 511, 513, 641):
-        np.testing.assert_array_equal(kernel(x[:rows]), wanted[:rows])
+        np.testing.assert_array_equal(kernel(x[:rows]), expected_scores[:rows])
 
 
 def test_trees_of_more_leaves_than_a_byte_counts() -> None:
@@ -388,9 +388,9 @@ def test_few_rows_and_many_give_the_same() -> None:
 def test_leaves_of_many_values(values: int, leaves: str) -> None:
     e = grow(Recipe(values, 12, 6, "float32", leaves, values, values))
     x = rows_for(e, 1100)
-    wanted = want(e, x)
+    expected_scores = want(e, x)
     for strategy in BACKENDS["native"].strategies:
-        np.testing.assert_array_equal(Forest(e, x.dtype, strategy=strategy)(x), wanted)
+        np.testing.assert_array_equal(Forest(e, x.dtype, strategy=strategy)(x), expected_scores)
     part = grow(Recipe(values, 12, 6, "float32", leaves, values, values + 2))  # two outputs besides
     np.testing.assert_array_equal(Forest(part, x.dtype)(x), want(part, x))
 
