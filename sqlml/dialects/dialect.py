@@ -30,6 +30,7 @@ class Dialect:
         missing_is_null: whether a missing number is NULL instead of NaN. If true, there are no
             lists, conditions are not numbers, and a separate column reports rejected rows.
         has_float32: whether the type FLOAT exists. If false, `rounded` rounds DOUBLEs to FLOAT.
+        casts_structs_to_maps: whether a struct can be cast to a map of its field names.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Dialect:
     row_number_in_file: str | None = None
     missing_is_null: bool = False
     has_float32: bool = True
+    casts_structs_to_maps: bool = False
 
     def quote_name(self, name: str) -> str:
         """Quote an identifier.

@@ -41,6 +41,7 @@ class DuckDB(Dialect):
     """The SQL of DuckDB, with full names of functions and operators."""
 
     name = "duckdb"
+    casts_structs_to_maps = True
     # These names may belong to a user's columns of any type.
     row_number_in_table = "TRY_CAST(rowid AS BIGINT)"
     row_number_in_file = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import duckdb
 import numpy as np
 import pytest
 
@@ -9,6 +10,7 @@ from sqlml.dialects import DUCKDB
 from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
 from sqlml.planner.program.result_sql import (
+    build_label_array,
     build_label_literal,
     decode_result,
     find_first_positions,
@@ -41,7 +43,10 @@ def program(labels: tuple[Labels, ...], label: int, proba: int = 0) -> Program:
         ),
         (
             program((flag,), 1, 2), "proba", None, "MAP(BOOLEAN, DOUBLE)",
-            "map(list_value(false, true), f())",
+            "array_extract(list_transform(list_value(f()), lambda sqlml_p: "
+            "CASE WHEN sqlml_p IS NOT NULL THEN CAST(struct_pack("
+            '"false" := array_extract(sqlml_p, 1), "true" := array_extract(sqlml_p, 2)) '
+            "AS MAP(BOOLEAN, DOUBLE)) END), 1)",
         ),
         (program((flag,), 1, 2), "proba", (1,), "DOUBLE", "f()"),
         (
@@ -50,34 +55,44 @@ def program(labels: tuple[Labels, ...], label: int, proba: int = 0) -> Program:
         ),
         (
             program((ab, flag), 2, 4), "label", None, "STRUCT(t0 VARCHAR, t1 BOOLEAN)",
-            "array_extract(list_transform(list_value(f()), lambda p: struct_pack("
-            "t0 := array_extract((list_value('a', 'it''s')), \"-\"(array_extract(p, 1), 0)), "
-            "t1 := array_extract((list_value(false, true)), \"-\"(array_extract(p, 2), 2)))), 1)",
+            "array_extract(list_transform(list_value(f()), lambda sqlml_p: struct_pack("
+            "t0 := array_extract((list_value('a', 'it''s')), \"-\"(array_extract(sqlml_p, 1), 0)), "
+            "t1 := array_extract((list_value(false, true)), "
+            "\"-\"(array_extract(sqlml_p, 2), 2)))), 1)",
         ),
         (
             program((ab, ab), 2, 4), "proba", None, "MAP(VARCHAR, DOUBLE)[]",
-            "list_transform(f(), lambda p: map(list_value('a', 'it''s'), p))",
+            "list_transform(f(), lambda sqlml_p: CASE WHEN sqlml_p IS NOT NULL THEN CAST("
+            "struct_pack(\"a\" := array_extract(sqlml_p, 1), "
+            "\"it's\" := array_extract(sqlml_p, 2)) AS MAP(VARCHAR, DOUBLE)) END)",
         ),
         (
             program((ab, xyz), 2, 5), "proba", None, "MAP(VARCHAR, DOUBLE)[]",
-            "array_extract(list_transform(list_value(f()), lambda p: list_value("
-            "map(list_value('a', 'it''s'), array_extract(p, 1)), "
-            "map(list_value('x', 'y', 'z'), array_extract(p, 2)))), 1)",
+            "array_extract(list_transform(list_value(f()), lambda sqlml_p: list_value("
+            "CASE WHEN array_extract(sqlml_p, 1) IS NOT NULL THEN CAST(struct_pack("
+            "\"a\" := array_extract(array_extract(sqlml_p, 1), 1), "
+            "\"it's\" := array_extract(array_extract(sqlml_p, 1), 2)) "
+            "AS MAP(VARCHAR, DOUBLE)) END, "
+            "CASE WHEN array_extract(sqlml_p, 2) IS NOT NULL THEN CAST(struct_pack("
+            '"x" := array_extract(array_extract(sqlml_p, 2), 1), '
+            '"y" := array_extract(array_extract(sqlml_p, 2), 2), '
+            '"z" := array_extract(array_extract(sqlml_p, 2), 3)) '
+            "AS MAP(VARCHAR, DOUBLE)) END)), 1)",
         ),
         (
             program((ab, xyz), 2, 5), "proba", (None, 2), "DOUBLE[]",
-            "array_extract(list_transform(list_value(f()), lambda p: list_value("
-            "CAST(NULL AS DOUBLE), array_extract(array_extract(p, 2), 3))), 1)",
+            "array_extract(list_transform(list_value(f()), lambda sqlml_p: list_value("
+            "CAST(NULL AS DOUBLE), array_extract(array_extract(sqlml_p, 2), 3))), 1)",
         ),
         (
             program((flag, flag), 2, 2), "proba", None, "MAP(BOOLEAN, DOUBLE)[]",
-            "list_transform(f(), lambda p: map(list_value(false, true), "
-            "list_value(\"-\"(1, p), p)))",
+            'list_transform(f(), lambda sqlml_p: CAST(struct_pack("false" := "-"(1, sqlml_p), '
+            '"true" := sqlml_p) AS MAP(BOOLEAN, DOUBLE)))',
         ),
         (
             program((flag, flag), 2, 2), "proba", (1, 0), "DOUBLE[]",
-            "array_extract(list_transform(list_value(f()), lambda p: list_value("
-            "array_extract(p, 1), \"-\"(1, array_extract(p, 2)))), 1)",
+            "array_extract(list_transform(list_value(f()), lambda sqlml_p: list_value("
+            "array_extract(sqlml_p, 1), \"-\"(1, array_extract(sqlml_p, 2)))), 1)",
         ),
     ],
 )  # fmt: skip
@@ -86,6 +101,45 @@ def test_a_result_as_sql(
 ) -> None:
     assert find_result_type(made, output, chosen) == kind
     assert DUCKDB.display(decode_result("f()", made, output, chosen)) == sql
+
+
+@pytest.mark.version
+@pytest.mark.parametrize(
+    "labels",
+    [
+        ab,
+        flag,
+        number,
+        Labels("string", ("", "a")),
+        Labels("string", ("Yes", "yes")),
+        Labels("string", ('say "no"', "ß", "a\\b", "x y := z")),
+        Labels("string", ("2020-02-29", "2020-03-01"), "DATE"),
+        Labels("string", ("low", "high"), "ENUM('low', 'high')"),
+        Labels("int64", (-(2**63), 2**63 - 1)),
+        Labels("int64", (0, 1), "TINYINT"),
+        Labels("float64", (0.1, 2.0), "FLOAT"),
+        Labels("float64", (-0.5, 1e300)),
+        Labels("string", tuple(f"class {k}" for k in range(200))),
+    ],
+    ids=str,
+)
+def test_maps_are_those_that_map_makes(labels: Labels) -> None:
+    classes = len(labels)
+    map_sql = decode_result("v", program((labels,), 1, classes), "proba", None)
+    keys = build_label_array(labels)
+    query = f"""
+        SELECT {map_sql} AS made, map({keys}, v) AS expected, typeof(made), typeof(expected),
+               map_keys(made) = {keys} FROM (VALUES (range({classes}) :: DOUBLE[]), (NULL)) AS t(v)
+    """
+    (made, expected, type_name, expected_type, has_keys), (null, *_) = duckdb.execute(query).fetchall()
+    assert made == expected
+    assert has_keys
+    assert (
+        type_name
+        == expected_type
+        == find_result_type(program((labels,), 1, classes), "proba", None)
+    )
+    assert null is None
 
 
 def test_positions_count_through_the_classes_of_all_targets() -> None:
