@@ -171,9 +171,10 @@ class _NameReader:
         raise self.error(self.explain_failure(column_sql, failure))
 
     def read_model_names(self, query: str) -> Sequence[str]:
-        varchar = self.context.dialect.type("VARCHAR")
+        dialect = self.context.dialect
+        name = dialect.exact(f"CAST(sqlml_name AS {dialect.type('VARCHAR')})")
         names: Sequence[str] = self.context.read_names(
-            f"SELECT DISTINCT CAST(sqlml_name AS {varchar}) FROM ({query}) AS sqlml_names "
+            f"SELECT DISTINCT {name} FROM ({query}) AS sqlml_names "
             f"WHERE sqlml_name IS NOT NULL LIMIT {MAX_NAMES + 1}"
         )
         if len(names) > MAX_NAMES:
@@ -198,7 +199,7 @@ class _NameReader:
         return _ProbedQuery(
             probe,
             f"SELECT {first}, {last} FROM ({query}) AS sqlml_names WHERE sqlml_name IS NOT NULL "
-            "GROUP BY sqlml_name",
+            f"GROUP BY {dialect.exact('CAST(sqlml_name AS VARCHAR)')}",
         )
 
     def explain_failure(self, column_sql: str, failure: str) -> str:

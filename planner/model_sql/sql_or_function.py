@@ -5,7 +5,6 @@ Weighted sums and small trees are cheaper. Other models become expressions only 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -32,12 +31,6 @@ from sqlml.planner.program.prepare_program import PreparedProgram
 from sqlml.planner.program.result_sql import build_label_literal, decode_result, find_label_type
 from sqlml.planner.syntax.outline import ModelCall
 from sqlml.types import Array
-
-MAX_SHARE_OF_FUNCTION = 0.6
-"""The maximum time of a tree's expression, as a share of the function's time.
-
-The engine needs 50 microseconds to plan each test of the tree, which is too long for few rows.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +75,15 @@ class ModelExpression:
     def program(self) -> Program:
         return self.target.model.program
 
-    def build_if_cheapest(self, function_choice: Choice, call_count: int = 1) -> ModelSql | None:
+    def build_if_cheapest(
+        self, function_choice: Choice, call_count: int = 1, in_filter: bool = False
+    ) -> ModelSql | None:
         """Build the expression of the model, or return None if a function is cheaper.
 
         `call_count` calls would share the function, but each would evaluate its own expression.
+        In a filter (`in_filter`), the engine computes a sum twice: it also tests whether the sum is
+        finite, and finds equal expressions only among the results of a query.
+
         An engine without `lazy_calls` calls a function for all rows, even if the call stands in a
         branch of a CASE. For such an engine, the expression raises errors itself instead of leaving
         rows to a function.
@@ -94,20 +92,31 @@ class ModelExpression:
         if linear_sum is None and (self._one_tree is None or not function_choice.estimates):
             return None
         estimate = estimate_sql(self.prepared.split.core, current_costs(), function_choice.rows)
-        reason = "a weighted sum is cheapest as an expression"
-        if function_choice.estimates and estimate.seconds == math.inf:
+        if not self._is_cheaper(estimate.seconds, function_choice, call_count, in_filter):
             return None
-        if linear_sum is None:
-            seconds = function_choice.estimates[0].seconds + function_choice.estimates[0].start
-            if call_count * estimate.seconds > MAX_SHARE_OF_FUNCTION * seconds:
-                return None
-            reason = "a small tree is cheapest as an expression"
+        model_kind = "small tree" if linear_sum is None else "weighted sum"
+        reason = f"a {model_kind} is cheapest as an expression"
         if not self.dialect.lazy_calls:
             with suppress(BackendError):
                 return ModelSql(self._build_program_sql(), None, estimate, reason)
             return None
         guarded_reason = f"{reason}; rows that it cannot score go to the UDF"
         return self._build_sum_or_tree(estimate, reason, guarded_reason)
+
+    def _is_cheaper(
+        self, seconds: float, function_choice: Choice, call_count: int, in_filter: bool
+    ) -> bool:
+        """Return whether expressions that take `seconds` each are cheaper than a function."""
+        if not function_choice.estimates:
+            return True
+        function_estimate = function_choice.estimates[0]
+        function_seconds = function_estimate.seconds + function_estimate.start
+        if self._weighted_sum is not None:
+            return (call_count + in_filter) * seconds <= function_seconds
+        if self.target.output == "label" and self.program.labels:
+            # The leaves of the expression are labels, but a function returns numbers of classes.
+            function_seconds += function_choice.rows * current_costs()["sql.label"] * 1e-9
+        return call_count * seconds <= function_seconds
 
     def build(self) -> ModelSql:
         """Build the model's expression at any cost, or raise BackendError if that is impossible."""

@@ -200,7 +200,9 @@ def _build_expression(draft: CallDraft) -> ModelSql | None:
         return expression
     if not allows_sql(draft.options):
         return None
-    return draft.model_expression.build_if_cheapest(draft.choice, draft.shared.calls)
+    return draft.model_expression.build_if_cheapest(
+        draft.choice, draft.shared.calls, in_filter=draft.call.clause == "WHERE"
+    )
 
 
 def reject_hidden_columns(draft: CallDraft) -> CallDraft:

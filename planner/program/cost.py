@@ -17,6 +17,7 @@ import numpy as np
 from sqlml.backends.costs import Costs, current_costs, estimate_tree_costs
 from sqlml.backends.devices import is_available, is_installed
 from sqlml.ir.operators.contributions import make_ensemble
+from sqlml.ir.operators.elementwise import DIVISION, ROUNDING, UNARY_FLOAT
 from sqlml.ir.program import Node, Program
 from sqlml.ir.tree_shape import TreeShape, measure_tree_shape
 from sqlml.ir.trees import Ensemble
@@ -33,6 +34,10 @@ MARGIN = 2.0
 precise, and other backends have libraries that take seconds to load."""
 
 BLOCK = 512  # Native block kernels take as long for fewer rows as for this number of rows.
+
+
+PLANNED_TESTS = 4
+"""The number of tests that take as long to plan as the rest of the expression of a small tree."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +94,19 @@ def estimate_sql(program: Program, costs: Costs, rows: int = ROWS) -> CostEstima
             num_checks = 1 + sum(r.is_limited for r in tree.ranges)
             per_row = tree.mean_levels * costs["sql.level"] + tree.tests * costs["sql.test"]
             nanoseconds = rows * (per_row + num_checks * costs["sql.number"])
+            nanoseconds += (tree.tests + PLANNED_TESTS) * costs["sql.plan"]
     else:
-        width = sum(_count_columns(node) for node in program.nodes if node.op == "input")
         has_products = any(_multiplies_columns(program, node) for node in program.nodes)
-        nanoseconds = math.inf if has_products else rows * width * costs["sql.number"]
+        operations = sum(map(_count_operations, program.nodes))
+        nanoseconds = math.inf if has_products else rows * operations * costs["sql.number"]
     return CostEstimate("sql", "", "cpu", nanoseconds * 1e-9, has_trees=False)
+
+
+def _count_operations(node: Node) -> int:
+    """Return the number of operations of a node as a SQL expression."""
+    if not node.type.rowwise or node.op in ("input", *_VIEWS):
+        return 0
+    return 2 * _count_multiply_adds(node) or _count_columns(node)
 
 
 def _multiplies_columns(program: Program, node: Node) -> bool:
@@ -128,6 +141,8 @@ def _estimate_way(
         if node.op == "input":
             nanoseconds += rows * _count_columns(node) * (rates["byte"] * 8 + transfer["number"])
             continue
+        if node.op in _VIEWS:
+            continue
         nanoseconds += call_count * rates["call"]
         if node.op == "tree_ensemble":
             shape = measure_tree_shape(Ensemble.of(node.attrs))
@@ -138,12 +153,31 @@ def _estimate_way(
             node_visits = rows * ensemble.nodes * ((ensemble.depth + 1) // 2)
             nanoseconds += node_visits * CONTRIBUTION_NANOSECONDS
         else:
-            number_cost = _count_columns(node) * rates["number"]
-            nanoseconds += rows * (number_cost + _count_multiply_adds(node) * rates["product"])
+            nanoseconds += rows * _estimate_operator(node, rates)
     start = 0.0 if way.library in sys.modules else way.start
     seconds = nanoseconds * 1e-9
     has_trees = any(node.op == "tree_ensemble" for node in program.nodes)
     return CostEstimate(way.backend, way.strategy, way.device, seconds, start, kernel, has_trees)
+
+
+_VIEWS = frozenset({"concat", "select", "reshape"})
+"""Operators that choose numbers, for which backends read other places or copy little."""
+
+_SEARCHES = frozenset({"nearest", "knn_impute"})
+"""Operators that look for the nearest points."""
+
+_FUNCTIONS = frozenset({"softmax", *UNARY_FLOAT, *DIVISION}) - {"div", "sqrt", *ROUNDING}
+"""Operators that compute a function such as exp for each number."""
+
+
+def _estimate_operator(node: Node, rates: _Rates) -> float:
+    """Estimate the nanoseconds per row of an operator without trees."""
+    if node.op in _SEARCHES:
+        arrays = (a for a in node.attrs.values() if isinstance(a, np.ndarray) and a.ndim)
+        points = max(len(a) for a in arrays)
+        return points * rates["point"] + _count_multiply_adds(node) * rates["product"]
+    number_cost = rates["function" if node.op in _FUNCTIONS else "number"]
+    return _count_columns(node) * number_cost + _count_multiply_adds(node) * rates["product"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,10 +24,13 @@ from sqlml.types import Array
 Costs = Mapping[str, float]
 
 DEFAULT_COSTS: Costs = {
-    # SQL expressions: a column, a level that a row passes in a small tree, and a test of the tree.
-    "sql.number": 0.7,
-    "sql.level": 2.5,
-    "sql.test": 0.5,
+    # SQL expressions: an operation, a level that a row passes in a small tree, a test of the tree,
+    # the planning of a test, and finding the label of a class number that a function returns.
+    "sql.number": 0.33,
+    "sql.level": 1.5,
+    "sql.test": 0.4,
+    "sql.plan": 50_000.0,
+    "sql.label": 6.0,
     # Encoders: planning a category in an expression, looking up a row, and passing a row's text to
     # a function instead.
     "sql.category": 33_000.0,
@@ -37,8 +40,8 @@ DEFAULT_COSTS: Costs = {
     # named "column" are those of a native function.
     "udf.number": 4.0,
     "udf.call": 40_000.0,
-    "column.number": 1.2,
-    "column.call": 10_000.0,
+    "column.number": 0.6,
+    "column.call": 3_500.0,
     # Trees, per row. node, short_node and paged_node: a node in a block of bytes, of 16-bit numbers
     # or of pages. cursor_leaf and leaf: a leaf value in registers or in memory. bin and set: the
     # bin of a column or of a category set. descent and step: the start of a descent, and a step.
@@ -69,22 +72,31 @@ DEFAULT_COSTS: Costs = {
     "native.turned_number": 0.35,
     "native.wide_turned_step": 1.4,
     "native.batch": 3_000.0,
-    # A call of an operator, a number of the result, and a multiplication with an addition.
-    "native.call": 1_000.0,
-    "native.number": 0.4,
+    # A call of an operator, a number of the result, a number that a function such as exp computes,
+    # a multiplication with an addition, and a point whose distance is compared.
+    "native.call": 250.0,
+    "native.number": 0.15,
+    "native.function": 1.1,
     "native.product": 0.03,
+    "native.point": 2.5,
     "onnxruntime.call": 8_000.0,
     "onnxruntime.number": 0.4,
+    "onnxruntime.function": 2.0,
     "onnxruntime.product": 0.03,
+    "onnxruntime.point": 2.5,
     "onnxruntime.step": 10.0,
     "torch.call": 6_000.0,
     "torch.number": 0.4,
+    "torch.function": 2.0,
     "torch.product": 0.03,
+    "torch.point": 2.5,
     "torch.step": 8.0,
     # The same costs on a GPU, and the cost of transferring a byte.
     "cuda.call": 10_000.0,
     "cuda.number": 0.004,
+    "cuda.function": 0.004,
     "cuda.product": 0.0002,
+    "cuda.point": 0.02,
     "cuda.step": 0.02,
     "cuda.byte": 0.05,
 }

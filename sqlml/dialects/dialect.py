@@ -176,6 +176,10 @@ class Dialect:
         """Test whether a number is neither infinite nor NaN. NULL stays NULL."""
         return self.call("isfinite", number)
 
+    def exact(self, text: str) -> str:
+        """Return a string that equals only itself, whatever the collation of the column."""
+        return f"({text} COLLATE C)"
+
     def bytes(self, text: str) -> str:
         """Encode a string in UTF-8."""
         return self.call("encode", text)

@@ -137,6 +137,9 @@ class Spark(Dialect):
     def is_finite(self, number: str) -> str:
         return f"(abs({number}) < 'inf'::DOUBLE)"  # In Spark, NaN is greater than infinity.
 
+    def exact(self, text: str) -> str:
+        return text  # Spark's casts to STRING return the default collation, which is exact.
+
     def bytes(self, text: str) -> str:
         return f"encode({text}, 'UTF-8')"
 

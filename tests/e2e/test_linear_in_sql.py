@@ -24,6 +24,7 @@ from sklearn.svm import LinearSVC
 
 import sqlml
 from sqlml.errors import MissingValueError
+from tests.e2e.native_models import NEEDS_NATIVE
 
 COLUMNS = ["age", "Income", "a b"]
 
@@ -73,7 +74,7 @@ def explained(con: sqlml.Session, query: str) -> str:
 @pytest.mark.parametrize("labels", [["no", "yes"], [7, -1], [False, True]], ids=str)
 def test_classifiers(model: Any, labels: list[Any], table: pd.DataFrame, con: Any) -> None:
     model = fitted(model, table, labels)
-    con.create_model("m", model)
+    con.create_model("m", model, backend="sql")
     text = explained(con, "SELECT predict('m', *) FROM t")
     assert "the whole model, for rows without NULL, NaN and infinities" in text
     got = con.execute("SELECT predict('m', *) FROM t").fetchall()
@@ -101,7 +102,7 @@ def test_a_row_that_the_model_refuses_is_refused_as_by_the_udf(
     hole: str, table: pd.DataFrame, con: Any
 ) -> None:
     model = fitted(CLASSIFIERS[0], table, ["no", "yes"])
-    con.create_model("by_sql", model)
+    con.create_model("by_sql", model, backend="sql")
     con.create_model("by_udf", model, backend="native")
     con.execute(f"UPDATE t SET Income = {hole} WHERE rowid = 321")
     messages = []
@@ -117,7 +118,7 @@ def test_a_row_that_the_model_refuses_is_refused_as_by_the_udf(
 
 def test_missing_values_are_imputed_in_sql(table: pd.DataFrame, con: Any) -> None:
     model = fitted(CLASSIFIERS[1], table, ["no", "yes"])
-    con.create_model("m", model)
+    con.create_model("m", model, backend="sql")
     con.execute("UPDATE t SET age = NULL WHERE rowid % 3 = 0")
     con.execute("UPDATE t SET small = 'nan' WHERE rowid % 5 = 0")
     holes = table.assign(
@@ -148,6 +149,24 @@ def test_other_models_and_arguments_stay_with_the_udf(table: pd.DataFrame, con: 
     assert "the whole model" not in explained(con, "SELECT predict('words', *) FROM t")
     (got,) = con.execute("SELECT predict('words', *) FROM t LIMIT 1").fetchone()
     assert got == pytest.approx(1.0, rel=1e-12)
+
+
+@NEEDS_NATIVE
+def test_several_calls_share_a_function_that_is_cheaper(table: pd.DataFrame, con: Any) -> None:
+    """One expression is cheaper than a function, but the engine computes three one by one."""
+    model = fitted(CLASSIFIERS[2], table, ["no", "yes"])
+    con.create_model("m", model)
+    one = "SELECT predict('m', *) AS label FROM t"
+    several = (
+        "SELECT predict('m', *) AS label, predict_proba('m', *)['yes'] AS yes FROM t "
+        "WHERE predict('m', *) = 'yes'"
+    )
+    assert "the whole model" in explained(con, one)
+    assert "the whole model" not in explained(con, several)
+    positive = model.predict(table) == "yes"
+    labels, shares = zip(*con.execute(several).fetchall(), strict=True)
+    assert set(labels) == {"yes"}
+    np.testing.assert_allclose(shares, model.predict_proba(table)[positive, 1], rtol=1e-12)
 
 
 def test_it_works_wherever_an_expression_may_stand(table: pd.DataFrame, con: Any) -> None:

@@ -101,6 +101,19 @@ def values(con: Any, query: str, parameters: Any = None) -> list[Any]:
     return [row[0] for row in con.execute(query, parameters).fetchall()]
 
 
+def test_names_that_a_collation_takes_for_one(con: sqlml.Session) -> None:
+    """Names differ in case, and the column's collation calls them equal."""
+    con.execute("CREATE TEMP TABLE mixed (id INTEGER, name VARCHAR COLLATE NOCASE)")
+    con.execute(
+        "INSERT INTO mixed SELECT id, CASE id % 3 WHEN 0 THEN upper(shop) ELSE shop END FROM t"
+    )
+    query = "SELECT predict({}, t.*) FROM t JOIN mixed USING (id) ORDER BY id"
+    try:
+        assert values(con, query.format("mixed.name")) == values(con, query.format("t.shop"))
+    finally:
+        con.execute("DROP TABLE mixed")
+
+
 @pytest.mark.parametrize(
     "query",
     [

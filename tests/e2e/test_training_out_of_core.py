@@ -320,6 +320,7 @@ con.execute("SET memory_limit = '1500MB'")
 con.execute("SET threads = 2")
 threading.Thread(target=watch, daemon=True).start()
 print(-train("SELECT * FROM t LIMIT 2000") + train("SELECT * FROM t"))
+con.close()
 """
 
 

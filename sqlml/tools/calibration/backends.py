@@ -183,21 +183,26 @@ def _measure_library(backend: str, device: str, owner: str) -> dict[str, float]:
 def _measure_numbers(backend: str, device: str, owner: str) -> dict[str, float]:
     strategy = "traverse" if backend != "torch" else "tt"
 
-    def measure(width: int, outputs: int, rows: int, steps: int) -> float:
+    def measure(width: int, outputs: int, rows: int, steps: int, op: str = "sigmoid") -> float:
         builder = Builder()
         result = builder.input("x", "float64", width)
         if outputs:
             weights = np.random.default_rng(0).normal(size=(width, outputs))
             result = builder.linear(result, weights, np.zeros(outputs))
         for _ in range(steps):
-            result = builder.op("sigmoid", result)
+            result = builder.op(op, *([result, result] if op == "mul" else [result]))
         run = _compile(builder.build({"score": result}), backend, strategy, device)
         return _time_rows(run, _make_rows(rows, width)) * rows
 
     rows = ROWS if device == "cpu" else 64 * ROWS
+
+    def measure_step(op: str) -> float:
+        return (measure(32, 0, rows, 5, op) - measure(32, 0, rows, 1, op)) / (4 * 32 * rows)
+
     costs = {
         "call": (measure(1, 0, 1, 9) - measure(1, 0, 1, 1)) / 8,
-        "number": (measure(32, 0, rows, 5) - measure(32, 0, rows, 1)) / (4 * 32 * rows),
+        "number": measure_step("mul"),
+        "function": measure_step("sigmoid"),
         "product": (measure(128, 128, rows, 0) - measure(128, 16, rows, 0)) / (rows * 128 * 112),
     }
     return {f"{owner}.{name}": cost for name, cost in costs.items()}

@@ -131,7 +131,9 @@ def test_maps_are_those_that_map_makes(labels: Labels) -> None:
         SELECT {map_sql} AS made, map({keys}, v) AS expected, typeof(made), typeof(expected),
                map_keys(made) = {keys} FROM (VALUES (range({classes}) :: DOUBLE[]), (NULL)) AS t(v)
     """
-    (made, expected, type_name, expected_type, has_keys), (null, *_) = duckdb.execute(query).fetchall()
+    (made, expected, type_name, expected_type, has_keys), (null, *_) = duckdb.execute(
+        query
+    ).fetchall()
     assert made == expected
     assert has_keys
     assert (
