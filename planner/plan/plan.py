@@ -259,5 +259,11 @@ def _estimate_times(call: PlannedCall) -> PlannedCall:
     if source is None or rows.chosen_by:
         return call
     prepared = prepare_parts(source, spec.parts, spec.layout, spec.constants, spec.max_categories)
-    choice = estimate_choice(prepared.split.core, call.choice, rows.count, spec.by_column)
+    choice = estimate_choice(
+        prepared.split.core,
+        call.choice,
+        rows.count,
+        spec.by_column,
+        len(prepared.split.text_inputs),
+    )
     return replace(call, choice=choice)

@@ -239,17 +239,27 @@ def _depends_on_rows(program: Program, values: tuple[str, ...]) -> bool:
     return len({(c.backend, c.strategy, c.device) for c in choices}) > 1
 
 
-def estimate_choice(program: Program, choice: Choice, rows: int, by_column: bool) -> Choice:
-    """Return `choice` with the estimated times for `rows` rows. The chosen way remains first."""
-    if not choice.estimates or choice.rows == rows:
+def estimate_choice(
+    program: Program, choice: Choice, rows: int, by_column: bool, num_texts: int = 0
+) -> Choice:
+    """Return `choice` with the estimated times for `rows` rows. The chosen way remains first.
+
+    A function that looks up `num_texts` strings of each row takes longer, whatever runs it.
+    """
+    if not choice.estimates or (choice.rows == rows and not num_texts):
         return choice
-    new_estimates = estimate_ways(program, current_costs(), rows, by_column=by_column)
+    costs = current_costs()
+    text_cost = costs["column.text" if by_column else "udf.text"]
+    text_seconds = rows * num_texts * text_cost * 1e-9
+    new_estimates = estimate_ways(program, costs, rows, by_column=by_column)
     estimate_by_way = {(e.backend, e.strategy, e.device): e for e in new_estimates}
 
     def rescale(estimate: CostEstimate) -> CostEstimate:
         if estimate.backend == SQL_BACKEND:  # An expression takes the same time for each row.
             return replace(estimate, seconds=estimate.seconds * rows / choice.rows)
-        return estimate_by_way.get((estimate.backend, estimate.strategy, estimate.device), estimate)
+        way = (estimate.backend, estimate.strategy, estimate.device)
+        estimate = estimate_by_way.get(way, estimate)
+        return replace(estimate, seconds=estimate.seconds + text_seconds)
 
     first_estimate, *other_estimates = map(rescale, choice.estimates)
     other_estimates.sort(key=lambda e: e.start + e.seconds)

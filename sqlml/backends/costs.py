@@ -37,10 +37,11 @@ DEFAULT_COSTS: Costs = {
     "sql.lookup": 3.4,
     "udf.text": 230.0,
     # Functions: passing a packed column, and calling the function for a batch of rows. The costs
-    # named "column" are those of a native function.
+    # named "column" are those of a native function, which also looks up a row's text.
     "udf.number": 4.0,
     "udf.call": 40_000.0,
     "column.number": 0.6,
+    "column.text": 20.0,
     "column.call": 3_500.0,
     # Trees, per row. node, short_node and paged_node: a node in a block of bytes, of 16-bit numbers
     # or of pages. cursor_leaf and leaf: a leaf value in registers or in memory. bin and set: the
