@@ -170,11 +170,15 @@ class _NameReader:
         column_sql = self.outline.sql[self.column.start : self.column.end]
         raise self.error(self.explain_failure(column_sql, failure))
 
-    def read_model_names(self, query: str) -> Sequence[str]:
+    @property
+    def distinct_name(self) -> str:
+        """The SQL of a name, which equals no other name under the collation of the column."""
         dialect = self.context.dialect
-        name = dialect.exact(f"CAST(sqlml_name AS {dialect.type('VARCHAR')})")
+        return dialect.exact(f"CAST(sqlml_name AS {dialect.type('VARCHAR')})")
+
+    def read_model_names(self, query: str) -> Sequence[str]:
         names: Sequence[str] = self.context.read_names(
-            f"SELECT DISTINCT {name} FROM ({query}) AS sqlml_names "
+            f"SELECT DISTINCT {self.distinct_name} FROM ({query}) AS sqlml_names "
             f"WHERE sqlml_name IS NOT NULL LIMIT {MAX_NAMES + 1}"
         )
         if len(names) > MAX_NAMES:
@@ -199,7 +203,7 @@ class _NameReader:
         return _ProbedQuery(
             probe,
             f"SELECT {first}, {last} FROM ({query}) AS sqlml_names WHERE sqlml_name IS NOT NULL "
-            f"GROUP BY {dialect.exact('CAST(sqlml_name AS VARCHAR)')}",
+            f"GROUP BY {self.distinct_name}",
         )
 
     def explain_failure(self, column_sql: str, failure: str) -> str:

@@ -112,7 +112,7 @@ class ModelExpression:
         function_estimate = function_choice.estimates[0]
         function_seconds = function_estimate.seconds + function_estimate.start
         if self._weighted_sum is not None:
-            return (call_count + in_filter) * seconds <= function_seconds
+            return max(call_count, 1 + in_filter) * seconds <= function_seconds
         if self.target.output == "label" and self.program.labels:
             # The leaves of the expression are labels, but a function returns numbers of classes.
             function_seconds += function_choice.rows * current_costs()["sql.label"] * 1e-9

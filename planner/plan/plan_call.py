@@ -200,9 +200,11 @@ def _build_expression(draft: CallDraft) -> ModelSql | None:
         return expression
     if not allows_sql(draft.options):
         return None
-    return draft.model_expression.build_if_cheapest(
-        draft.choice, draft.shared.calls, in_filter=draft.call.clause == "WHERE"
-    )
+    in_filter = draft.call.clause in _FILTERS
+    return draft.model_expression.build_if_cheapest(draft.choice, draft.shared.calls, in_filter)
+
+
+_FILTERS = ("WHERE", "HAVING", "QUALIFY")
 
 
 def reject_hidden_columns(draft: CallDraft) -> CallDraft:

@@ -244,7 +244,8 @@ def estimate_choice(
 ) -> Choice:
     """Return `choice` with the estimated times for `rows` rows. The chosen way remains first.
 
-    A function that looks up `num_texts` strings of each row takes longer, whatever runs it.
+    The time in which a function looks up `num_texts` strings of each row is added to all estimates
+    except that of SQL.
     """
     if not choice.estimates or (choice.rows == rows and not num_texts):
         return choice

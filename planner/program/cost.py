@@ -33,11 +33,19 @@ MARGIN = 2.0
 """The factor by which another CPU backend must be faster than the native backend. Estimates are not
 precise, and other backends have libraries that take seconds to load."""
 
+_TESTS_OF_EXPRESSION = 4
+"""The number of tests that take as long to plan as the expression of a small tree without tests."""
+
+_VIEWS = frozenset({"concat", "select", "reshape"})
+"""Operators that choose numbers, for which backends read other places or copy only a little."""
+
+_SEARCHES = frozenset({"nearest", "knn_impute"})
+"""Operators that look for the nearest points."""
+
+_FUNCTIONS = frozenset({"softmax", *UNARY_FLOAT, *DIVISION}) - {"div", "sqrt", *ROUNDING}
+"""Operators that compute a function such as exp for each number."""
+
 BLOCK = 512  # Native block kernels take as long for fewer rows as for this number of rows.
-
-
-PLANNED_TESTS = 4
-"""The number of tests that take as long to plan as the rest of the expression of a small tree."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +101,12 @@ def estimate_sql(program: Program, costs: Costs, rows: int = ROWS) -> CostEstima
         if tree is not None:
             num_checks = 1 + sum(r.is_limited for r in tree.ranges)
             per_row = tree.mean_levels * costs["sql.level"] + tree.tests * costs["sql.test"]
-            nanoseconds = rows * (per_row + num_checks * costs["sql.number"])
-            nanoseconds += (tree.tests + PLANNED_TESTS) * costs["sql.plan"]
+            nanoseconds = rows * (per_row + num_checks * costs["sql.operation"])
+            nanoseconds += (tree.tests + _TESTS_OF_EXPRESSION) * costs["sql.plan"]
     else:
         has_products = any(_multiplies_columns(program, node) for node in program.nodes)
         operations = sum(map(_count_operations, program.nodes))
-        nanoseconds = math.inf if has_products else rows * operations * costs["sql.number"]
+        nanoseconds = math.inf if has_products else rows * operations * costs["sql.operation"]
     return CostEstimate("sql", "", "cpu", nanoseconds * 1e-9, has_trees=False)
 
 
@@ -106,7 +114,8 @@ def _count_operations(node: Node) -> int:
     """Return the number of operations of a node as a SQL expression."""
     if not node.type.rowwise or node.op in ("input", *_VIEWS):
         return 0
-    return 2 * _count_multiply_adds(node) or _count_columns(node)
+    multiply_adds = _count_multiply_adds(node)
+    return 2 * multiply_adds if multiply_adds else _count_columns(node)
 
 
 def _multiplies_columns(program: Program, node: Node) -> bool:
@@ -160,23 +169,13 @@ def _estimate_way(
     return CostEstimate(way.backend, way.strategy, way.device, seconds, start, kernel, has_trees)
 
 
-_VIEWS = frozenset({"concat", "select", "reshape"})
-"""Operators that choose numbers, for which backends read other places or copy little."""
-
-_SEARCHES = frozenset({"nearest", "knn_impute"})
-"""Operators that look for the nearest points."""
-
-_FUNCTIONS = frozenset({"softmax", *UNARY_FLOAT, *DIVISION}) - {"div", "sqrt", *ROUNDING}
-"""Operators that compute a function such as exp for each number."""
-
-
 def _estimate_operator(node: Node, rates: _Rates) -> float:
     """Estimate the nanoseconds per row of an operator without trees."""
     if node.op in _SEARCHES:
         arrays = (a for a in node.attrs.values() if isinstance(a, np.ndarray) and a.ndim)
         points = max(len(a) for a in arrays)
         return points * rates["point"] + _count_multiply_adds(node) * rates["product"]
-    number_cost = rates["function" if node.op in _FUNCTIONS else "number"]
+    number_cost = rates["function" if node.op in _FUNCTIONS else "arithmetic"]
     return _count_columns(node) * number_cost + _count_multiply_adds(node) * rates["product"]
 
 
@@ -213,7 +212,9 @@ def _estimate_native_trees(shape: TreeShape, rates: _Rates, rows: int) -> tuple[
 
 def _estimate_steps(shape: TreeShape, rates: _Rates, rows: int) -> tuple[float, str]:
     levels = shape.nodes.shape[1]
-    return shape.trees * levels * rates["step"] + shape.trees * shape.values * rates["number"], ""
+    return shape.trees * levels * rates["step"] + shape.trees * shape.values * rates[
+        "arithmetic"
+    ], ""
 
 
 def _estimate_gemm(shape: TreeShape, rates: _Rates, rows: int) -> tuple[float, str]:
@@ -221,7 +222,7 @@ def _estimate_gemm(shape: TreeShape, rates: _Rates, rows: int) -> tuple[float, s
     max_nodes = int(shape.nodes.sum(1).max(initial=0))
     num_elements = shape.trees * (2 * max_nodes + 2 * (max_nodes + 1))
     num_products = shape.trees * (max_nodes * (max_nodes + 1) + (max_nodes + 1) * shape.values)
-    return num_elements * rates["number"] + num_products * rates["product"], ""
+    return num_elements * rates["arithmetic"] + num_products * rates["product"], ""
 
 
 def _estimate_perfect_trees(shape: TreeShape, rates: _Rates, rows: int) -> tuple[float, str]:

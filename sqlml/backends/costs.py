@@ -23,10 +23,11 @@ from sqlml.types import Array
 
 Costs = Mapping[str, float]
 
+# `sqlml calibrate` does not measure sql.plan, sql.label, column.text and point, which are fixed.
 DEFAULT_COSTS: Costs = {
     # SQL expressions: an operation, a level that a row passes in a small tree, a test of the tree,
     # the planning of a test, and finding the label of a class number that a function returns.
-    "sql.number": 0.33,
+    "sql.operation": 0.33,
     "sql.level": 1.5,
     "sql.test": 0.4,
     "sql.plan": 50_000.0,
@@ -76,25 +77,25 @@ DEFAULT_COSTS: Costs = {
     # A call of an operator, a number of the result, a number that a function such as exp computes,
     # a multiplication with an addition, and a point whose distance is compared.
     "native.call": 250.0,
-    "native.number": 0.15,
+    "native.arithmetic": 0.15,
     "native.function": 1.1,
     "native.product": 0.03,
     "native.point": 2.5,
     "onnxruntime.call": 8_000.0,
-    "onnxruntime.number": 0.4,
+    "onnxruntime.arithmetic": 0.4,
     "onnxruntime.function": 2.0,
     "onnxruntime.product": 0.03,
     "onnxruntime.point": 2.5,
     "onnxruntime.step": 10.0,
     "torch.call": 6_000.0,
-    "torch.number": 0.4,
+    "torch.arithmetic": 0.4,
     "torch.function": 2.0,
     "torch.product": 0.03,
     "torch.point": 2.5,
     "torch.step": 8.0,
     # The same costs on a GPU, and the cost of transferring a byte.
     "cuda.call": 10_000.0,
-    "cuda.number": 0.004,
+    "cuda.arithmetic": 0.004,
     "cuda.function": 0.004,
     "cuda.product": 0.0002,
     "cuda.point": 0.02,

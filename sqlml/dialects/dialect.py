@@ -65,6 +65,13 @@ class Dialect:
         """Write a string literal that has the same value under all settings of the engine."""
         return self.quote_string(text)
 
+    def integer(self, number: int) -> str:
+        """Write an integer unlike users do.
+
+        DuckDB replaces a literal by NULL if it is a key of grouping sets, wherever it stands.
+        """
+        return f"'{number}'::BIGINT"
+
     def type(self, name: str) -> str:
         """Return the engine's name of a DuckDB type, such as `MAP(VARCHAR, DOUBLE)`."""
         return name
@@ -162,7 +169,7 @@ class Dialect:
 
     def let(self, name: str, value: str, body: str) -> str:
         """Bind `name` to `value` in the expression `body`, so that `value` is evaluated once."""
-        return self.at(self.each(self.array([value]), name, body), 1)
+        return self.at(self.each(self.array([value]), name, body), self.integer(1))
 
     def each(self, values: str, name: str, body: str) -> str:
         """Map the expression `body` over a list. In `body`, `name` is the element."""
@@ -177,7 +184,7 @@ class Dialect:
         return self.call("isfinite", number)
 
     def exact(self, text: str) -> str:
-        """Return a string that equals only itself, whatever the collation of the column."""
+        """Return `text` with the collation C, under which a string equals only itself."""
         return f"({text} COLLATE C)"
 
     def bytes(self, text: str) -> str:

@@ -149,7 +149,7 @@ def test_calibrate_prints_what_it_measured_and_where_it_is_kept(
     monkeypatch.setenv("SQLML_COSTS", str(kept))
     assert main(["calibrate"]) == 0
     out = capsys.readouterr().out
-    assert "native.number" in out and "(shipped: " in out
+    assert "native.arithmetic" in out and "(shipped: " in out
     assert out.endswith(f"saved in {kept}\n")
     assert kept.read_text().startswith("{")
     monkeypatch.setenv("SQLML_COSTS", str(kept / "below a file"))

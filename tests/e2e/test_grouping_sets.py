@@ -62,6 +62,18 @@ def test_a_literal_does_not_change_predictions(
     assert [row[1] for row in con.execute(mended).fetchall()] == [expected, expected]
 
 
+@pytest.mark.parametrize("key", [1, 3])
+def test_integers_are_keys_beside_maps(con: sqlml.Session, key: int) -> None:
+    """The positions of the MAP's values are no literals that the engine would replace."""
+    for call in (
+        "predict_proba('words', s := max(s), a := min(a))",
+        "explain('words', s := max(s), a := min(a), baseline := true)",
+    ):
+        (expected,) = con.execute(f"SELECT {call} FROM t").fetchone()
+        query = f"SELECT {key} AS k, {call} AS p FROM t GROUP BY ROLLUP (k)"
+        assert [row[1] for row in con.execute(query).fetchall()] == [expected, expected]
+
+
 def test_literals_that_are_no_keys_are_left_alone(con: sqlml.Session) -> None:
     query = "SELECT 'red' AS k, s, predict('words', s := max(s), a := min(a)) FROM t "
     for groups in ("ROLLUP (s)", "ROLLUP (2)", "k, s", "1, s"):

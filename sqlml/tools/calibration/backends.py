@@ -201,7 +201,7 @@ def _measure_numbers(backend: str, device: str, owner: str) -> dict[str, float]:
 
     costs = {
         "call": (measure(1, 0, 1, 9) - measure(1, 0, 1, 1)) / 8,
-        "number": measure_step("mul"),
+        "arithmetic": measure_step("mul"),
         "function": measure_step("sigmoid"),
         "product": (measure(128, 128, rows, 0) - measure(128, 16, rows, 0)) / (rows * 128 * 112),
     }

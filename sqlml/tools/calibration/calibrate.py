@@ -106,7 +106,7 @@ def _measure_engine() -> dict[str, float]:
         text_sql = f"{_create_lookup(connection)}([0]::FLOAT[1], [{DUCKDB.bytes('c')}]::BLOB[])"
         sql_time = few_codes_time - baseline - FEW_CATEGORIES * (lookup_cost + planning_cost / ROWS)
         return {
-            "sql.number": (sum_time - few_sum_time) / (2 * num_added),
+            "sql.operation": (sum_time - few_sum_time) / (2 * num_added),
             "sql.level": level_cost,
             "sql.test": (tree_time - low_tree_time - 2 * level_cost) / 24,
             "udf.number": argument_cost,

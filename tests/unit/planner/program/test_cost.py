@@ -17,7 +17,7 @@ from sqlml.ir.program import Program
 from sqlml.ir.tree_shape import TreeShape, measure_tree_shape
 from sqlml.ir.trees import Ensemble
 from sqlml.planner.program import cost
-from sqlml.planner.program.choose import choose_way
+from sqlml.planner.program.choose import choose_way, estimate_choice
 from sqlml.planner.program.cost import estimate_ways
 from sqlml.tools.calibration.backends import make_perfect_trees
 from sqlml.tools.calibration.calibrate import calibrate
@@ -35,6 +35,28 @@ def full(depth: int, trees: int, columns: int = 4, thresholds: int = 50) -> Prog
 def shape_of(program: Program) -> TreeShape:
     [node] = [n for n in program.nodes if n.op == "tree_ensemble"]
     return measure_tree_shape(Ensemble.of(node.attrs))
+
+
+def test_neighbours_cost_as_many_comparisons_as_points() -> None:
+    def estimate(points: int) -> float:
+        b = Builder()
+        attrs = {"metric": "sqeuclidean", "squared": False, "ties": "index"}
+        found = b.op(
+            "nearest", b.input("x", "float32", 2), points=np.ones((points, 2), "f4"), k=1, **attrs
+        )
+        return estimate_ways(b.build({"score": found}), DEFAULT_COSTS)[0].seconds
+
+    added = (estimate(1_100) - estimate(100)) / 1_000 / cost.ROWS * 1e9
+    assert DEFAULT_COSTS["native.point"] <= added < 1.1 * DEFAULT_COSTS["native.point"]
+
+
+def test_texts_are_added_to_the_estimates_of_functions() -> None:
+    program = full(3, 20)
+    choice = choose_way(program, {}, by_column=True)
+    one, three = (estimate_choice(program, choice, 1_000, True, texts) for texts in (1, 3))
+    for few, many in zip(one.estimates, three.estimates, strict=True):
+        added = many.seconds - few.seconds
+        assert added == pytest.approx(1_000 * 2 * DEFAULT_COSTS["column.text"] * 1e-9)
 
 
 def test_the_shape_counts_levels_paths_and_thresholds() -> None:

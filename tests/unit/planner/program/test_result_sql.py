@@ -6,7 +6,7 @@ import duckdb
 import numpy as np
 import pytest
 
-from sqlml.dialects import DUCKDB
+from sqlml.dialects import DUCKDB, SPARK
 from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
 from sqlml.planner.program.result_sql import (
@@ -45,8 +45,9 @@ def program(labels: tuple[Labels, ...], label: int, proba: int = 0) -> Program:
             program((flag,), 1, 2), "proba", None, "MAP(BOOLEAN, DOUBLE)",
             "array_extract(list_transform(list_value(f()), lambda sqlml_p: "
             "CASE WHEN sqlml_p IS NOT NULL THEN CAST(struct_pack("
-            '"false" := array_extract(sqlml_p, 1), "true" := array_extract(sqlml_p, 2)) '
-            "AS MAP(BOOLEAN, DOUBLE)) END), 1)",
+            "\"false\" := array_extract(sqlml_p, '1'::BIGINT), "
+            "\"true\" := array_extract(sqlml_p, '2'::BIGINT)) "
+            "AS MAP(BOOLEAN, DOUBLE)) END), '1'::BIGINT)",
         ),
         (program((flag,), 1, 2), "proba", (1,), "DOUBLE", "f()"),
         (
@@ -58,31 +59,31 @@ def program(labels: tuple[Labels, ...], label: int, proba: int = 0) -> Program:
             "array_extract(list_transform(list_value(f()), lambda sqlml_p: struct_pack("
             "t0 := array_extract((list_value('a', 'it''s')), \"-\"(array_extract(sqlml_p, 1), 0)), "
             "t1 := array_extract((list_value(false, true)), "
-            "\"-\"(array_extract(sqlml_p, 2), 2)))), 1)",
+            "\"-\"(array_extract(sqlml_p, 2), 2)))), '1'::BIGINT)",
         ),
         (
             program((ab, ab), 2, 4), "proba", None, "MAP(VARCHAR, DOUBLE)[]",
             "list_transform(f(), lambda sqlml_p: CASE WHEN sqlml_p IS NOT NULL THEN CAST("
-            "struct_pack(\"a\" := array_extract(sqlml_p, 1), "
-            "\"it's\" := array_extract(sqlml_p, 2)) AS MAP(VARCHAR, DOUBLE)) END)",
+            "struct_pack(\"a\" := array_extract(sqlml_p, '1'::BIGINT), "
+            "\"it's\" := array_extract(sqlml_p, '2'::BIGINT)) AS MAP(VARCHAR, DOUBLE)) END)",
         ),
         (
             program((ab, xyz), 2, 5), "proba", None, "MAP(VARCHAR, DOUBLE)[]",
             "array_extract(list_transform(list_value(f()), lambda sqlml_p: list_value("
             "CASE WHEN array_extract(sqlml_p, 1) IS NOT NULL THEN CAST(struct_pack("
-            "\"a\" := array_extract(array_extract(sqlml_p, 1), 1), "
-            "\"it's\" := array_extract(array_extract(sqlml_p, 1), 2)) "
+            "\"a\" := array_extract(array_extract(sqlml_p, 1), '1'::BIGINT), "
+            "\"it's\" := array_extract(array_extract(sqlml_p, 1), '2'::BIGINT)) "
             "AS MAP(VARCHAR, DOUBLE)) END, "
             "CASE WHEN array_extract(sqlml_p, 2) IS NOT NULL THEN CAST(struct_pack("
-            '"x" := array_extract(array_extract(sqlml_p, 2), 1), '
-            '"y" := array_extract(array_extract(sqlml_p, 2), 2), '
-            '"z" := array_extract(array_extract(sqlml_p, 2), 3)) '
-            "AS MAP(VARCHAR, DOUBLE)) END)), 1)",
+            "\"x\" := array_extract(array_extract(sqlml_p, 2), '1'::BIGINT), "
+            "\"y\" := array_extract(array_extract(sqlml_p, 2), '2'::BIGINT), "
+            "\"z\" := array_extract(array_extract(sqlml_p, 2), '3'::BIGINT)) "
+            "AS MAP(VARCHAR, DOUBLE)) END)), '1'::BIGINT)",
         ),
         (
             program((ab, xyz), 2, 5), "proba", (None, 2), "DOUBLE[]",
             "array_extract(list_transform(list_value(f()), lambda sqlml_p: list_value("
-            "CAST(NULL AS DOUBLE), array_extract(array_extract(sqlml_p, 2), 3))), 1)",
+            "CAST(NULL AS DOUBLE), array_extract(array_extract(sqlml_p, 2), 3))), '1'::BIGINT)",
         ),
         (
             program((flag, flag), 2, 2), "proba", None, "MAP(BOOLEAN, DOUBLE)[]",
@@ -92,7 +93,7 @@ def program(labels: tuple[Labels, ...], label: int, proba: int = 0) -> Program:
         (
             program((flag, flag), 2, 2), "proba", (1, 0), "DOUBLE[]",
             "array_extract(list_transform(list_value(f()), lambda sqlml_p: list_value("
-            "array_extract(sqlml_p, 1), \"-\"(1, array_extract(sqlml_p, 2)))), 1)",
+            "array_extract(sqlml_p, 1), \"-\"(1, array_extract(sqlml_p, 2)))), '1'::BIGINT)",
         ),
     ],
 )  # fmt: skip
@@ -131,17 +132,47 @@ def test_maps_are_those_that_map_makes(labels: Labels) -> None:
         SELECT {map_sql} AS made, map({keys}, v) AS expected, typeof(made), typeof(expected),
                map_keys(made) = {keys} FROM (VALUES (range({classes}) :: DOUBLE[]), (NULL)) AS t(v)
     """
-    (made, expected, type_name, expected_type, has_keys), (null, *_) = duckdb.execute(
-        query
-    ).fetchall()
+    (row, (null, *_)) = duckdb.execute(query).fetchall()
+    made, expected, type_name, expected_type, has_keys = row
     assert made == expected
     assert has_keys
-    assert (
-        type_name
-        == expected_type
-        == find_result_type(program((labels,), 1, classes), "proba", None)
-    )
+    assert type_name == expected_type
+    assert type_name == find_result_type(program((labels,), 1, classes), "proba", None)
     assert null is None
+
+
+@pytest.mark.version
+@pytest.mark.parametrize("targets", [(ab, ab), (ab, xyz), (ab, flag), (flag, number)], ids=str)
+def test_maps_of_several_targets(targets: tuple[Labels, ...]) -> None:
+    made = program(targets, len(targets), sum(map(len, targets)))
+    values = [[0.25 * k for k in range(len(labels))] for labels in targets]
+    query = f"""
+        SELECT {decode_result("v", made, "proba", None)} AS maps, typeof(maps)
+        FROM (VALUES ({values} :: DOUBLE[][]), ([NULL, {values[1]}]), (NULL)) AS t(v)
+    """
+    (maps, type_name), (partial_maps, _), (nulls, _) = duckdb.execute(query).fetchall()
+    maps, partial_maps, nulls = (
+        list(found.values()) if isinstance(found, dict) else found
+        for found in (maps, partial_maps, nulls)
+    )
+    expected = [
+        dict(zip(labels.values, numbers, strict=True))
+        for labels, numbers in zip(targets, values, strict=True)
+    ]
+    assert type_name == find_result_type(made, "proba", None)
+    assert maps == expected
+    assert partial_maps == [None, expected[1]]
+    assert nulls is None or nulls == [None, None]
+
+
+def test_many_keys_and_other_engines_have_maps_of_lists() -> None:
+    """A struct of many fields takes long to plan, and Spark cannot cast structs to MAPs."""
+    many = tuple(Labels("int64", tuple(range(k, k + 50))) for k in (0, 1, 2))
+    sql = decode_result("f()", program(many, 3, 150), "proba", None)
+    assert "struct_pack" not in sql
+    one = program((ab,), 1, 2)
+    assert "struct_pack" in decode_result("f()", one, "proba", None)
+    assert decode_result("f()", one, "proba", None, SPARK).startswith("map_from_arrays(")
 
 
 def test_positions_count_through_the_classes_of_all_targets() -> None:
