@@ -28,7 +28,7 @@ def con():
 def shop(tmp_path):
     """A database with a model, and a view that calls it."""
     path = tmp_path / "shop.duckdb"
-    rows = np.arange(40.0).reshape(20, 2)
+    rows = np.arange(800.0).reshape(400, 2)  # A function scores such large trees.
     with sqlml.connect(path) as con:
         con.create_model(
             "m", DecisionTreeRegressor().fit(rows, rows[:, 0]), inputs=["a", "b"], verify=False
@@ -129,7 +129,7 @@ MISTAKEN = (
 
 @pytest.fixture
 def changing(con):
-    rows = np.arange(40.0).reshape(20, 2)
+    rows = np.arange(800.0).reshape(400, 2)  # A function scores such large trees.
     con.create_model(
         "m", DecisionTreeRegressor().fit(rows, rows[:, 0]), inputs=["a", "b"], verify=False
     )
