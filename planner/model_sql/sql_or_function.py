@@ -1,6 +1,6 @@
 """A model as a SQL expression of the engine, if that is cheaper than a function call.
 
-Weighted sums and small trees are cheaper. Other models become expressions only on request.
+Weighted sums and small trees can be cheaper. Other models become expressions only on request.
 """
 
 from __future__ import annotations

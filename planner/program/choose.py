@@ -19,7 +19,7 @@ from sqlml.ir.program import Program
 from sqlml.ir.trees import Ensemble
 from sqlml.passes import TENSOR_PASSES, run
 from sqlml.passes.lower import explain_refusal, lower
-from sqlml.planner.program.cost import BATCH, ROWS, CostEstimate, estimate_ways
+from sqlml.planner.program.cost import BATCH, ROWS, CostEstimate, estimate_sql, estimate_ways
 
 OPTIONS = ("backend", "strategy", "device")
 DEVICES = ("auto", "cpu", "cuda")
@@ -256,8 +256,8 @@ def estimate_choice(
     estimate_by_way = {(e.backend, e.strategy, e.device): e for e in new_estimates}
 
     def rescale(estimate: CostEstimate) -> CostEstimate:
-        if estimate.backend == SQL_BACKEND:  # An expression takes the same time for each row.
-            return replace(estimate, seconds=estimate.seconds * rows / choice.rows)
+        if estimate.backend == SQL_BACKEND:
+            return estimate_sql(program, costs, rows)
         way = (estimate.backend, estimate.strategy, estimate.device)
         estimate = estimate_by_way.get(way, estimate)
         return replace(estimate, seconds=estimate.seconds + text_seconds)

@@ -212,9 +212,8 @@ def _estimate_native_trees(shape: TreeShape, rates: _Rates, rows: int) -> tuple[
 
 def _estimate_steps(shape: TreeShape, rates: _Rates, rows: int) -> tuple[float, str]:
     levels = shape.nodes.shape[1]
-    return shape.trees * levels * rates["step"] + shape.trees * shape.values * rates[
-        "arithmetic"
-    ], ""
+    leaf_cost = shape.values * rates["arithmetic"]
+    return shape.trees * (levels * rates["step"] + leaf_cost), ""
 
 
 def _estimate_gemm(shape: TreeShape, rates: _Rates, rows: int) -> tuple[float, str]:

@@ -144,8 +144,8 @@ def test_the_users_own_settings_of_explain_change_nothing(con: sqlml.Session, sh
 def other_costs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A machine on which sqlml's own kernels are slow, and onnxruntime's calls."""
     path = tmp_path / "costs.json"
-    made = {"native.arithmetic": 50.0, "native.product": 5.0, "onnxruntime.call": 100_000.0}
-    path.write_text(json.dumps({**made, "torch.call": 1e9}))
+    slow_costs = {"native.arithmetic": 50.0, "native.product": 5.0, "onnxruntime.call": 100_000.0}
+    path.write_text(json.dumps({**slow_costs, "torch.call": 1e9}))
     monkeypatch.setenv("SQLML_COSTS", str(path))
     costs.current_costs.cache_clear()
     yield

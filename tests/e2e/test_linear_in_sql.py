@@ -164,9 +164,9 @@ def test_several_calls_share_a_function_that_is_cheaper(table: pd.DataFrame, con
     assert "the whole model" in explained(con, one)
     assert "the whole model" not in explained(con, several)
     positive = model.predict(table) == "yes"
-    labels, shares = zip(*con.execute(several).fetchall(), strict=True)
+    labels, probabilities = zip(*con.execute(several).fetchall(), strict=True)
     assert set(labels) == {"yes"}
-    np.testing.assert_allclose(shares, model.predict_proba(table)[positive, 1], rtol=1e-12)
+    np.testing.assert_allclose(probabilities, model.predict_proba(table)[positive, 1], rtol=1e-12)
 
 
 def test_it_works_wherever_an_expression_may_stand(table: pd.DataFrame, con: Any) -> None:

@@ -41,10 +41,10 @@ def test_neighbours_cost_as_many_comparisons_as_points() -> None:
     def estimate(points: int) -> float:
         b = Builder()
         attrs = {"metric": "sqeuclidean", "squared": False, "ties": "index"}
-        found = b.op(
+        distances = b.op(
             "nearest", b.input("x", "float32", 2), points=np.ones((points, 2), "f4"), k=1, **attrs
         )
-        return estimate_ways(b.build({"score": found}), DEFAULT_COSTS)[0].seconds
+        return estimate_ways(b.build({"score": distances}), DEFAULT_COSTS)[0].seconds
 
     added = (estimate(1_100) - estimate(100)) / 1_000 / cost.ROWS * 1e9
     assert DEFAULT_COSTS["native.point"] <= added < 1.1 * DEFAULT_COSTS["native.point"]

@@ -144,10 +144,10 @@ def test_maps_are_those_that_map_makes(labels: Labels) -> None:
 @pytest.mark.version
 @pytest.mark.parametrize("targets", [(ab, ab), (ab, xyz), (ab, flag), (flag, number)], ids=str)
 def test_maps_of_several_targets(targets: tuple[Labels, ...]) -> None:
-    made = program(targets, len(targets), sum(map(len, targets)))
+    several = program(targets, len(targets), sum(map(len, targets)))
     values = [[0.25 * k for k in range(len(labels))] for labels in targets]
     query = f"""
-        SELECT {decode_result("v", made, "proba", None)} AS maps, typeof(maps)
+        SELECT {decode_result("v", several, "proba", None)} AS maps, typeof(maps)
         FROM (VALUES ({values} :: DOUBLE[][]), ([NULL, {values[1]}]), (NULL)) AS t(v)
     """
     (maps, type_name), (partial_maps, _), (nulls, _) = duckdb.execute(query).fetchall()
@@ -159,7 +159,7 @@ def test_maps_of_several_targets(targets: tuple[Labels, ...]) -> None:
         dict(zip(labels.values, numbers, strict=True))
         for labels, numbers in zip(targets, values, strict=True)
     ]
-    assert type_name == find_result_type(made, "proba", None)
+    assert type_name == find_result_type(several, "proba", None)
     assert maps == expected
     assert partial_maps == [None, expected[1]]
     assert nulls is None or nulls == [None, None]
