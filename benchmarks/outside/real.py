@@ -54,7 +54,9 @@ def make_flights(scale: float) -> Mapping[str, pd.DataFrame]:
 def make_diamonds(scale: float) -> Mapping[str, pd.DataFrame]:
     from plotnine.data import diamonds
 
+    # TABLE is a keyword of SQL, so this column would need quotes in each query.
     frame = diamonds.astype(dict.fromkeys(("cut", "color", "clarity"), str))
+    frame = frame.rename(columns={"table": "table_width"})
     return {"diamonds": pd.concat([frame] * max(1, round(scale)))}
 
 
@@ -102,7 +104,7 @@ QUERIES: Mapping[str, PredictionQuery] = {
         make_diamonds,
         "SELECT cut, {p} AS p FROM diamonds WHERE carat < 2",
         "SELECT cut, count(*), avg(p) FROM {rows} GROUP BY cut",
-        ("carat", "depth", "table", "x", "y", "z"),
+        ("carat", "depth", "table_width", "x", "y", "z"),
         ("cut", "color", "clarity"),
         itemgetter("price"),
         REGRESSORS,

@@ -21,8 +21,8 @@ from sqlml.backends.native.jit.argument_kinds import (
     to_words,
     writes,
 )
+from sqlml.backends.native.jit.processor_levels import LINE_BYTES
 from sqlml.backends.native.jit.specialise import find_entry, specialise
-from sqlml.backends.native.vm.register_machine import LINE_BYTES
 from sqlml.types import Array
 
 # Numbers of a block's buffers: the input rows, the output, and the first scratch buffer.

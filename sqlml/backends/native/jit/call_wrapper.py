@@ -12,6 +12,7 @@ from typing import Any
 from llvmlite import ir
 
 from sqlml.backends.native.jit.argument_kinds import ArrayKind, Kind, Signature, to_numba_type
+from sqlml.backends.native.jit.processor_levels import LINE_BYTES
 
 BYTE, INT, LONG = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 POINTER = BYTE.as_pointer()
@@ -198,19 +199,21 @@ def _emit_runtime(module: Any) -> None:
     """Add the functions of numba's runtime that kernels call, implemented with malloc and free.
 
     A meminfo is {reference count, destructor, argument of the destructor, data, size, allocator}.
+    Arrays begin at a cache line, while numba asks for 32 bytes only. A vector of 64 bytes would
+    then cross a line in every second process, where forests were 20 to 30% slower.
     """
     function_type = ir.FunctionType(POINTER, [LONG, INT])
     allocate = ir.Function(module, function_type, "NRT_MemInfo_alloc_aligned")
     builder = ir.IRBuilder(allocate.append_basic_block())
-    size, align = allocate.args[0], builder.zext(allocate.args[1], LONG)
-    total_size = builder.add(builder.add(size, align), long(_HEADER))
+    size = allocate.args[0]
+    total_size = builder.add(size, long(_HEADER + LINE_BYTES))
     memory = builder.call(declare_function(module, "malloc", POINTER, total_size), [total_size])
     null = ir.Constant(POINTER, None)
     with builder.if_then(builder.icmp_unsigned("==", memory, null), likely=False):
         builder.ret(null)
     words = builder.bitcast(memory, LONG.as_pointer())
     data = builder.add(builder.ptrtoint(memory, LONG), long(_HEADER))
-    data = builder.and_(builder.sub(builder.add(data, align), long(1)), builder.neg(align))
+    data = builder.and_(builder.add(data, long(LINE_BYTES - 1)), long(-LINE_BYTES))
     for index, word in enumerate((long(1), long(0), long(0), data, size, long(0))):
         builder.store(word, builder.gep(words, [long(index)]))
     builder.ret(memory)

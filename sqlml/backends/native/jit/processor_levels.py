@@ -122,3 +122,6 @@ def has_feature(feature: str) -> bool:
 
 VECTOR_BYTES = 64 if has_feature("avx512bw") else 32 if has_feature("avx2") else 16
 """Bytes of a vector, for kernels that are written in LLVM IR."""
+
+LINE_BYTES = 64
+"""Bytes of a cache line on almost all processors. On others, too many lines are prefetched."""

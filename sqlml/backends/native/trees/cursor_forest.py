@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.backends.native.jit.helpers import inlined_helper
+from sqlml.backends.native.jit.processor_levels import LINE_BYTES
 from sqlml.backends.native.kernel_calls import RowKernel, pack_arrays
 from sqlml.backends.native.trees.binned import TILE, BinnedTests, fill_bins
 from sqlml.backends.native.trees.leaf_values import (
@@ -28,7 +29,7 @@ from sqlml.backends.native.trees.walk import (
     number_exits,
     order_triples,
 )
-from sqlml.backends.native.vm.register_machine import LINE_BYTES, fetch
+from sqlml.backends.native.vm.register_machine import fetch
 from sqlml.ir.tree_shape import find_oblivious_trees
 from sqlml.ir.trees import Ensemble
 from sqlml.types import Array

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from sqlml.backends.native.jit.processor_levels import LINE_BYTES
 from sqlml.backends.native.jit.specialise import inlined_helper
 from sqlml.backends.native.kernel_calls import RowKernel, pack_arrays
 from sqlml.backends.native.trees import cursor_forest
@@ -20,7 +21,7 @@ from sqlml.backends.native.trees.walk import (
     find_exits,
     number_exits,
 )
-from sqlml.backends.native.vm.register_machine import LINE_BYTES, fetch
+from sqlml.backends.native.vm.register_machine import fetch
 from sqlml.ir.trees import Ensemble
 from sqlml.types import Array
 

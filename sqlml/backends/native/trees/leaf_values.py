@@ -2,7 +2,8 @@
 
 A processor reads one number at a time from a table in memory, but 16 numbers at a time from a table
 in registers (AVX-512: vpermi2ps). Measured for float32, a row takes 0.04 ns for 64 leaves in
-registers, 0.12 ns for 256 leaves in registers, and 0.34 ns for leaves in memory.
+registers and 0.12 ns for 256 leaves in registers. For leaves in memory, a row takes 0.18 ns if
+eight cursors are loaded as one number and eight sums as a vector, and 0.34 ns one by one.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ TOGETHER = 3
 PADDING = 256
 """Entries after the end of a table that may be loaded into registers, but are never selected."""
 
+_WORD_BITS = 64
+"""Bits of cursors that are loaded as one number."""
+
 _PERMUTES = has_feature("avx512f")
 SMALL = 64
 _SIZES = {32: (0, SMALL, 256), 64: (0, SMALL, 128)}
@@ -48,36 +52,31 @@ def add_leaves(typing: Any, table: Any, row: Any, cursor: Any, sums: Any, size: 
     signature = types.void(table, types.int64, cursor, sums, size)
     bits = sums.dtype.bitwidth
     entries = _SIZES[bits][size.literal_value] if _PERMUTES else 0
-    permutes = entries > 0
-    lanes = 512 // bits if permutes else 1
+    lanes = 512 // bits
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         values, cursors, totals = get_pointers(context, builder, signature, arguments, 0, 2, 3)
         rows = get_axis_length(context, builder, signature, arguments, 3)
         values = builder.gep(values, [arguments[1]])
         entry_block = builder.block
-
-        def make_vector_type(element_type: Any) -> Any:
-            return ir.VectorType(element_type, lanes) if permutes else element_type
-
-        number_type = make_vector_type(ir.FloatType() if bits == 32 else ir.DoubleType())
+        number_type = ir.VectorType(ir.FloatType() if bits == 32 else ir.DoubleType(), lanes)
         registers = []
-        if permutes:
-            for k in range(0, entries, lanes):
-                pointer = vector_pointer(builder, values, long(k), number_type)
-                registers.append(builder.load(pointer, align=bits // 8))
+        for k in range(0, entries, lanes):
+            pointer = vector_pointer(builder, values, long(k), number_type)
+            registers.append(builder.load(pointer, align=bits // 8))
         head, done = builder.append_basic_block("rows"), builder.append_basic_block("done")
         builder.cbranch(builder.icmp_signed(">", rows, long(0)), head, done)
         builder.position_at_end(head)
         r = builder.phi(LONG)
         r.add_incoming(long(0), entry_block)
-        cursor_type = make_vector_type(ir.IntType(signature.args[2].dtype.bitwidth))
-        leaves = builder.load(vector_pointer(builder, cursors, r, cursor_type), align=1)
-        if permutes:
-            leaves = builder.zext(leaves, make_vector_type(ir.IntType(bits)))
+        cursor_bits = signature.args[2].dtype.bitwidth
+        if registers:
+            cursor_type = ir.VectorType(ir.IntType(cursor_bits), lanes)
+            leaves = builder.load(vector_pointer(builder, cursors, r, cursor_type), align=1)
+            leaves = builder.zext(leaves, ir.VectorType(ir.IntType(bits), lanes))
             value = _permute(builder, registers, leaves, bits, lanes)
         else:
-            value = builder.load(builder.gep(values, [builder.zext(leaves, LONG)]))
+            value = _load_items(builder, values, builder.gep(cursors, [r]), number_type)
         sum_pointer = vector_pointer(builder, totals, r, number_type)
         total = builder.fadd(builder.load(sum_pointer, align=bits // 8), value)
         builder.store(total, sum_pointer, align=bits // 8)
@@ -88,6 +87,23 @@ def add_leaves(typing: Any, table: Any, row: Any, cursor: Any, sums: Any, size: 
         return context.get_dummy_value()
 
     return signature, generate
+
+
+def _load_items(builder: Any, table: Any, indices: Any, vector: Any) -> Any:
+    """Emit a `vector` of the entries of `table` at the unsigned numbers from `indices` on."""
+    index_bits = indices.type.pointee.width
+    word_type, word_lanes = ir.IntType(_WORD_BITS), _WORD_BITS // index_bits
+    mask = ir.Constant(word_type, (1 << index_bits) - 1)
+    items = ir.Constant(vector, ir.Undefined)
+    for lane in range(vector.count):
+        if lane % word_lanes == 0:
+            pointer = builder.gep(indices, [long(lane)])
+            word = builder.load(builder.bitcast(pointer, word_type.as_pointer()), align=1)
+        shift = ir.Constant(word_type, lane % word_lanes * index_bits)
+        index = builder.and_(builder.lshr(word, shift), mask)
+        item = builder.load(builder.gep(table, [index]))
+        items = builder.insert_element(items, item, ir.IntType(32)(lane))
+    return items
 
 
 def _permute(builder: Any, registers: list[Any], indices: Any, bits: int, lanes: int) -> Any:

@@ -29,8 +29,9 @@ from llvmlite import ir
 from sqlml.backends.costs import LANES, TOP, TURNED_COLUMNS
 from sqlml.backends.native.jit.call_wrapper import broadcast, get_pointers, vector_pointer
 from sqlml.backends.native.jit.helpers import intrinsic
+from sqlml.backends.native.jit.processor_levels import LINE_BYTES
 from sqlml.backends.native.jit.specialise import inlined_helper
-from sqlml.backends.native.vm.register_machine import LINE_BYTES, SIDE, fetch, transpose
+from sqlml.backends.native.vm.register_machine import SIDE, fetch, transpose
 from sqlml.types import Array
 
 # The upper levels of a tree, evaluated for 64 rows at a time: `pass_top_levels`.

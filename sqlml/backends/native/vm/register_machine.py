@@ -60,9 +60,6 @@ from sqlml.backends.native.vm.table_rows import add_rows
 # waits for the memory. With prefetching, rows in memory score as fast as rows in the cache: a
 # linear model took 11 ns instead of 19 ns per row, for 500,000 rows of 20 floats.
 
-LINE_BYTES = 64
-"""Bytes of a cache line on almost all processors. On others, too many lines are prefetched."""
-
 
 @intrinsic
 def fetch(typing: Any, rows: Any, index: Any) -> Any:
