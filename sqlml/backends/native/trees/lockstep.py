@@ -289,7 +289,7 @@ def _score_transposed(
         depth = trees[tree - tree % WINDOW + trees[tree, 2], 1]
         first_leaf, first_output = _U(trees[tree, 3]), target[tree]
         for b in range(blocks):
-            _fetch_tree(trees, min(tree + 1, trees.shape[0] - 1), nodes, b, blocks)
+            _fetch_tree(trees, min(tree + 1, trees.shape[0] - 1), nodes, values, b, blocks)
             block = transposed[b * block_size :]
             pass_top_levels(block, tops, tree, scratch, state)
             for _ in range(TOP, depth):
@@ -307,12 +307,18 @@ def _score_transposed(
 
 
 @inlined_helper
-def _fetch_tree(trees: Any, t: Any, nodes: Any, block: Any, blocks: Any) -> None:
-    """Prefetch part `block` of the nodes of tree t, which are split into `blocks` equal parts."""
+def _fetch_tree(trees: Any, t: Any, nodes: Any, values: Any, block: Any, blocks: Any) -> None:
+    """Prefetch part `block` of tree t: its nodes and values, each split into `blocks` parts."""
     line_nodes = LINE_BYTES // nodes.itemsize
     root, lines = trees[t - t % WINDOW + trees[t, 2], 0], trees[t, 4] // (blocks * line_nodes) + 1
     for line in range(block * lines, (block + 1) * lines):
         fetch(nodes, _U(root + line * line_nodes))
+    # Half of the positions are leaves.
+    line_values, outputs = LINE_BYTES // values.itemsize, values.shape[1]
+    first_value = trees[t, 3] * outputs
+    value_lines = trees[t, 4] * outputs // (2 * blocks * line_values) + 1
+    for line in range(block * value_lines, (block + 1) * value_lines):
+        fetch(values, _U(first_value + line * line_values))
 
 
 @inlined_helper
@@ -436,7 +442,7 @@ def score(
                 start = pass_start + b * rows
                 row_count = min(rows, n - start)
                 if window == 1 and end < tree_count:
-                    _fetch_tree(trees, end, nodes, b, blocks)
+                    _fetch_tree(trees, end, nodes, values, b, blocks)
                 block = (
                     tested[start * stride :] if columns is None else tested_rows[b * rows * width :]
                 )
