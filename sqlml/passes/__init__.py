@@ -22,6 +22,7 @@ from sqlml.ir.program import Program
 from sqlml.passes.fold_into_leaves import fold_into_leaves
 from sqlml.passes.fold_into_trees import fold_into_trees
 from sqlml.passes.fold_layout import fold_layout
+from sqlml.passes.fold_missing_zeros import fold_missing_zeros
 from sqlml.passes.fold_monotone import compare_margins, fold_monotone
 from sqlml.passes.fold_one_hot import fold_one_hot
 from sqlml.passes.fold_scaling import fold_scaling
@@ -37,6 +38,7 @@ Pass = Callable[[Program], Program]
 MODEL_PASSES: tuple[Pass, ...] = (
     drop_statistics,
     fold_constants,
+    fold_missing_zeros,
     fold_into_leaves,
     fold_monotone,
     compare_margins,

@@ -25,7 +25,7 @@ def fold_one_hot(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value
     (x,) = inputs
     ensemble = Ensemble.of(node.attrs)
     width = x.type.width
-    sources = _find_sources(builder, x, np.arange(width))
+    sources = find_one_hot_sources(builder, x, np.arange(width))
     if ensemble.has_categories or (sources.codes < 0).all():
         return None
     is_plain = sources.codes < 0
@@ -43,7 +43,7 @@ def fold_one_hot(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Sources:
+class OneHotSources:
     """The sources of k columns: nodes with codes, int64 (k,), and the categories, int64 (k,).
 
     The column is 1 in rows with this category, and 0 in others. The node is -1 for other columns.
@@ -53,33 +53,33 @@ class _Sources:
     categories: Array
 
 
-def _find_sources(builder: Builder, x: Value, columns: Array) -> _Sources:
+def find_one_hot_sources(builder: Builder, x: Value, columns: Array) -> OneHotSources:
     """Find the sources of the given columns of `x`, before select, concat and cast."""
     node = builder.node(x)
     nowhere = np.full(columns.size, -1, np.int64)
     if node.op == "one_hot" and node.attrs["width"] < MAX_CATEGORY:
-        return _Sources(np.full(columns.size, node.inputs[0], np.int64), columns)
+        return OneHotSources(np.full(columns.size, node.inputs[0], np.int64), columns)
     if node.op == "cast":
-        return _find_sources(builder, builder.value(node.inputs[0]), columns)
+        return find_one_hot_sources(builder, builder.value(node.inputs[0]), columns)
     if node.op == "select":
         source = builder.value(node.inputs[0])
-        return _find_sources(builder, source, node.attrs["indices"][columns])
+        return find_one_hot_sources(builder, source, node.attrs["indices"][columns])
     if node.op == "concat" and not x.type.sparse:
-        sources = _Sources(nowhere, nowhere.copy())
+        sources = OneHotSources(nowhere, nowhere.copy())
         first_columns = builder.first_columns(x)
         part_of_column = np.searchsorted(first_columns, columns, "right") - 1
         for part in np.unique(part_of_column).tolist():
             is_inside = part_of_column == part
             operand = builder.value(node.inputs[part])
             part_columns = columns[is_inside] - first_columns[part]
-            part_sources = _find_sources(builder, operand, part_columns)
+            part_sources = find_one_hot_sources(builder, operand, part_columns)
             sources.codes[is_inside] = part_sources.codes
             sources.categories[is_inside] = part_sources.categories
         return sources
-    return _Sources(nowhere, nowhere)
+    return OneHotSources(nowhere, nowhere)
 
 
-def _test_codes(ensemble: Ensemble, sources: _Sources) -> dict[str, Array]:
+def _test_codes(ensemble: Ensemble, sources: OneHotSources) -> dict[str, Array]:
     """Return the attributes of `ensemble` whose tests of one-hot columns test codes instead.
 
     A row goes left if its code is the node's threshold. The children of most nodes are swapped,
@@ -87,14 +87,9 @@ def _test_codes(ensemble: Ensemble, sources: _Sources) -> dict[str, Array]:
     1 alike, the node's set is empty.
     """
     tests_code = sources.codes[ensemble.feature] >= 0
-    zero, one = (np.array(number, ensemble.threshold.dtype) for number in (0, 1))
-    is_strict = ensemble.compare == "lt"
-    goes_left_at_zero, goes_left_at_one = (
-        number < ensemble.threshold if is_strict else number <= ensemble.threshold
-        for number in (zero, one)
-    )
-    is_single = tests_code & (goes_left_at_zero != goes_left_at_one)
-    is_swapped = tests_code & goes_left_at_zero
+    left_at_zero, left_at_one = test_zero_and_one(ensemble)
+    is_single = tests_code & (left_at_zero != left_at_one)
+    is_swapped = tests_code & left_at_zero
     thresholds = np.where(tests_code, 0, ensemble.threshold)
     thresholds[is_single] = sources.categories[ensemble.feature[is_single]]
     return {
@@ -107,3 +102,11 @@ def _test_codes(ensemble: Ensemble, sources: _Sources) -> dict[str, Array]:
         "set_offsets": np.zeros(ensemble.nodes + 1, np.int32),
         "set_words": np.zeros(0, np.uint32),
     }
+
+
+def test_zero_and_one(ensemble: Ensemble) -> tuple[Array, Array]:
+    """Return for each node whether the number 0 goes left, and whether the number 1 does."""
+    zero, one = (np.array(number, ensemble.threshold.dtype) for number in (0, 1))
+    if ensemble.compare == "lt":
+        return zero < ensemble.threshold, one < ensemble.threshold
+    return zero <= ensemble.threshold, one <= ensemble.threshold

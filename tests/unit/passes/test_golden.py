@@ -144,13 +144,15 @@ def scaled_tree() -> Program:
     return b.build({"label": stump(b, x, 1, 0.25)})
 
 
-def one_hot_tree() -> Program:
+def one_hot_tree(zeros_are_missing: bool = False) -> Program:
     """Tests of two categories and of a number; a test of a one-hot column that always holds."""
     b = Builder()
     names = np.array(["basic", "free", "pro"], object)
     code = b.op("encode", b.input("plan", "string"), categories=names, missing=-1)
     hot = b.op("one_hot", code, width=3, dtype="float64")
     x = b.op("concat", b.input("a", "float64"), b.op("select", hot, indices=np.array([2, 0])))
+    if zeros_are_missing:
+        x = b.op("where", b.op("eq", x, row(b, 0.0)), row(b, np.nan), x)
     tree = b.op(
         "tree_ensemble",
         b.op("cast", x, dtype="float32"),
@@ -166,6 +168,11 @@ def one_hot_tree() -> Program:
         compare="le",
     )
     return b.build({"score": tree})
+
+
+def sparse_one_hot_tree() -> Program:
+    """The same tests, of a sparse matrix whose zeros are missing."""
+    return one_hot_tree(zeros_are_missing=True)
 
 
 def imputed_tree() -> Program:
@@ -269,6 +276,7 @@ PROGRAMS: Mapping[str, tuple[Callable[[], Program], ...]] = MappingProxyType(
     {
         "drop_statistics": (counted_stump,),
         "fold_constants": (constants,),
+        "fold_missing_zeros": (sparse_one_hot_tree,),
         "fold_into_leaves": (voting_stumps,),
         "fold_monotone": (repeats,),
         "compare_margins": (sigmoid_label, label_of_two_probabilities),

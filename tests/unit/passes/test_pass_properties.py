@@ -20,6 +20,7 @@ from sqlml.passes.float_order import find_last_true
 from sqlml.passes.fold_arguments import fold_arguments
 from sqlml.passes.fold_into_leaves import fold_into_leaves
 from sqlml.passes.fold_into_trees import fold_into_trees
+from sqlml.passes.fold_missing_zeros import fold_missing_zeros
 from sqlml.passes.fold_monotone import compare_margins
 from sqlml.passes.fold_one_hot import fold_one_hot
 from sqlml.passes.fold_scaling import fold_scaling
@@ -121,8 +122,10 @@ def test_scalers_and_imputers_before_trees_are_gone() -> None:
 
 
 @quick
-@given(seeds, st.sampled_from(["lt", "le"]), st.booleans())
-def test_codes_in_place_of_one_hot_columns(seed: int, compare: str, narrow: bool) -> None:
+@given(seeds, st.sampled_from(["lt", "le"]), st.booleans(), st.booleans())
+def test_codes_in_place_of_one_hot_columns(
+    seed: int, compare: str, narrow: bool, zeros_are_missing: bool
+) -> None:
     rng = np.random.default_rng(seed)
     b = Builder()
     categories = rng.permutation([0.0, 1.0, 2.5])
@@ -132,10 +135,17 @@ def test_codes_in_place_of_one_hot_columns(seed: int, compare: str, narrow: bool
     hot = b.op("select", hot, indices=rng.permutation(3))
     parts = [b.input("a", "float64"), hot, b.input("b", "float64")]
     x = b.op("concat", *[parts[k] for k in rng.permutation(3)])
+    if zeros_are_missing:
+        zero, nan = b.constant(np.zeros(1)), b.constant(np.array([np.nan]))
+        x = b.op("where", b.op("eq", x, zero), nan, x)
     x = b.cast(x, "float32") if narrow else x
     e = grow(Recipe(seed=seed, trees=3, depth=4, dtype=x.type.dtype, compare=compare))
+    # Whole thresholds tell 0 and 1 apart, or neither from the other.
+    is_whole = rng.random(e.threshold.size) < 0.5
+    thresholds = np.where(is_whole, rng.integers(-1, 3, e.threshold.size), e.threshold)
+    e = replace(e, threshold=thresholds.astype(e.threshold.dtype))
     program = b.build({"score": b.op("tree_ensemble", x, **e.attrs())})
-    folded = verify(fold_one_hot(program))
+    folded = verify(fold_one_hot(verify(fold_missing_zeros(program))))
     assert "one_hot" not in {n.op for n in folded}
     rows = rows_of(program, seed, np.concatenate([e.threshold, categories, [-1.0, 3.0]]))
     inputs = {name: rows[:, k] for k, name in enumerate("abc")}
