@@ -167,32 +167,43 @@ def split_frame(ports: Iterable[Port], frame: Frame) -> Iterator[tuple[Port, Fra
 def read_numbers(columns: Frame, port: Port) -> Value:
     """Return a numeric input in the dtype of `port`; NULL and fractions in integers are errors."""
     assert port.dtype is not None
-    value = columns.matrix("float64")
+    builder, value = columns.builder, columns.matrix("float64")
     if port.dtype in INTEGERS or port.dtype == "bool":
         step = f"the ONNX model ({port.dtype})"
-        attrs = {"features": columns.names, "allow_nan": False, "step": step}
-        value = _require_exact(columns, port, columns.builder.op("require_finite", value, **attrs))
-    return columns.builder.cast(value, port.dtype)
+        attrs: dict[str, Any] = {"features": columns.names, "allow_nan": False, "step": step}
+        if port.dtype == "int64":
+            width = value.type.width
+            attrs |= {"low": np.full(width, -(2.0**63)), "high": np.full(width, _MAX_INT64)}
+        value = _require_exact(columns, port, builder.op("require_finite", value, **attrs))
+    return builder.cast(value, port.dtype)
+
+
+_MAX_INT64 = 2.0**63 - 1024
+"""The largest float64 within int64."""
+
+_RANGES = {dtype: (np.iinfo(dtype).min, np.iinfo(dtype).max) for dtype in INTEGERS}
+_RANGES["bool"] = (0, 1)
 
 
 def _require_exact(columns: Frame, port: Port, value: Value) -> Value:
-    builder = columns.builder
-    low, high = (0, 1) if port.dtype == "bool" else _INTEGER_RANGES[str(port.dtype)]
-    clipped = builder.op("minimum", value, builder.constant(np.array([float(high)])))
-    clipped = builder.op("maximum", clipped, builder.constant(np.array([float(low)])))
-    error = builder.op("abs", builder.op("sub", value, builder.op("trunc", clipped)))
-    max_error = builder.op("max", error, axis=1)
+    """Require that a cast to the dtype of `port` changes no number of `value`."""
+    builder, rounded = columns.builder, value
+    if port.dtype != "int64":  # The bounds of int64 are those of the check for infinity.
+        for op, bound in zip(("maximum", "minimum"), _RANGES[str(port.dtype)], strict=True):
+            rounded = builder.op(op, rounded, builder.constant(np.array([float(bound)])))
+    rounded = builder.op("trunc", rounded)
+    if value.type.width == 1:
+        is_exact = builder.op("eq", value, rounded)
+    else:
+        error = builder.op("abs", builder.op("sub", value, rounded))
+        max_error = builder.op("max", error, axis=1)
+        is_exact = builder.op("eq", max_error, builder.constant(np.zeros(1)))
     message = (
         f"the ONNX model reads {', '.join(columns.names[:12])} as {port.dtype}, and a row has a "
         "number that does not fit; round it in SQL, for example with CAST(... AS BIGINT)"
     )
-    is_exact = builder.op("eq", max_error, builder.constant(np.zeros(1)))
     return builder.op("require", value, is_exact, message=message)
 
-
-_INTEGER_RANGES = {dtype: (np.iinfo(dtype).min, np.iinfo(dtype).max) for dtype in INTEGERS}
-# The largest float64 within int64 is less than the largest int64.
-_INTEGER_RANGES["int64"] = (-(2**63), 2**63 - 1024)
 
 NUM_TRIAL_ROWS = 5
 TRIAL_STRINGS = ("", "a", "one", "Two words", "3")
