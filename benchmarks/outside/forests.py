@@ -69,12 +69,12 @@ MODELS = ("random forest", "xgboost", "lightgbm")
 
 Way = Callable[[], Any]
 FRAME, EXTENSION = "data frame", "sqlml extension"
-SLOW = "tl2cgen"
+OMITTED_PEER = "tl2cgen"
 """A contender whose C code takes gcc minutes for a large forest, so it is left out."""
 
 ASKED = (
     "library",
-    *(name for name, peer in PEERS.items() if peer.trees and name != SLOW),
+    *(name for name, peer in PEERS.items() if peer.trees and name != OMITTED_PEER),
     "onnxruntime",
 )
 WRITE = "CREATE OR REPLACE TABLE scored AS SELECT id, {call} AS score FROM t"

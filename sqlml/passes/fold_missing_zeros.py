@@ -15,17 +15,19 @@ import numpy as np
 from sqlml.ir.builder import Builder, Value, make_pass
 from sqlml.ir.program import Node
 from sqlml.ir.trees import Ensemble
-from sqlml.passes.fold_one_hot import find_one_hot_sources, test_zero_and_one
+from sqlml.passes.fold_one_hot import find_one_hot_sources, send_zero_and_one_left
 from sqlml.passes.selection import push_down
-from sqlml.types import Array
+from sqlml.types import FLOATS, Array
 
 
 @make_pass("tree_ensemble")
 def fold_missing_zeros(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
     """Let trees read one-hot columns whose zeros were NaN before."""
     (x,) = inputs
-    marked = _skip_casts(builder, x)
-    source = _find_unmarked(builder, marked)
+    # One cast to floats keeps NaN, 0 and 1, and each part can repeat it. Two casts may round twice.
+    is_cast = builder.node(x).op == "cast" and x.type.dtype in FLOATS
+    with_nan = builder.value(builder.node(x).inputs[0]) if is_cast else x
+    source = _find_numbers_before_nan(builder, with_nan)
     if source is None or "categorical" in node.attrs:
         return None
     is_one_hot = find_one_hot_sources(builder, source, np.arange(source.type.width)).codes >= 0
@@ -34,7 +36,7 @@ def fold_missing_zeros(builder: Builder, node: Node, inputs: Sequence[Value]) ->
     others, one_hots = np.flatnonzero(~is_one_hot), np.flatnonzero(is_one_hot)
     parts = [push_down(builder, source, one_hots)]
     if others.size:
-        parts.insert(0, push_down(builder, marked, others))
+        parts.insert(0, push_down(builder, with_nan, others))
     new_columns = np.empty(source.type.width, np.int32)
     new_columns[others] = np.arange(others.size)
     new_columns[one_hots] = others.size + np.arange(one_hots.size)
@@ -44,14 +46,7 @@ def fold_missing_zeros(builder: Builder, node: Node, inputs: Sequence[Value]) ->
     return builder.op("tree_ensemble", features, **attrs)
 
 
-def _skip_casts(builder: Builder, x: Value) -> Value:
-    """Return the value before the casts that compute `x`."""
-    while builder.node(x).op == "cast":
-        x = builder.value(builder.node(x).inputs[0])
-    return x
-
-
-def _find_unmarked(builder: Builder, x: Value) -> Value | None:
+def _find_numbers_before_nan(builder: Builder, x: Value) -> Value | None:
     """Return the numbers whose zeros are NaN in `x`, or None if `x` is computed otherwise."""
     node = builder.node(x)
     if node.op != "where":
@@ -71,12 +66,12 @@ def _find_unmarked(builder: Builder, x: Value) -> Value | None:
 def _test_zeros(ensemble: Ensemble, is_one_hot: Array) -> dict[str, Array]:
     """Return the attributes of `ensemble` that send a 0 of a one-hot column where NaN went."""
     tests_one_hot = is_one_hot[ensemble.feature]
-    _, left_at_one = test_zero_and_one(ensemble)
+    _, left_at_one = send_zero_and_one_left(ensemble)
     left_at_zero = ensemble.default_left
     is_swapped = tests_one_hot & left_at_one & ~left_at_zero
     # The threshold 2 sends both numbers left, -1 sends both right, and 0.5 sends a 1 right.
-    shared = np.where(left_at_one, 2.0, -1.0)
-    threshold = np.where(left_at_zero == left_at_one, shared, 0.5)
+    constant_threshold = np.where(left_at_one, 2.0, -1.0)
+    threshold = np.where(left_at_zero == left_at_one, constant_threshold, 0.5)
     return {
         "feature": ensemble.feature,
         "threshold": np.where(tests_one_hot, threshold, ensemble.threshold).astype(

@@ -188,7 +188,8 @@ _RANGES["bool"] = (0, 1)
 def _require_exact(columns: Frame, port: Port, value: Value) -> Value:
     """Require that a cast to the dtype of `port` changes no number of `value`."""
     builder, rounded = columns.builder, value
-    if port.dtype != "int64":  # The bounds of int64 are those of the check for infinity.
+    # For int64, `require_finite` has already rejected numbers out of range.
+    if port.dtype != "int64":
         for op, bound in zip(("maximum", "minimum"), _RANGES[str(port.dtype)], strict=True):
             rounded = builder.op(op, rounded, builder.constant(np.array([float(bound)])))
     rounded = builder.op("trunc", rounded)

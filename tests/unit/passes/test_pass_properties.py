@@ -28,7 +28,7 @@ from sqlml.passes.selection import inject_selection
 from sqlml.passes.share_work import merge_linears, share_work
 from sqlml.passes.simplify_trees import settle_missing
 from sqlml.passes.sink_checks import sink_checks
-from sqlml.types import Array, Labels
+from sqlml.types import Array, DType, Labels
 from tests.support.oracles import neighbours
 from tests.support.random_trees import WIDTH, Recipe, grow
 
@@ -122,9 +122,14 @@ def test_scalers_and_imputers_before_trees_are_gone() -> None:
 
 
 @quick
-@given(seeds, st.sampled_from(["lt", "le"]), st.booleans(), st.booleans())
+@given(
+    seeds,
+    st.sampled_from(["lt", "le"]),
+    st.sampled_from([(), ("float32",), ("float16", "float32")]),
+    st.booleans(),
+)
 def test_codes_in_place_of_one_hot_columns(
-    seed: int, compare: str, narrow: bool, zeros_are_missing: bool
+    seed: int, compare: str, casts: tuple[DType, ...], zeros_are_missing: bool
 ) -> None:
     rng = np.random.default_rng(seed)
     b = Builder()
@@ -138,16 +143,19 @@ def test_codes_in_place_of_one_hot_columns(
     if zeros_are_missing:
         zero, nan = b.constant(np.zeros(1)), b.constant(np.array([np.nan]))
         x = b.op("where", b.op("eq", x, zero), nan, x)
-    x = b.cast(x, "float32") if narrow else x
+    for dtype in casts:
+        x = b.cast(x, dtype)
     e = grow(Recipe(seed=seed, trees=3, depth=4, dtype=x.type.dtype, compare=compare))
-    # Whole thresholds tell 0 and 1 apart, or neither from the other.
+    # Integers as thresholds separate 0 from 1, or send both the same way.
     is_whole = rng.random(e.threshold.size) < 0.5
     thresholds = np.where(is_whole, rng.integers(-1, 3, e.threshold.size), e.threshold)
     e = replace(e, threshold=thresholds.astype(e.threshold.dtype))
     program = b.build({"score": b.op("tree_ensemble", x, **e.attrs())})
     folded = verify(fold_one_hot(verify(fold_missing_zeros(program))))
-    assert "one_hot" not in {n.op for n in folded}
-    rows = rows_of(program, seed, np.concatenate([e.threshold, categories, [-1.0, 3.0]]))
+    is_rounded_twice = zeros_are_missing and len(casts) == 2
+    assert ("one_hot" in {n.op for n in folded}) == is_rounded_twice
+    numbers = [e.threshold, e.threshold + 1e-4, categories, [-1.0, 3.0]]
+    rows = rows_of(program, seed, np.concatenate(numbers))
     inputs = {name: rows[:, k] for k, name in enumerate("abc")}
     got, want = (reference.run(p, inputs)["score"] for p in (folded, program))
     np.testing.assert_array_equal(got, want)

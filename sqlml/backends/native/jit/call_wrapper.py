@@ -199,8 +199,8 @@ def _emit_runtime(module: Any) -> None:
     """Add the functions of numba's runtime that kernels call, implemented with malloc and free.
 
     A meminfo is {reference count, destructor, argument of the destructor, data, size, allocator}.
-    Arrays begin at a cache line, while numba asks for 32 bytes only. A vector of 64 bytes would
-    then cross a line in every second process, where forests were 20 to 30% slower.
+    Arrays begin at a cache line. numba asks for 32 bytes only. With that, a vector of 64 bytes
+    crosses two lines in about half of all processes, and forests take 20 to 30% longer.
     """
     function_type = ir.FunctionType(POINTER, [LONG, INT])
     allocate = ir.Function(module, function_type, "NRT_MemInfo_alloc_aligned")

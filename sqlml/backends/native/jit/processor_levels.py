@@ -124,4 +124,7 @@ VECTOR_BYTES = 64 if has_feature("avx512bw") else 32 if has_feature("avx2") else
 """Bytes of a vector, for kernels that are written in LLVM IR."""
 
 LINE_BYTES = 64
-"""Bytes of a cache line on almost all processors. On others, too many lines are prefetched."""
+"""Bytes of a cache line on almost all processors.
+
+On others, too many lines are prefetched, and arrays may begin in the middle of a line.
+"""

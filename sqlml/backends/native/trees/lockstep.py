@@ -289,7 +289,8 @@ def _score_transposed(
         depth = trees[tree - tree % WINDOW + trees[tree, 2], 1]
         first_leaf, first_output = _U(trees[tree, 3]), target[tree]
         for b in range(blocks):
-            _fetch_tree(trees, min(tree + 1, trees.shape[0] - 1), nodes, values, b, blocks)
+            next_tree = min(tree + 1, trees.shape[0] - 1)
+            _fetch_tree(trees, next_tree, nodes, values, b, blocks, LANES)
             block = transposed[b * block_size :]
             pass_top_levels(block, tops, tree, scratch, state)
             for _ in range(TOP, depth):
@@ -307,8 +308,14 @@ def _score_transposed(
 
 
 @inlined_helper
-def _fetch_tree(trees: Any, t: Any, nodes: Any, values: Any, block: Any, blocks: Any) -> None:
-    """Prefetch part `block` of tree t: its nodes and values, each split into `blocks` parts."""
+def _fetch_tree(
+    trees: Any, t: Any, nodes: Any, values: Any, block: Any, blocks: Any, rows: Any
+) -> None:
+    """Prefetch part `block` of tree t: its nodes and values, each split into `blocks` parts.
+
+    `rows` is the number of rows of a block. They read at most as many leaves, so more lines of
+    values are not prefetched.
+    """
     line_nodes = LINE_BYTES // nodes.itemsize
     root, lines = trees[t - t % WINDOW + trees[t, 2], 0], trees[t, 4] // (blocks * line_nodes) + 1
     for line in range(block * lines, (block + 1) * lines):
@@ -317,6 +324,8 @@ def _fetch_tree(trees: Any, t: Any, nodes: Any, values: Any, block: Any, blocks:
     line_values, outputs = LINE_BYTES // values.itemsize, values.shape[1]
     first_value = trees[t, 3] * outputs
     value_lines = trees[t, 4] * outputs // (2 * blocks * line_values) + 1
+    if value_lines > rows:
+        return
     for line in range(block * value_lines, (block + 1) * value_lines):
         fetch(values, _U(first_value + line * line_values))
 
@@ -442,7 +451,7 @@ def score(
                 start = pass_start + b * rows
                 row_count = min(rows, n - start)
                 if window == 1 and end < tree_count:
-                    _fetch_tree(trees, end, nodes, values, b, blocks)
+                    _fetch_tree(trees, end, nodes, values, b, blocks, rows)
                 block = (
                     tested[start * stride :] if columns is None else tested_rows[b * rows * width :]
                 )
