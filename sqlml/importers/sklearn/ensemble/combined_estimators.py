@@ -268,7 +268,10 @@ def import_stacking_regressor(model: Any, frame: Frame, recurse: Recurse) -> Out
 
 
 def _stack_outputs(model: Any, frame: Frame, recurse: Recurse, binary: bool) -> Frame:
-    """Return the members' outputs, followed by the input columns if `passthrough` is true."""
+    """Return the members' outputs, followed by the input columns if `passthrough` is true.
+
+    If these columns are a sparse matrix, scikit-learn makes the outputs sparse, too.
+    """
     builder = frame.builder
     names = [name for name, member in model.estimators if not is_dropped(member)]
     frames: list[Frame] = []
@@ -280,4 +283,5 @@ def _stack_outputs(model: Any, frame: Frame, recurse: Recurse, binary: bool) -> 
         frames.append(Frame.from_value(builder, output, stem=name))
     if model.passthrough:
         frames.append(Frame.from_value(builder, frame.matrix(rows="sparse"), frame.names))
-    return Frame.hstack(builder, frames)
+    stacked = Frame.hstack(builder, frames)
+    return replace(stacked, sparse=frame.sparse) if model.passthrough else stacked

@@ -11,7 +11,9 @@ import pytest
 import xgboost as xgb
 from scipy.sparse import issparse
 from sklearn.compose import ColumnTransformer
-from sklearn.pipeline import FeatureUnion, Pipeline
+from sklearn.ensemble import StackingRegressor
+from sklearn.linear_model import Ridge
+from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from sqlml.errors import MissingValueError, UnsupportedModelError
@@ -285,3 +287,18 @@ def test_zeros_of_a_sparse_matrix_are_missing_and_zeros_of_an_array_are_zero(
     margin = model[-1].predict(model[:-1].transform(table), output_margin=True)
     np.testing.assert_array_equal(got["score"].ravel(), margin)
     np.testing.assert_array_equal(got["label"].ravel(), model.predict(table))
+
+
+@pytest.mark.parametrize("passthrough", [True, False])
+def test_a_stack_passes_a_sparse_matrix_on_to_its_final_estimator(passthrough: bool) -> None:
+    """The members' predictions of 0 are then missing as well."""
+    table = oracles.mixed_frame(800, seed=9)[["plan", "city"]]
+    target = np.random.default_rng(0).normal(size=800) + 4.0 * (table["city"] == "Bern")
+    members = [("tree", xgb.XGBRegressor(max_depth=2, n_estimators=3)), ("line", Ridge())]
+    final = xgb.XGBRegressor(max_depth=5, n_estimators=30)
+    stack = StackingRegressor(members, final, cv=2, passthrough=passthrough)
+    model = make_pipeline(OneHotEncoder(handle_unknown="ignore"), stack).fit(table, target)
+    assert issparse(stack.transform(model[:-1].transform(table))) == passthrough
+    program = import_model(model).program
+    got = reference.run(program, oracles.batch(program, table))
+    np.testing.assert_allclose(got["label"].ravel(), model.predict(table), rtol=1e-6)
