@@ -15,7 +15,7 @@ import numpy as np
 from sqlml.ir.builder import Builder, Value, make_pass
 from sqlml.ir.program import Node
 from sqlml.ir.trees import Ensemble
-from sqlml.passes.fold_one_hot import find_one_hot_sources, send_zero_and_one_left
+from sqlml.passes.fold_one_hot import find_one_hot_sources, find_sides_of_zero_and_one
 from sqlml.passes.selection import push_down
 from sqlml.types import FLOATS, Array
 
@@ -66,7 +66,7 @@ def _find_numbers_before_nan(builder: Builder, x: Value) -> Value | None:
 def _test_zeros(ensemble: Ensemble, is_one_hot: Array) -> dict[str, Array]:
     """Return the attributes of `ensemble` that send a 0 of a one-hot column where NaN went."""
     tests_one_hot = is_one_hot[ensemble.feature]
-    _, left_at_one = send_zero_and_one_left(ensemble)
+    _, left_at_one = find_sides_of_zero_and_one(ensemble)
     left_at_zero = ensemble.default_left
     is_swapped = tests_one_hot & left_at_one & ~left_at_zero
     # The threshold 2 sends both numbers left, -1 sends both right, and 0.5 sends a 1 right.

@@ -87,7 +87,7 @@ def _test_codes(ensemble: Ensemble, sources: OneHotSources) -> dict[str, Array]:
     1 alike, the node's set is empty.
     """
     tests_code = sources.codes[ensemble.feature] >= 0
-    left_at_zero, left_at_one = send_zero_and_one_left(ensemble)
+    left_at_zero, left_at_one = find_sides_of_zero_and_one(ensemble)
     is_single = tests_code & (left_at_zero != left_at_one)
     is_swapped = tests_code & left_at_zero
     thresholds = np.where(tests_code, 0, ensemble.threshold)
@@ -104,7 +104,7 @@ def _test_codes(ensemble: Ensemble, sources: OneHotSources) -> dict[str, Array]:
     }
 
 
-def send_zero_and_one_left(ensemble: Ensemble) -> tuple[Array, Array]:
+def find_sides_of_zero_and_one(ensemble: Ensemble) -> tuple[Array, Array]:
     """Return for each node whether the number 0 goes left, and whether the number 1 does."""
     zero, one = (np.array(number, ensemble.threshold.dtype) for number in (0, 1))
     if ensemble.compare == "lt":

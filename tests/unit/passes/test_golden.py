@@ -171,7 +171,7 @@ def one_hot_tree(zeros_are_missing: bool = False) -> Program:
 
 
 def sparse_one_hot_tree() -> Program:
-    """The same tests, of a sparse matrix whose zeros are missing."""
+    """Make the tree of `one_hot_tree` read a sparse matrix, in which zeros are missing values."""
     return one_hot_tree(zeros_are_missing=True)
 
 
