@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 from sqlml.catalog.model import Model
+from sqlml.catalog.small_models import COVERAGE, DEFAULT_COVERAGE, Calibration, CalibrationFacts
 from sqlml.errors import BindError, MissingOutputError, SqlmlError, UnknownModelError
 from sqlml.explaining.explained import OWN, explain_program
 from sqlml.ir.program import Program
@@ -166,11 +170,16 @@ OUTPUTS_OF: Mapping[str, tuple[Output, ...]] = {
     "predict_proba": ("proba",),
     "predict_score": ("score", "samples"),
     "transform": ("transform",),
+    "predict_interval": ("interval",),
+    "predict_set": ("set",),
 }
 """Function except `explain` -> outputs. The function returns the first output of the model.
 
 A density (KernelDensity, GaussianMixture) has no decision function, but it scores samples.
 """
+
+_CONFORMAL = {"predict_interval": "interval", "predict_set": "set"}
+"""The functions that read the calibration of a version, and its output."""
 
 _NO_OUTPUT = {
     "predict": "it predicts nothing",
@@ -187,6 +196,9 @@ class Target:
     Attributes:
         label: the name of the target in EXPLAIN, if it differs from the name of the output.
         key: the key that the engine looks up in the result, as written, such as `[1]`.
+        coverage: the coverage of intervals or sets, or None if the function computes none, or if
+            each row has its own.
+        coverage_sql: the requested coverage as written, or "" if the function computes none.
     """
 
     model: Model
@@ -194,6 +206,8 @@ class Target:
     chosen: ChosenClass | None
     label: str = ""
     key: str = ""
+    coverage: float | None = None
+    coverage_sql: str = ""
 
     @property
     def column(self) -> int | None:
@@ -254,6 +268,8 @@ def find_target(
             )
         model = _prepare_explanation(call, model, sql, context)
         return Target(model, OWN, find_chosen_class(call, model, sql, parameters), key=key)
+    if call.function in _CONFORMAL:
+        return _find_conformal_target(call, model, sql, parameters, context, key)
     output = _find_output(call.function, model.program)
     if output is None:
         calls = [f"{f}(..)" for f in OUTPUTS_OF if _find_output(f, model.program) is not None]
@@ -269,6 +285,83 @@ def find_target(
     if keyed_class is not None:
         return Target(model, output, keyed_class)
     return Target(model, output, chosen, key=key)
+
+
+def _find_conformal_target(
+    call: ModelCall,
+    model: Model,
+    sql: str,
+    parameters: Parameters,
+    context: Context,
+    key: str,
+) -> Target:
+    """Return the target of a call whose result the version's calibration computes."""
+    offset = call.span.start
+    calibration = context.small_models(model).get("calibration")
+    if not isinstance(calibration, Calibration):
+        raise MissingOutputError(
+            f"version {model.version} of model {model.name!r} is not calibrated, so it has no "
+            f"{_CONFORMAL[call.function]}s: ALTER MODEL {model.name} CALIBRATE USING (query with "
+            "true labels)",
+            sql,
+            offset,
+        )
+    output = calibration.output
+    if output != _CONFORMAL[call.function]:
+        function = next(f for f, name in _CONFORMAL.items() if name == output)
+        message = f"{call.function} does not fit model {model.name!r}; use {function}(..)"
+        raise MissingOutputError(message, sql, offset)
+    coverage = _find_coverage(call, calibration.facts, model, sql, parameters)
+    span = None if call.coverage is None else call.coverage.span
+    coverage_sql = str(coverage) if span is None else sql[span.start : span.end]
+    calibrated_model = extend_model(model, calibration.small)
+    return Target(calibrated_model, output, None, "", key, coverage, coverage_sql)
+
+
+def _find_coverage(
+    call: ModelCall, facts: CalibrationFacts, model: Model, sql: str, parameters: Parameters
+) -> float | None:
+    """Return the coverage of a call, or None if each row computes it; raise if it is too high."""
+    argument = call.coverage
+    if argument is None:
+        coverage: Any = DEFAULT_COVERAGE
+    else:
+        boxed = parameters.find_literal_value(argument)
+        if boxed is None and (argument.literal is not None):
+            boxed = (None,)
+        if boxed is None:
+            return None
+        coverage = boxed[0]
+    offset = call.span.start if argument is None else argument.span.start
+    is_number = isinstance(coverage, int | float | Decimal) and not isinstance(coverage, bool)
+    if not is_number or not 0 < coverage < 1:
+        message = f"coverage := takes a number between 0 and 1, such as 0.9, not {coverage!r}"
+        raise BindError(message, sql, offset)
+    if coverage > facts.highest:
+        needed = math.ceil(Fraction(str(coverage)) / (1 - Fraction(str(coverage))))
+        unit = "a group needs" if facts.by else "the calibration needs"
+        raise BindError(
+            f"coverage {coverage} is too high for model {model.name!r}: {unit} {needed:,} rows, "
+            f"and it has {facts.rows:,}"
+            + (f" in {facts.groups:,} groups" if facts.by else "")
+            + f", enough for at most {facts.highest:.6g}",
+            sql,
+            offset,
+        )
+    return float(coverage)
+
+
+def extend_model(model: Model, program: Program) -> Model:
+    """Return the model with a calibrated Program, and with the columns that only this one reads."""
+    extra = tuple(f for f in program.features if f.name != COVERAGE)
+    kinds = {feature.name: feature for feature in extra}
+    features = tuple(kinds.pop(f.name, f) for f in model.features)
+    transform = model.transform
+    if transform is not None:
+        columns = [name for name in kinds if name not in transform.columns]
+        transform = replace(transform, columns=(*transform.columns, *columns))
+    features = (*features, *kinds.values())
+    return replace(model, program=program, features=features, transform=transform)
 
 
 def _prepare_explanation(call: ModelCall, model: Model, sql: str, context: Context) -> Model:

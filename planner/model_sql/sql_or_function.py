@@ -66,14 +66,11 @@ class ModelExpression:
     """A call of a model that may be written as a SQL expression."""
 
     target: Target
+    program: Program  # The target's Program, in which some inputs may have become constants.
     dialect: Dialect
     prepared: PreparedProgram  # The requested output alone, after the model passes.
     bound_inputs: Mapping[str, BoundInput]
     layout: Layout  # The layout in which a function would get the numbers.
-
-    @property
-    def program(self) -> Program:
-        return self.target.model.program
 
     def build_if_cheapest(
         self, function_choice: Choice, call_count: int = 1, in_filter: bool = False

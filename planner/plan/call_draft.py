@@ -14,6 +14,7 @@ import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import itemgetter
 from typing import Any
 
 from sqlml.catalog.model import Model
@@ -40,7 +41,12 @@ from sqlml.planner.program.function_spec import (
     admit_constants,
     encode_constants,
 )
-from sqlml.planner.program.prepare_program import PreparedProgram, SharedParts, prepare_parts
+from sqlml.planner.program.prepare_program import (
+    PreparedProgram,
+    SharedParts,
+    fold_constants,
+    prepare_parts,
+)
 from sqlml.planner.syntax.outline import Literal, ModelCall
 from sqlml.types import Feature, fold
 
@@ -145,9 +151,11 @@ class CallDraft(CallSite):
 
     @property
     def model_expression(self) -> ModelExpression:
-        return ModelExpression(
-            self.target, self.dialect, self.prepared_alone, self.bound_inputs, self.layout
-        )
+        program = self.model.program
+        if self.constants:
+            program = fold_constants(program, self.constants)
+        prepared, inputs = self.prepared_alone, self.bound_inputs
+        return ModelExpression(self.target, program, self.dialect, prepared, inputs, self.layout)
 
     def without_sharing(self) -> CallDraft:
         """Return the draft with a function that computes only the part that this call requests."""
@@ -184,9 +192,10 @@ def _choose_constants(draft: CallDraft, values: Mapping[str, float | str | None]
     rows = draft.rows.ask_engine(draft.context.estimate_rows).count
     if not _is_worth_folding(draft.choice, rows):
         return ()
-    candidates = _select_constants(program, values)
-    if not candidates:
+    selected = _select_constants(program, values)
+    if not selected:
         return ()
+    candidates = tuple(sorted((*draft.constants, *selected), key=itemgetter(0)))
     folded = prepare_parts(program, draft.shared.parts, constants=candidates)
     reads_fewer = len(folded.program.inputs) < len(prepared.program.inputs)
     return candidates if reads_fewer and admit_constants(program, candidates) else ()

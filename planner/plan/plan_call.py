@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from sqlml.catalog.small_models import COVERAGE
+from sqlml.dialects.type_names import NUMBERS
 from sqlml.errors import BackendError, BindError, ConfigError
 from sqlml.planner.binding.bind import bind, find_other_columns
 from sqlml.planner.binding.column_types import BoundInput, fits_float32
@@ -44,7 +46,7 @@ from sqlml.planner.program.choose import (
     read_batch_size,
 )
 from sqlml.planner.program.cost import count_inline_categories
-from sqlml.planner.program.function_spec import FunctionSpec
+from sqlml.planner.program.function_spec import Constants, FunctionSpec, admit_constants
 from sqlml.planner.program.prepare_program import SharedParts, can_reject_rows, prepare_parts
 from sqlml.planner.program.result_sql import decode_result
 from sqlml.types import fold
@@ -88,7 +90,10 @@ def plan_call(
     max_categories = None if asks_for_sql(options) else count_inline_categories()
     if by_function or (max_categories is not None and route.by_column):
         max_categories = 0
-    prepared = prepare_parts(program, shared.parts, max_categories=max_categories)
+    constants = _fold_coverage(target)
+    prepared = prepare_parts(
+        program, shared.parts, constants=constants, max_categories=max_categories
+    )
     draft = CallDraft(
         **vars(site),
         target=target,
@@ -97,6 +102,7 @@ def plan_call(
         options=options,
         max_categories=max_categories,
         route=route,
+        constants=constants,
         used_features=frozenset(prepared.program.inputs),
         choice=choose_way(prepared.split.core, options, by_column=route.by_column),
         bound_inputs=dict(bound_inputs or {}),
@@ -105,6 +111,15 @@ def plan_call(
     for stage in STAGES:
         draft = stage(draft)
     return _build_call_in_from(draft)
+
+
+def _fold_coverage(target: Target) -> Constants:
+    """Return a known coverage as a constant, or () if the model cannot have more constants."""
+    program = target.model.program
+    if target.coverage is None:
+        return ()
+    constants: Constants = ((list(program.inputs).index(COVERAGE), target.coverage),)
+    return constants if admit_constants(program, constants) else ()
 
 
 def _choose_route(options: Mapping[str, Any], row_in_from: bool, context: Context) -> Route:
@@ -125,22 +140,38 @@ def bind_arguments(draft: CallDraft) -> CallDraft:
     columns = bind(
         draft.call,
         model.columns,
-        draft.used_columns,
+        draft.used_columns - {COVERAGE},
         f"model {model.name!r}",
         draft.scope,
         fold_blanks=model.origin.may_replace_blanks,
         missing_is_null=draft.options.get("on_missing_column") == "null",
     )
+    coverage = _bind_coverage(draft) if COVERAGE in draft.used_features else {}
     if transform is None:
-        return replace(draft, bound_inputs=columns)
+        return replace(draft, bound_inputs={**columns, **coverage})
     sql_by_column = {name: bound.sql for name, bound in columns.items()}
     bound_inputs = {
         name: BoundInput(transform.sql(name, sql_by_column), transform.expressions[name].type)
         if name in transform.expressions
         else columns[name]
-        for name in sorted(draft.used_features)
+        for name in sorted(draft.used_features - coverage.keys())
     }
-    return replace(draft, bound_inputs=bound_inputs, columns=columns)
+    return replace(draft, bound_inputs={**bound_inputs, **coverage}, columns=columns)
+
+
+def _bind_coverage(draft: CallDraft) -> dict[str, BoundInput]:
+    """Bind the coverage that each row computes, or a known one that is not part of the function."""
+    argument = draft.call.coverage
+    if draft.target.coverage is not None or argument is None:
+        coverage_sql = repr(draft.target.coverage)
+    else:
+        coverage_sql = draft.scope.text(argument.span)
+        (column,) = draft.scope.describe_values([argument.span])
+        if not NUMBERS.fullmatch(column.type):
+            message = f"coverage := takes a number between 0 and 1, not {column.type}"
+            raise BindError(message, draft.scope.sql, argument.span.start)
+    sql = f"CAST({coverage_sql} AS {draft.dialect.type('DOUBLE')})"
+    return {COVERAGE: BoundInput(sql, "DOUBLE")}
 
 
 def choose_layout(draft: CallDraft) -> CallDraft:

@@ -88,7 +88,9 @@ def admit_constants(program: Program, constants: Constants) -> bool:
         return True
 
 
-Output = Literal["label", "proba", "score", "samples", "transform", "contributions"]
+Output = Literal[
+    "label", "proba", "score", "samples", "transform", "contributions", "interval", "set"
+]
 FUNCTION_PREFIX = "sqlml_"
 REFUSED_TEXT = f"{STORED_PREFIX}refused_text"
 """The function that records strings for an error message (`udfs/make_function.py`)."""
@@ -96,7 +98,7 @@ REFUSED_TEXT = f"{STORED_PREFIX}refused_text"
 _REFUSED_TEXT = re.compile(
     rf"\b(?:{STORED_PREFIX}|{FUNCTION_PREFIX})refused_text(?:_t[1-9]\d{{0,9}})?\b"
 )
-_PART = r"(label|proba|score|samples|transform|contributions)(0|[1-9]\d{0,6})?"
+_PART = r"(label|proba|score|samples|transform|contributions|interval|set)(0|[1-9]\d{0,6})?"
 _NAME = re.compile(
     r"sqlml_(?P<kept>open_a_session_first_)?(?P<program>[0-9a-f]{24})_(?P<parts>PART(?:_PART)*)_(?P<layout>f32|f64)"
     r"_(?P<backend>[a-z]{1,20})_(?P<strategy>[a-z]{1,20})_(?P<device>[a-z]{1,20})"

@@ -59,7 +59,7 @@ def prepare_parts(
     become constants of the Program. Raises ConfigError for an unknown output or column.
     """
     if constants:
-        program = _fold_constants(program, constants)
+        program = fold_constants(program, constants)
     if len(parts) == 1:
         return prepare_output(program, parts[0].output, parts[0].column, layout, max_categories)
     for part in parts:
@@ -123,7 +123,8 @@ def _find_number_type(program: Program, part: ResultPart) -> str:
 
 
 @cache_by_program
-def _fold_constants(program: Program, constants: Constants) -> Program:
+def fold_constants(program: Program, constants: Constants) -> Program:
+    """Return a Program for rows in which inputs have the values of `constants`."""
     names = list(program.inputs)
     if constants[-1][0] >= len(names):
         message = "the model has no such input; the function's name belongs to another model"

@@ -29,6 +29,10 @@ def find_result_type(program: Program, output: str, chosen: ChosenClass | None) 
     labels = program.labels
     if output == OWN:
         return "MAP(VARCHAR, DOUBLE)" + "[]" * (_count_explained(program, chosen) > 1)
+    if output == "interval":
+        return "STRUCT(lower DOUBLE, upper DOUBLE)"
+    if output == "set":
+        return f"{find_label_type(labels[0])}[]"
     if output == "label" and labels:
         return _combine_types(list(map(find_label_type, labels)))
     if output == "proba" and labels and chosen is None:
@@ -74,6 +78,15 @@ def decode_result(
         if standard_errors:
             return _build_error_maps(call_sql, program, value_count, dialect)
         return _build_contribution_maps(call_sql, program, value_count, baseline, dialect)
+    if output == "interval":
+        ends = [dialect.at(_BOUND, position) for position in (1, 2)]
+        interval = dialect.struct(dict(zip(("lower", "upper"), ends, strict=True)))
+        interval = f"CASE WHEN {_BOUND} IS NOT NULL THEN {interval} END"
+        return dialect.let(_BOUND, call_sql, interval)
+    if output == "set":
+        members = dialect.where(build_label_array(labels[0], dialect), _BOUND)
+        members = f"CASE WHEN {_BOUND} IS NOT NULL THEN {members} END"
+        return dialect.let(_BOUND, call_sql, members)
     if output == "label" and labels:
         if len(labels) == 1:
             # A CASE would call the function too often: DuckDB evaluates the operand for a row of

@@ -12,7 +12,9 @@ sure (Willump, figure 3). A call in ORDER BY may get a top-K filter instead (`to
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from sqlml.catalog.small_models import Cascade, TopKFilter
 from sqlml.errors import BindError, MissingOutputError
@@ -50,9 +52,47 @@ def called_models(draft: Draft) -> Draft:
             new_draft = replace(new_draft, targets={**new_draft.targets, call: target})
     if not new_draft.targets:
         return new_draft
+    new_draft = replace(new_draft, targets=_share_calibrations(new_draft))
     consumed = [parameter for call in new_draft.targets for parameter in call.planning_parameters]
     new_draft = replace(new_draft, parameters=parameters.consume(consumed))
     return draft if _is_too_deep(new_draft) else new_draft
+
+
+def _share_calibrations(draft: Draft) -> Mapping[ModelCall, Target]:
+    """Let a calibrated Program compute also the predictions that are requested for its rows.
+
+    `SELECT predict('m', *), predict_interval('m', *)` then evaluates the model once.
+    """
+    calibrated = {
+        _identify_rows(call, target): target
+        for call, target in draft.targets.items()
+        if target.coverage is not None and call not in draft.models_of_rows
+    }
+    if not calibrated:
+        return draft.targets
+    targets = dict(draft.targets)
+    for call, target in draft.targets.items():
+        other = calibrated.get(_identify_rows(call, target))
+        if (
+            other is not None
+            and target.coverage is None
+            and call not in draft.models_of_rows
+            and call.approximate is not True
+            and target.output in other.model.program.outputs
+        ):
+            targets[call] = replace(
+                target,
+                model=other.model,
+                coverage=other.coverage,
+                coverage_sql=other.coverage_sql,
+            )
+    return targets
+
+
+def _identify_rows(call: ModelCall, target: Target) -> Any:
+    model = target.model
+    span = None if call.block is None else call.block.span
+    return model.database, model.name, model.version, span, call.written_arguments
 
 
 def _add_models_of_rows(draft: Draft, call: ModelCall, column: ModelColumn) -> Draft:

@@ -28,7 +28,13 @@ from sqlml.planner.syntax.outline import (
 from sqlml.planner.syntax.table_forms import QUERIES, has_table_form
 from sqlml.types import fold
 
-FUNCTIONS = ("predict", "predict_proba", "predict_score", "transform", "explain")
+CONFORMAL_FUNCTIONS = ("predict_interval", "predict_set")
+"""The scalar functions of calibrated models, which take a coverage."""
+
+FUNCTIONS = (
+    *("predict", "predict_proba", "predict_score", "transform", "explain"),
+    *CONFORMAL_FUNCTIONS,
+)
 """The scalar functions that call a model."""
 
 
@@ -59,13 +65,13 @@ class _Option:
 
     Attributes:
         field: the field of `ModelCall` that holds the option's value.
-        only_explain: only calls of `explain` accept the option.
+        functions: the only functions that accept the option, or () for all functions.
         only_by_column: only calls whose rows name their models accept the option.
     """
 
     field: str
     read: Callable[[NamedArgument], Any]
-    only_explain: bool = False
+    functions: tuple[str, ...] = ()
     only_by_column: bool = False
 
 
@@ -82,6 +88,10 @@ def _read_class(option: NamedArgument) -> Argument:
             f"class := belongs to predict_proba and explain; {option.function} has no classes to "
             "choose from"
         )
+    return option.argument
+
+
+def _read_coverage(option: NamedArgument) -> Argument:
     return option.argument
 
 
@@ -119,11 +129,12 @@ def _read_null_or_error(option: NamedArgument) -> bool:
 _OPTIONS: Mapping[str, _Option] = MappingProxyType(
     {
         "CLASS": _Option("class_argument", _read_class),
+        "COVERAGE": _Option("coverage", _read_coverage, CONFORMAL_FUNCTIONS),
         "APPROXIMATE": _Option("approximate", _read_boolean),
-        "BASELINE": _Option("baseline", _read_boolean, only_explain=True),
-        "STANDARD_ERRORS": _Option("standard_errors", _read_boolean, only_explain=True),
-        "BACKGROUND": _Option("background", _read_query, only_explain=True),
-        "PERMUTATIONS": _Option("permutations", _read_whole_number, only_explain=True),
+        "BASELINE": _Option("baseline", _read_boolean, ("explain",)),
+        "STANDARD_ERRORS": _Option("standard_errors", _read_boolean, ("explain",)),
+        "BACKGROUND": _Option("background", _read_query, ("explain",)),
+        "PERMUTATIONS": _Option("permutations", _read_whole_number, ("explain",)),
         "UNKNOWN_MODEL": _Option("skips_unknown", _read_null_or_error, only_by_column=True),
     }
 )
@@ -290,7 +301,7 @@ class ArgumentReader:
             option = None if argument.name is None else _OPTIONS.get(tokens[begin].upper)
             if (
                 option is None
-                or (option.only_explain and function != "explain")
+                or (option.functions and function not in option.functions)
                 or (option.only_by_column and not isinstance(model, ModelColumn))
             ):
                 arguments.append(argument)

@@ -263,6 +263,7 @@ class ModelCall(Surroundings):
         permutations: the number of pairs of feature orders that an estimate samples for each
             background row.
         skips_unknown: a row whose model is unknown yields NULL instead of an error.
+        coverage: the requested coverage of a prediction interval or set, or None for the default.
     """
 
     function: str
@@ -285,12 +286,14 @@ class ModelCall(Surroundings):
     background: Span | None = None
     permutations: int | None = None
     skips_unknown: bool = False
+    coverage: Argument | None = None
 
     @property
     def planning_parameters(self) -> tuple[Parameter, ...]:
-        """The parameters, if any, that hold the model's name and the class of the call."""
-        class_parameter = None if self.class_argument is None else self.class_argument.parameter
-        return tuple(p for p in (self.model, class_parameter) if isinstance(p, Parameter))
+        """The parameters, if any, that hold the model's name, the class and the coverage."""
+        options = [a for a in (self.class_argument, self.coverage) if a is not None]
+        parameters = (self.model, *(argument.parameter for argument in options))
+        return tuple(p for p in parameters if isinstance(p, Parameter))
 
     @property
     def is_nested(self) -> bool:

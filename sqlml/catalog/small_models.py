@@ -1,4 +1,9 @@
-"""Small models in front of a version, cascades and top-K filters, and their measurements."""
+"""What is learned for a version later: cascades, top-K filters and calibrations.
+
+A cascade or top-K filter is a small model in front of the version's model. A calibration is the
+version's model with prediction intervals or sets as an additional output. Each is stored as a
+Program with the facts of how it was learned.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from sqlml.errors import ArtifactError
 from sqlml.ir.program import Program
@@ -108,6 +113,77 @@ class FilterFacts(SmallModelFacts):
     high: float
 
 
+COVERAGE = "(coverage)"
+"""The input of a calibrated Program with the requested coverage, between 0 and 1."""
+
+DEFAULT_COVERAGE = 0.9
+"""The coverage of intervals and sets for which none is requested."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationFacts:
+    """How a version was calibrated.
+
+    Attributes:
+        query: the query for the calibration rows.
+        method: "split", "normalized" or "cqr" for intervals; "lac" or "aps" for sets.
+        label: the column of the true labels.
+        by: the column whose values divide the rows into groups, or "" for one group. If it is
+            `label`, each class is a group.
+        weight: the column of the weights, or "" if all rows weigh alike.
+        difficulty: the model that predicts how wide an interval must be (normalized), or "".
+        beta: the number that is added to the predicted difficulty.
+        lower, upper: the models that predict the quantiles (cqr), or "".
+        symmetric: both ends of an interval are moved by the same amount.
+        rows: the number of calibration rows.
+        groups: the number of groups among the calibration rows.
+        smallest: the number of rows in the smallest group.
+        highest: the highest coverage that some group has enough rows to promise.
+    """
+
+    query: str
+    method: str
+    label: str
+    by: str
+    weight: str
+    difficulty: str
+    beta: float
+    lower: str
+    upper: str
+    symmetric: bool
+    rows: int
+    groups: int
+    smallest: int
+    highest: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Calibration:
+    """The model with an additional output: `interval` (n, 2), or `set` (n, classes) of 0 and 1.
+
+    The Program also reads the input `COVERAGE`, and the columns of `by` and of further models.
+    """
+
+    small: Program
+    facts: CalibrationFacts
+
+    @property
+    def output(self) -> Literal["interval", "set"]:
+        """The name of the additional output."""
+        return "interval" if "interval" in self.small.outputs else "set"
+
+    def fits(self, program: Program) -> bool:
+        small = self.small
+        width = len(program.labels[0]) if len(program.labels) == 1 else 2
+        if self.output not in small.outputs or small.output_type(self.output).width != width:
+            return False
+        if COVERAGE not in small.inputs or (self.output == "set") != bool(program.labels):
+            return False
+        kinds = {feature.name: feature.kind for feature in program.features}
+        are_alike = all(kinds.get(f.name, f.kind) == f.kind for f in small.features)
+        return small.labels == program.labels and are_alike
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Cascade:
     """A small classifier, whose `label` is -1 for rows that the full model decides."""
@@ -135,11 +211,12 @@ class TopKFilter:
         return _reads_inputs_of(self.small, program) and 0 <= facts.column < width
 
 
-SmallModel = Cascade | TopKFilter
+SmallModel = Cascade | TopKFilter | Calibration
 
 KINDS: Mapping[str, tuple[type[Any], type[Any], str]] = {
     "cascade": (Cascade, CascadeFacts, "CASCADE"),
     "top_k": (TopKFilter, FilterFacts, "TOP_K FILTER"),
+    "calibration": (Calibration, CalibrationFacts, "CALIBRATION"),
 }
 """Maps a kind to its class, the class of its facts, and its name in statements."""
 
@@ -153,25 +230,27 @@ def _reads_inputs_of(small_program: Program, program: Program) -> bool:
     return all(n in program.inputs and t == program.input_type(n) for n, t in types.items())
 
 
-def dump_facts(facts: SmallModelFacts) -> str:
+def dump_facts(facts: SmallModelFacts | CalibrationFacts) -> str:
     return json.dumps(asdict(facts), sort_keys=True)
 
 
 def load_small_model(
     kind: str, small_program: Program, text: Any, program: Program, name: str
 ) -> Any:
-    """Build the cascade or top-K filter (`kind`) of the model `name` from `small_program`.
+    """Build what a version has of a kind, such as a cascade, from its stored Program and facts.
 
-    `text` is the result of `dump_facts`, and `program` is the full model. If the facts are damaged
-    or do not fit the full model, ArtifactError is raised.
+    `text` is the result of `dump_facts`, and `program` is the full model, which is called `name`.
+    If the facts are damaged or do not fit the full model, ArtifactError is raised.
     """
     model_class, facts_class, statement_words = KINDS[kind]
     advice = f"ALTER MODEL ... DROP {statement_words} removes it"
     try:
         stored = json.loads(text)
-        groups = tuple(read_fields(FeatureGroup, group) for group in stored.pop("groups"))
-        facts = read_fields(facts_class, {**stored, "groups": groups})
-        if facts.expected_ns <= 0:
+        if issubclass(facts_class, SmallModelFacts):
+            groups = tuple(read_fields(FeatureGroup, group) for group in stored.pop("groups"))
+            stored = {**stored, "groups": groups}
+        facts = read_fields(facts_class, stored)
+        if facts_class is not CalibrationFacts and facts.expected_ns <= 0:
             raise ValueError(f"expected_ns cannot be {facts.expected_ns!r}")
         small_model = model_class(small_program, facts)
     except DAMAGE_ERRORS as error:

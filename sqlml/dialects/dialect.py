@@ -118,6 +118,10 @@ class Dialect:
         """Return the elements of the list `values` at the positions in the list `positions`."""
         return self.call("list_select", values, positions)
 
+    def where(self, values: str, mask: str) -> str:
+        """Return the elements of `values` at whose positions the list `mask` has 1, not 0."""
+        return self.call("list_where", values, self.each(mask, "sqlml_i", "(sqlml_i > 0)"))
+
     def least(self, values: str) -> str:
         """Return the smallest number in a list."""
         return self.call("list_aggregate", values, "'min'")

@@ -104,6 +104,9 @@ class Spark(Dialect):
     def pick(self, values: str, positions: str) -> str:
         return self.each(positions, "sqlml_i", f"({values})[sqlml_i - 1]")
 
+    def where(self, values: str, mask: str) -> str:
+        return f"filter({values}, (sqlml_v, sqlml_i) -> ({mask})[sqlml_i] > 0)"
+
     def least(self, values: str) -> str:
         return f"array_min({values})"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from sqlml.errors import MissingDependencyError, UnsupportedModelError
@@ -30,14 +30,14 @@ def has_fitted_attributes(model: Any) -> bool:
     return any(name.endswith("_") and name[0] != "_" for name in getattr(model, "__dict__", {}))
 
 
-def check_model(program: Program) -> None:
-    """Check that a Program is a model: it reads columns, returns some of `OUTPUTS`, and runs."""
+def check_model(program: Program, known_outputs: Collection[str] = OUTPUTS) -> None:
+    """Check that a Program is a model: it reads columns, returns `known_outputs`, and runs."""
     query_ops = [node.op for node in program.nodes if node.op in NEVER_STORED]
     if query_ops:
         raise UnsupportedModelError(f"operator {query_ops[0]} belongs to a query, not to a model")
     inputs, outputs = program.inputs, program.outputs
     reasons = [f"input {n!r} is a matrix" for n in inputs if program.input_type(n).width != 1]
-    reasons += [f"output {n!r} has no function" for n in outputs if n not in OUTPUTS]
+    reasons += [f"output {n!r} has no function" for n in outputs if n not in known_outputs]
     if reasons:
         raise UnsupportedModelError(f"this Program is a part of a model: its {reasons[0]}")
     try_foreign(program)

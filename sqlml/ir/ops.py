@@ -131,6 +131,9 @@ _PYTHON_TYPES: Mapping[str, type] = {
 OUTPUTS = ("label", "proba", "score", "samples", "transform")
 """Names of a model's outputs; intermediate Programs may use other names."""
 
+CALIBRATED_OUTPUTS = ("interval", "set")
+"""Names of the additional outputs of a calibrated model."""
+
 
 def verify(program: Program) -> Program:
     """Return `program` if it is legal; otherwise raise ProgramError."""

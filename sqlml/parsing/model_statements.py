@@ -414,11 +414,14 @@ CHANGES: Mapping[str, Callable[[ModelStatements, ModelName], Change]] = {
         *rules._parse_using_and_options()
     ),
     "DROP TOP_K FILTER": lambda rules, _: statements.DropSmallModel("top_k"),
+    "CALIBRATE": lambda rules, _: statements.Calibrate(*rules._parse_using_and_options()),
+    "DROP CALIBRATION": lambda rules, _: statements.DropSmallModel("calibration"),
 }
 """Maps the words after the model's name to the rule that parses the rest of a change."""
 
 _VERSION_CHANGES = (
     *("SET OPTIONS", "RESET OPTIONS", "RETRAIN"),
     *("ADD CASCADE", "DROP CASCADE", "ADD TOP_K FILTER", "DROP TOP_K FILTER"),
+    *("CALIBRATE", "DROP CALIBRATION"),
 )
 """Changes that apply to the named version; all others apply to the whole model."""

@@ -235,8 +235,16 @@ class AddTopKFilter(Change):
 
 
 @dataclass(frozen=True, slots=True)
+class Calibrate(Change):
+    """CALIBRATE USING (query) [OPTIONS (...)] of the named or default version."""
+
+    query: str
+    options: Options = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class DropSmallModel(Change):
-    """DROP CASCADE or DROP TOP_K FILTER of the named or default version."""
+    """DROP CASCADE, TOP_K FILTER or CALIBRATION of the named or default version."""
 
     kind: str
 

@@ -22,6 +22,7 @@ from sqlml.ir.trees import Ensemble, RawTrees, build_ensemble
 from sqlml.types import TEXTUAL, Array, numpy_dtype
 
 _CHECKS = ("require_finite", "require_known")
+_LOOKUPS = ("search_sorted", "require", "add")
 
 
 Arguments = Mapping[str, float | str | None]
@@ -43,6 +44,8 @@ def fold_arguments(program: Program, arguments: Arguments, sums: bool = True) ->
     index_by_id = {id(node): i for i, node in enumerate(program.nodes)}
 
     def rule(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
+        if node.op in _LOOKUPS:
+            return fold_lookup(builder, node, inputs)
         if node.op not in ("tree_ensemble", "linear"):
             return None
         input_index = program.nodes[index_by_id[id(node)]].inputs[0]
@@ -59,6 +62,19 @@ def fold_arguments(program: Program, arguments: Arguments, sums: bool = True) ->
         remaining = np.flatnonzero(~is_known)
         x = builder.op("select", inputs[0], indices=remaining)
         return builder.op("linear", x, weights=weights[remaining], bias=bias)
+
+    def fold_lookup(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
+        """Replace a search of known numbers, a met requirement, or a known summand."""
+        are_known = [known_columns[j].all() for j in node.inputs]
+        values = [node_values[j] for j in node.inputs]
+        if node.op == "search_sorted" and are_known[0]:
+            return builder.constant(node_values[index_by_id[id(node)]][0])
+        if node.op == "require" and are_known[1] and values[1].all():
+            return inputs[0]
+        if node.op == "add" and are_known[0] != are_known[1]:
+            summands = zip(inputs, are_known, values, strict=True)
+            return builder.op("add", *(v[0] if known else x for x, known, v in summands))
+        return None
 
     return rewrite(program, rule)
 

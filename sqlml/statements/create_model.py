@@ -33,7 +33,7 @@ from sqlml.importers.model_file import ModelFile, import_file, read_file
 from sqlml.importers.onnx.document import OnnxModel
 from sqlml.importers.registry import Imported, import_model
 from sqlml.importers.sqlml_file import StoredModel
-from sqlml.ir.ops import find_invalid_unicode
+from sqlml.ir.ops import CALIBRATED_OUTPUTS, OUTPUTS, find_invalid_unicode
 from sqlml.ir.program import Program
 from sqlml.long_work import long_work, show_stage
 from sqlml.parsing.statements import AddVersion, Artifact, CreateModel
@@ -299,6 +299,6 @@ def _load_small_models(model: Any, program: Program) -> tuple[SmallModel, ...]:
     for kind, (small_program, facts) in model.small_models.items():
         if kind not in KINDS:
             raise ArtifactError(f"the file has a small model of an unknown kind, {kind!r}")
-        check_model(small_program)
+        check_model(small_program, (*OUTPUTS, *CALIBRATED_OUTPUTS))
         small_models.append(load_small_model(kind, small_program, facts, program, "in the file"))
     return tuple(small_models)

@@ -11,7 +11,14 @@ from typing import Any
 from sqlml import html
 from sqlml.catalog.model import Model, Reference, TrainingFacts
 from sqlml.catalog.row_expressions import shorten_names
-from sqlml.catalog.small_models import KINDS, CascadeFacts, FeatureGroup, FilterFacts, SmallModel
+from sqlml.catalog.small_models import (
+    KINDS,
+    CalibrationFacts,
+    CascadeFacts,
+    FeatureGroup,
+    FilterFacts,
+    SmallModel,
+)
 from sqlml.dialects import DUCKDB
 from sqlml.dialects.duckdb import builtin
 from sqlml.ir.program import Program
@@ -236,8 +243,12 @@ def _describe_small_models(small_models: Mapping[str, SmallModel]) -> list[tuple
     ]
 
 
-def describe_small_model(facts: CascadeFacts | FilterFacts) -> list[tuple[str, str]]:
-    """Describe the inputs, the guarantee and the savings of a cascade or top-K filter."""
+def describe_small_model(
+    facts: CascadeFacts | FilterFacts | CalibrationFacts,
+) -> list[tuple[str, str]]:
+    """Describe a calibration, or the inputs, guarantee and savings of a small model."""
+    if isinstance(facts, CalibrationFacts):
+        return _describe_calibration(facts)
     pairs = _describe_cascade(facts) if isinstance(facts, CascadeFacts) else _describe_filter(facts)
     unique_keys = [("unique keys", "; ".join(facts.unique_keys))] if facts.unique_keys else []
     times = f"{facts.expected_ns:,.0f} ns a row instead of {facts.exact_ns:,.0f}"
@@ -248,6 +259,20 @@ def describe_small_model(facts: CascadeFacts | FilterFacts) -> list[tuple[str, s
         *pairs,
         ("expected", f"{facts.gain:.2f} times as fast: {times}"),
         *list_groups(facts.groups),
+    ]
+
+
+def _describe_calibration(facts: CalibrationFacts) -> list[tuple[str, str]]:
+    options = {"by": facts.by, "weight": facts.weight, "difficulty": facts.difficulty}
+    options |= {"lower": facts.lower, "upper": facts.upper}
+    groups = f"{facts.groups:,}, the smallest of {facts.smallest:,} rows"
+    return [
+        ("method", facts.method),
+        ("label", facts.label),
+        *((name, value) for name, value in options.items() if value),
+        ("rows", f"{facts.rows:,}"),
+        *([("groups", groups)] if facts.by else []),
+        ("highest coverage", f"{facts.highest:.6g}"),
     ]
 
 

@@ -10,6 +10,7 @@ from sqlml.catalog.model import Model, Reference
 from sqlml.host import Host
 from sqlml.parsing import statements
 from sqlml.statements import describe_model, model_options
+from sqlml.statements.calibrate_model import calibrate_model
 from sqlml.statements.connection_models import Answer, Models, resolve_model, resolve_name
 from sqlml.statements.create_model import add_version, create_model
 from sqlml.statements.export_model import export_models, export_statement
@@ -89,6 +90,7 @@ CHANGES: Mapping[type, Callable[[Models, Reference, Any], Answer | None]] = {
     statements.ResetOptions: _reset_options,
     statements.AddCascade: add_cascade,
     statements.AddTopKFilter: add_top_k_filter,
+    statements.Calibrate: calibrate_model,
     statements.DropSmallModel: lambda m, model, c: m.versions.drop_small_model(model, c.kind),
     statements.RenameModel: lambda m, model, c: m.changes.rename(model, c.name),
 }

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.catalog.model import Model, Reference, Transform
-from sqlml.catalog.small_models import SmallModel
+from sqlml.catalog.small_models import Cascade, TopKFilter
 from sqlml.dialects import DUCKDB
 from sqlml.dialects.duckdb import builtin
 from sqlml.errors import ConfigError, MissingColumnError, ParseError
@@ -51,7 +51,7 @@ def add_cascade(models: Models, reference: Reference, change: AddCascade) -> Ans
     if len(labels) != 1 or "label" not in model.program.outputs:
         reason = "has several targets" if labels else "does not predict classes"
         raise ConfigError(f"model {model.label} {reason}, and a cascade is for classifiers")
-    _check_option_names(options, ("label", "accuracy_loss", UNIQUE_KEYS), "ADD CASCADE")
+    check_option_names(options, ("label", "accuracy_loss", UNIQUE_KEYS), "ADD CASCADE")
     accuracy_loss: Any = options.get("accuracy_loss", 0.001)  # The default in Willump.
     if not _is_fraction(accuracy_loss) or accuracy_loss == 1:
         message = f"accuracy_loss must lie between 0 and 1, as 0.001 does, not {accuracy_loss!r}"
@@ -71,7 +71,7 @@ def add_top_k_filter(models: Models, reference: Reference, change: AddTopKFilter
     """Carry out ADD TOP_K FILTER USING (query) OPTIONS (k = ..., precision = ..., ...)."""
     model = models.catalog.get(reference)
     options = change.options
-    _check_option_names(options, ("k", "precision", "class", UNIQUE_KEYS), "ADD TOP_K FILTER")
+    check_option_names(options, ("k", "precision", "class", UNIQUE_KEYS), "ADD TOP_K FILTER")
     output, column, chosen_class = _find_ranking_output(model, options)
     k: Any = options.get("k", 20)  # The defaults in section 6.3 of Willump.
     precision: Any = options.get("precision", 0.95)
@@ -87,7 +87,7 @@ def add_top_k_filter(models: Models, reference: Reference, change: AddTopKFilter
     return _store_small_model(models, model, top_k_filter, keys)
 
 
-def _check_option_names(options: Mapping[str, Any], names: tuple[str, ...], statement: str) -> None:
+def check_option_names(options: Mapping[str, Any], names: tuple[str, ...], statement: str) -> None:
     for name in options:
         if name not in names:
             message = f"unknown option {name!r}; options of {statement}: {', '.join(names)}"
@@ -136,7 +136,7 @@ def _read_recipe(model: Model) -> Recipe:
 
 
 def _store_small_model(
-    models: Models, model: Model, result: SmallModel | learn.NoGain, keys: tuple[str, ...]
+    models: Models, model: Model, result: Cascade | TopKFilter | learn.NoGain, keys: tuple[str, ...]
 ) -> Answer:
     if isinstance(result, learn.NoGain):
         description = [("stored", "no"), ("reason", result.reason), *list_groups(result.groups)]
@@ -281,18 +281,24 @@ def find_label_column(name: Any, model: Model, frame: Any) -> str:
     """Return the column `name`, or by default the only column that is not a feature."""
     columns = [str(column) for column in frame.columns]
     if name is not None:
-        matches = [c for c in columns if fold(c) == fold(str(name))]
-        if not matches:
-            raise MissingColumnError(
-                f"the query has no column {name!r} with the labels; it has {', '.join(columns)}"
-            )
-        return matches[0]
+        return select_column(frame, name, "the labels")
     features = {fold(feature.name) for feature in model.features}
     other_columns = [c for c in columns if fold(c) not in features]
     if len(other_columns) != 1:
         message = "name the column of the query with the true labels: OPTIONS (label = 'column')"
         raise ConfigError(message)
     return other_columns[0]
+
+
+def select_column(frame: Any, name: Any, purpose: str) -> str:
+    """Return the column of a frame that `name` means; raise MissingColumnError if it is unknown."""
+    columns = [str(column) for column in frame.columns]
+    matches = [column for column in columns if fold(column) == fold(str(name))]
+    if not matches:
+        raise MissingColumnError(
+            f"the query has no column {name!r} with {purpose}; it has {', '.join(columns)}"
+        )
+    return matches[0]
 
 
 def encode_labels(column: Any, model: Model) -> Array:

@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlml.catalog.lookup import Catalog
 from sqlml.catalog.model import Model, Reference, TrainingFacts
-from sqlml.catalog.small_models import CascadeFacts, SmallModel
+from sqlml.catalog.small_models import CalibrationFacts, CascadeFacts, SmallModel
 from sqlml.dialects import Dialect
 from sqlml.errors import ArtifactError, ParseError
 from sqlml.ir.operators.sparse_rows import unpack_items
@@ -135,27 +135,43 @@ def _format_additions(
 
 def _format_small_model(name: str, small_model: SmallModel, dialect: Dialect) -> str:
     facts = small_model.facts
-    if isinstance(facts, CascadeFacts):
-        kind = "CASCADE"
+    if isinstance(facts, CalibrationFacts):
+        kind, action = "CALIBRATION", "CALIBRATE"
+        options = _format_calibration_options(facts, dialect)
+    elif isinstance(facts, CascadeFacts):
+        kind, action = "CASCADE", "ADD CASCADE"
         label = dialect.quote_string(facts.label)
         options = f"label = {label}, accuracy_loss = {facts.accuracy_loss!r}"
     else:
-        kind = "TOP_K FILTER"
+        kind, action = "TOP_K FILTER", "ADD TOP_K FILTER"
         options = f"k = {facts.k}, precision = {facts.precision!r}"
         options += f", class = {facts.chosen}" if facts.chosen else ""
-    if facts.unique_keys:
+    if not isinstance(facts, CalibrationFacts) and facts.unique_keys:
         options += f", unique_keys = [{', '.join(map(dialect.quote_string, facts.unique_keys))}]"
     end = "\n" if "--" in facts.query else ""  # Otherwise, a comment could hide the bracket.
-    text = f"ALTER MODEL {name} ADD {kind} USING ({facts.query}{end})\nOPTIONS ({options})"
+    text = f"ALTER MODEL {name} {action} USING ({facts.query}{end})\nOPTIONS ({options})"
     statement = _parse_single(text)
     change = statement.change if isinstance(statement, statements.AlterModel) else None
     if (
-        not isinstance(change, statements.AddCascade | statements.AddTopKFilter)
+        not isinstance(
+            change, statements.AddCascade | statements.AddTopKFilter | statements.Calibrate
+        )
         or change.query.strip() != facts.query.strip()
     ):
         advice = f"ALTER MODEL {name} DROP {kind} removes it"
         raise ArtifactError(f"the stored {kind.lower()} of model {name} is damaged; {advice}")
     return f"{text};"
+
+
+def _format_calibration_options(facts: CalibrationFacts, dialect: Dialect) -> str:
+    texts = {name: getattr(facts, name) for name in ("label", "method", "by", "weight")}
+    texts |= {name: getattr(facts, name) for name in ("difficulty", "lower", "upper")}
+    options = [f"{name} = {dialect.quote_string(text)}" for name, text in texts.items() if text]
+    if facts.method == "normalized":
+        options.append(f"beta = {facts.beta!r}")
+    if not facts.symmetric:
+        options.append("symmetric = false")
+    return ", ".join(options)
 
 
 def _parse_single(text: str) -> statements.Statement | None:

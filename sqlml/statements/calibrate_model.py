@@ -1,0 +1,234 @@
+"""ALTER MODEL ... CALIBRATE: compute conformity scores from the rows of a query, and store them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from sqlml.catalog.model import Model, Reference, parse_reference
+from sqlml.catalog.small_models import Calibration, CalibrationFacts
+from sqlml.errors import ConfigError, SqlmlError
+from sqlml.importers.frame import to_category_array
+from sqlml.ir.program import Program
+from sqlml.parsing.statements import Calibrate
+from sqlml.scorer.input_table import read_program_inputs
+from sqlml.statements.connection_models import Answer, Models, format_pairs_answer
+from sqlml.statements.describe_model import describe_small_model
+from sqlml.statements.learn_small_models import (
+    check_option_names,
+    encode_labels,
+    fetch_rows,
+    find_label_column,
+    select_column,
+)
+from sqlml.statements.model_options import OUTPUT
+from sqlml.training.conformal import METHODS, CalibrationTask, Groups, calibrate, check_classes
+from sqlml.types import Array, fold
+
+_OPTIONS = ("label", "method", "by", "weight", "difficulty", "beta", "lower", "upper", "symmetric")
+
+_OPTIONS_OF_METHODS: Mapping[str, tuple[str, ...]] = {
+    "difficulty": ("normalized",),
+    "beta": ("normalized",),
+    "lower": ("cqr",),
+    "upper": ("cqr",),
+    "symmetric": ("split", "normalized", "cqr"),
+}
+"""Maps an option to the methods that it belongs to."""
+
+_PURPOSES = {"by": "the groups", "weight": "the weights"}
+
+_DEFAULT_BETA = 0.01  # The default of crepes.
+
+
+def calibrate_model(models: Models, reference: Reference, change: Calibrate) -> Answer:
+    """Carry out CALIBRATE USING (query) OPTIONS (label = ..., method = ..., ...)."""
+    model = models.catalog.get(reference)
+    options = change.options
+    check_option_names(options, _OPTIONS, "CALIBRATE")
+    method = _choose_method(model, options)
+    others = _find_other_models(models, model, method, options)
+    frame = fetch_rows(models.host, change.query.strip(), model, "ALTER MODEL ... CALIBRATE")
+    label = find_label_column(options.get("label", model.options.get(OUTPUT)), model, frame)
+    by, weight = (_find_column(options, name, frame) for name in ("by", "weight"))
+    frame = frame[frame[label].notna().to_numpy()].reset_index(drop=True)
+    if frame.empty:
+        raise ConfigError(
+            f"the query of CALIBRATE returns no row with a label in column {label!r}, so there is "
+            "nothing to calibrate on"
+        )
+    program = model.program
+    if METHODS[method].makes_sets:
+        truth = encode_labels(frame[label], model)
+    else:
+        truth = _read_numbers(frame, label)
+    groups = None if by is None else _find_groups(model, frame, by, label)
+    check_classes(truth, program, groups)
+    rows: dict[str, Array] = {}
+    for read_program in (program, *others):
+        rows |= read_program_inputs(read_program, frame)
+    task = CalibrationTask(
+        program=program,
+        others=others,
+        method=method,
+        rows=rows,
+        truth=truth,
+        groups=groups,
+        weights=None if weight is None else _read_weights(frame, weight),
+        beta=_read_beta(options),
+        symmetric=_read_symmetric(options),
+    )
+    calibrated = calibrate(task)
+    facts = CalibrationFacts(
+        query=change.query.strip(),
+        method=method,
+        label=label,
+        by=by or "",
+        weight=weight or "",
+        difficulty=str(options.get("difficulty", "")),
+        beta=task.beta,
+        lower=str(options.get("lower", "")),
+        upper=str(options.get("upper", "")),
+        symmetric=task.symmetric,
+        rows=len(frame),
+        groups=len(calibrated.group_rows),
+        smallest=int(calibrated.group_rows.min()),
+        highest=calibrated.highest,
+    )
+    models.versions.add_small_model(model, Calibration(calibrated.program, facts))
+    return format_pairs_answer(("property", "value"), describe_small_model(facts))
+
+
+def _choose_method(model: Model, options: Mapping[str, Any]) -> str:
+    """Return the method of the options, or the default for the model; raise if it does not fit."""
+    program = model.program
+    is_classifier = len(program.labels) == 1 and "proba" in program.outputs
+    is_regressor = not program.labels and "label" in program.outputs
+    if not is_classifier and not is_regressor:
+        reason = "predicts neither numbers nor probabilities of classes for one label"
+        raise ConfigError(f"model {model.label} {reason}, so it cannot be calibrated")
+    method = options.get("method", "mondrian" if "by" in options else None)
+    if method == "mondrian" and "by" not in options:
+        message = "method 'mondrian' needs groups: OPTIONS (by = 'column')"
+        raise ConfigError(message)
+    if method in (None, "mondrian"):
+        method = "lac" if is_classifier else "split"
+    fitting = [name for name, m in METHODS.items() if m.makes_sets == is_classifier]
+    if method not in fitting:
+        result = "classes" if is_classifier else "a number"
+        listing = ", ".join(["mondrian", *fitting])
+        raise ConfigError(
+            f"method {method!r} does not fit model {model.label}, which predicts {result}; "
+            f"methods: {listing}"
+        )
+    if is_regressor and program.target_count > 1 and (method != "cqr" or "lower" in options):
+        raise ConfigError(
+            f"model {model.label} predicts {program.target_count} targets, and an interval is for "
+            "one; only method 'cqr' takes several, the first and last being quantiles"
+        )
+    for option, methods in _OPTIONS_OF_METHODS.items():
+        if option in options and method not in methods:
+            message = f"option {option!r} belongs to method {' or '.join(methods)}, not {method}"
+            raise ConfigError(message)
+    return str(method)
+
+
+def _find_other_models(
+    models: Models, model: Model, method: str, options: Mapping[str, Any]
+) -> tuple[Program, ...]:
+    """Return the Programs of the models that a method reads beside the calibrated one."""
+    if method == "normalized" and "difficulty" not in options:
+        raise ConfigError(
+            "method 'normalized' needs a model of how far predictions are off: CREATE MODEL "
+            f"difficulty ... AS SELECT ..., abs(y - predict('{model.name}', *)) AS label, and then "
+            "OPTIONS (method = 'normalized', difficulty = 'difficulty')"
+        )
+    if method == "cqr" and model.program.target_count == 1 or "lower" in options:
+        for option in ("lower", "upper"):
+            if option not in options:
+                raise ConfigError(
+                    "method 'cqr' needs models of a low and a high quantile: OPTIONS (method = "
+                    f"'cqr', lower = 'model', upper = 'model'); {option} is missing"
+                )
+    names = [options[o] for o in ("difficulty", "lower", "upper") if o in options]
+    return tuple(_load_other_model(models, name) for name in names)
+
+
+def _load_other_model(models: Models, name: Any) -> Program:
+    if not isinstance(name, str):
+        raise ConfigError(f"expected the name of a model, not {name!r}")
+    other = models.catalog.get(parse_reference(name))
+    program = other.program
+    if program.labels or "label" not in program.outputs or program.target_count != 1:
+        raise ConfigError(f"model {other.label} does not predict a number")
+    if other.transform is not None:
+        raise ConfigError(
+            f"model {other.label} {other.transform.summary()}: train it on columns that the query "
+            "computes"
+        )
+    return program
+
+
+def _find_column(options: Mapping[str, Any], option: str, frame: Any) -> str | None:
+    name = options.get(option)
+    return None if name is None else select_column(frame, name, _PURPOSES[option])
+
+
+def _read_numbers(frame: Any, column: str) -> Array:
+    try:
+        values = frame[column].to_numpy(np.float64)
+    except (TypeError, ValueError):
+        values = None
+    if values is None or not np.isfinite(values).all():
+        raise ConfigError(f"column {column!r} must have finite numbers")
+    return np.asarray(values)
+
+
+def _read_weights(frame: Any, column: str) -> Array:
+    weights = _read_numbers(frame, column)
+    if not (weights > 0).all():
+        raise ConfigError(f"column {column!r} has weights, which must be positive")
+    return weights
+
+
+def _read_beta(options: Mapping[str, Any]) -> float:
+    beta = options.get("beta", _DEFAULT_BETA)
+    if type(beta) not in (int, float) or not 0 < beta < float("inf"):
+        raise ConfigError(f"option 'beta' must be a positive number, not {beta!r}")
+    return float(beta)
+
+
+def _read_symmetric(options: Mapping[str, Any]) -> bool:
+    symmetric = options.get("symmetric", True)
+    if not isinstance(symmetric, bool):
+        raise ConfigError(f"option 'symmetric' is true or false, not {symmetric!r}")
+    return symmetric
+
+
+def _find_groups(model: Model, frame: Any, by: str, label: str) -> Groups:
+    program = model.program
+    if program.labels and fold(by) == fold(label):
+        labels = program.labels[0]
+        return Groups(
+            column=None, categories=np.array(labels.values), codes=encode_labels(frame[by], model)
+        )
+    values = frame[by]
+    is_null = values.isna().to_numpy()
+    try:
+        categories, codes = _encode_groups(values.to_numpy(object)[~is_null], by)
+    except SqlmlError as error:
+        message = f"{error.message}; option 'by' takes a column of strings, integers or booleans"
+        raise ConfigError(message) from None
+    all_codes = np.full(len(frame), len(categories), np.int64)
+    all_codes[~is_null] = codes
+    names = {fold(name): name for name in program.inputs}
+    return Groups(column=names.get(fold(by), by), categories=categories, codes=all_codes)
+
+
+def _encode_groups(values: Array, column: str) -> tuple[Array, Array]:
+    distinct = list(dict.fromkeys(values.tolist()))
+    codes = {value: code for code, value in enumerate(distinct)}
+    categories = to_category_array(distinct, column)
+    return categories, np.array([codes[value] for value in values.tolist()], np.int64)
