@@ -64,10 +64,19 @@ _DRIFT_OPTIONS: Mapping[str, Kind] = {
 
 FORMS: Mapping[str, Form] = MappingProxyType(
     {
-        "predict": Form((1, 1), {"threshold": "number", "class": "class", "unknown_model": "text"}),
+        "predict": Form(
+            (1, 1),
+            {
+                **{"threshold": "number", "class": "class", "unknown_model": "text"},
+                "coverage": "number",
+            },
+        ),
         "evaluate": Form(
             (0, 1),
-            {**_LABEL_OPTIONS, "threshold": "number", "class": "class", "per_class": "boolean"},
+            {
+                **{**_LABEL_OPTIONS, "threshold": "number", "class": "class"},
+                **{"per_class": "boolean", "coverage": "number"},
+            },
         ),
         "confusion_matrix": Form(
             (0, 1), {**_BINARY_OPTIONS, "threshold": "number", "pairs": "boolean"}

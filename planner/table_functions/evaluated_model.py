@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Literal, Self
 
 from sqlml.catalog.model import Model
+from sqlml.catalog.small_models import DEFAULT_COVERAGE, Calibration
 from sqlml.dialects import Dialect
 from sqlml.dialects.type_names import NUMBERS, UNTYPED
 from sqlml.errors import BindError
@@ -59,7 +60,7 @@ class EvaluatedModel:
     """A model that a table function evaluates on labelled rows.
 
     Errors point at positions in `sql`, the user's statement. `label` is the label column of the
-    model's training, if known.
+    model's training, if known. `calibration` is set if intervals or sets are evaluated as well.
     """
 
     form: TableForm
@@ -68,12 +69,17 @@ class EvaluatedModel:
     sql: str
     columns_of_rows: ColumnTypes = None
     label: str | None = None
+    calibration: Calibration | None = None
 
     @classmethod
     def of(cls, call: TableFunctionCall) -> Self:
         label = None if call.training is None else call.training.label
         (types,) = call.column_types
-        return cls(call.form, call.model, call.dialect, call.sql, types, label)
+        calibration = None
+        if call.name == "evaluate" and "per_class" not in call.form.options:
+            has_option = "coverage" in call.form.options
+            calibration = call.require_calibration() if has_option else call.calibration
+        return cls(call.form, call.model, call.dialect, call.sql, types, label, calibration)
 
     @cached_property
     def task(self) -> Task:
@@ -92,6 +98,12 @@ class EvaluatedModel:
         """The class labels in the order of the class numbers in the evaluation (`is_flipped`)."""
         labels = self.model.program.labels[0]
         return replace(labels, values=labels.values[::-1]) if self.is_flipped else labels
+
+    @property
+    def coverage(self) -> float:
+        """The coverage of the evaluated intervals or sets."""
+        option = self.form.options.get("coverage")
+        return DEFAULT_COVERAGE if option is None else float(option.value)
 
     @property
     def class_counts(self) -> tuple[int, ...]:

@@ -54,6 +54,11 @@ def _build_metrics(rows: ScoredRows) -> tuple[str, str]:
         query = metric_queries.build_multiclass_metrics(
             rows.grouping, rows.class_counts, per_class, rows.score_kind == "probabilities"
         )
+    calibration = rows.calibration
+    if calibration is not None and rows.target_count == 1:
+        query = query.with_coverage(rows.grouping)
+        width = "mean_width" if calibration.output == "interval" else "mean_width AS mean_size"
+        metrics = (*metrics, "coverage", width)
     class_items = [_build_label_item(rows, "k", "class")] if per_class else []
     count_items = [f"rows_evaluated AS {rows.dialect.quote_name('rows')}", "null_labels"]
     return _wrap_rows(rows, query, [*class_items, *metrics, *count_items, "null_predictions"])

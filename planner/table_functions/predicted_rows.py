@@ -28,7 +28,7 @@ def _list_items_by_row(call: TableFunctionCall) -> list[str]:
     """
     form = call.form
     assert form.column is not None
-    for option in form.options.keys() & {"threshold", "class"}:
+    for option in form.options.keys() & {"threshold", "class", "coverage"}:
         raise call.error(
             f"option {option} goes with one model, as in ml_predict(MODEL m, TABLE t, ...)", option
         )
@@ -70,7 +70,22 @@ def _list_items_of_model(call: TableFunctionCall) -> list[str]:
     if "proba" in outputs:
         probabilities = dialect.quote_name(f"{column}_probs")
         items.append(f"predict_proba({reference}, *) AS {probabilities}")
+    coverage = form.options.get("coverage")
+    if coverage is not None:
+        items += _list_calibrated_items(
+            call, f"{reference}, *, coverage := {coverage.value!r}", column
+        )
     return items
+
+
+def _list_calibrated_items(call: TableFunctionCall, arguments: str, column: str) -> list[str]:
+    """Return the select items of the interval or set of a calibrated model."""
+    quote, field = call.dialect.quote_name, call.dialect.field
+    if call.require_calibration().output == "set":
+        return [f"predict_set({arguments}) AS {quote(f'{column}_set')}"]
+    interval = f"predict_interval({arguments})"
+    ends = ("lower", "upper")
+    return [f"{field(interval, end)} AS {quote(f'{column}_{end}')}" for end in ends]
 
 
 def _build_threshold_case(evaluated: EvaluatedModel, reference: str) -> str:

@@ -25,7 +25,7 @@ from sqlml.dialects.type_names import NUMBERS
 from sqlml.planner.binding.requested_output import render_class
 from sqlml.planner.program.result_sql import build_label_array
 from sqlml.planner.syntax.query_templates import render_for_engine
-from sqlml.planner.table_functions.evaluated_model import EvaluatedModel
+from sqlml.planner.table_functions.evaluated_model import EvaluatedModel, Grouping
 from sqlml.types import Labels
 
 IS_EVALUATED = "y IS NOT NULL AND hat IS NOT NULL"
@@ -72,7 +72,14 @@ class ScoredRows(EvaluatedModel):
         group_items = [f"{quote(name)} AS sqlml_g{k}" for k, name in enumerate(group_columns)]
         label_sqls = [self.build_label_sql(name, k) for k, name in enumerate(self.label_columns)]
         label_items = [f"{label_sql} AS sqlml_y{k}" for k, label_sql in enumerate(label_sqls)]
-        return ", ".join([*group_items, *label_items, *weight_items, *self._list_model_calls()])
+        calls = self._list_model_calls()
+        if self.calibration is not None:
+            reference = self.dialect.quote_string(str(self.form.model))
+            function = f"predict_{self.calibration.output}"
+            calls.append(
+                f"{function}({reference}, *, coverage := {self.coverage!r}) AS sqlml_range"
+            )
+        return ", ".join([*group_items, *label_items, *weight_items, *calls])
 
     @cached_property
     def scored_items(self) -> str:
@@ -136,7 +143,8 @@ class ScoredRows(EvaluatedModel):
         target_values = [self._build_target_values(n) for n in range(self.target_count)]
         names = target_values[0].keys()
         if self.target_count == 1:
-            return ", ".join(f"{target_values[0][name]} AS {name}" for name in names)
+            values = {**target_values[0], **self._build_coverage_values()}
+            return ", ".join(f"{sql} AS {name}" for name, sql in values.items())
         position = self.dialect.operator("+", "t", "1")
         arrays = {name: self.dialect.array([v[name] for v in target_values]) for name in names}
         return ", ".join(f"{self.dialect.at(arrays[name], position)} AS {name}" for name in names)
@@ -163,6 +171,21 @@ class ScoredRows(EvaluatedModel):
             "hat": build_class_number(prediction, labels, self.dialect),
             **self._build_target_scores(target),
         }
+
+    def _build_coverage_values(self) -> dict[str, str]:
+        """Return whether a row's interval or set covers the label, and its width or size."""
+        if self.calibration is None:
+            return {}
+        if self.calibration.output == "set":
+            is_inside = f"{self.dialect.position('sqlml_range', 'sqlml_y0')} > 0"
+            width = self.dialect.length("sqlml_range")
+        else:
+            lower, upper = (self.dialect.field("sqlml_range", end) for end in ("lower", "upper"))
+            is_inside = f"sqlml_y0 BETWEEN {lower} AND {upper}"
+            width = self.dialect.operator("-", upper, lower)
+        is_known = "sqlml_y0 IS NOT NULL AND sqlml_range IS NOT NULL"
+        inside = f"CASE WHEN {is_known} THEN CASE WHEN {is_inside} THEN 1 ELSE 0 END END"
+        return {"inside": inside, "width": width}
 
     def _build_cluster_values(self) -> dict[str, str]:
         distance = "sqlml_distances" if self._has_distances else "CAST(NULL AS DOUBLE)"
@@ -232,6 +255,17 @@ class EvaluationQuery:
 
     ctes: tuple[tuple[str, str], ...]  # Pairs of a name and its query.
     select: str
+
+    def with_coverage(self, grouping: Grouping) -> EvaluationQuery:
+        """Add the columns `coverage` and `mean_width`, the means of `inside` and `width`."""
+        covered = f"""
+            SELECT {grouping.columns} fsum(w * inside) / nullif(fsum(w), 0) AS coverage,
+                fsum(w * width) / nullif(fsum(w), 0) AS mean_width
+            FROM sqlml_scored WHERE {IS_EVALUATED} AND inside IS NOT NULL {grouping.group_by}
+        """
+        ctes = (*self.ctes, ("metrics", self.select), ("covered", covered))
+        tables = grouping.join("metrics", "covered", "LEFT JOIN")
+        return EvaluationQuery(ctes, f"SELECT metrics.*, coverage, mean_width FROM {tables}")
 
     def wrap_rows(self, rows: ScoredRows, items: Sequence[str]) -> tuple[str, str]:
         """Return the SQL before and after the user's rows, which selects `items` of the result."""

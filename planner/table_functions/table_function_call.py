@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from sqlml.catalog.model import Model, TrainingFacts
+from sqlml.catalog.small_models import Calibration
 from sqlml.dialects import Dialect
 from sqlml.errors import BindError, UnknownModelError
 from sqlml.planner.binding.context import Context
@@ -73,6 +74,21 @@ class TableFunctionCall:
         """Return an error that points at `option`, or at the call if the call lacks that option."""
         named_option = self.form.options.get(option or "")
         return BindError(message, self.sql, (named_option or self.form).span.start)
+
+    @cached_property
+    def calibration(self) -> Calibration | None:
+        """The calibration of the model's version, or None if the version is not calibrated."""
+        calibration = self.context.small_models(self.model).get("calibration")
+        return calibration if isinstance(calibration, Calibration) else None
+
+    def require_calibration(self) -> Calibration:
+        if self.calibration is None:
+            raise self.error(
+                f"version {self.model.version} of model {self.model.name!r} is not calibrated: "
+                f"ALTER MODEL {self.model.name} CALIBRATE USING (query with true labels)",
+                "coverage",
+            )
+        return self.calibration
 
     def find_held_out_rows(self) -> str:
         """Return the query, in parentheses, of the rows that the model's training held out."""

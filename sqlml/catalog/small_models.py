@@ -125,7 +125,7 @@ class CalibrationFacts:
     """How a version was calibrated.
 
     Attributes:
-        query: the query for the calibration rows.
+        query: the query for the calibration rows, or "" for those that training held out.
         method: "split", "normalized" or "cqr" for intervals; "lac" or "aps" for sets.
         label: the column of the true labels.
         by: the column whose values divide the rows into groups, or "" for one group. If it is

@@ -368,6 +368,11 @@ class ModelStatements(StatementParts):
         query = self._parse_bracketed_query()
         return query, self._parse_option_list() if self._match_texts(("OPTIONS", "WITH")) else {}
 
+    def _parse_calibrate(self, name: ModelName) -> Change:
+        query = self._parse_bracketed_query() if self._accept("USING") else None
+        options = self._parse_option_list() if self._match_texts(("OPTIONS", "WITH")) else {}
+        return statements.Calibrate(query, options)
+
     def _parse_names(
         self, description: str, separator: TokenType = TokenType.COMMA
     ) -> tuple[str, ...]:
@@ -414,7 +419,7 @@ CHANGES: Mapping[str, Callable[[ModelStatements, ModelName], Change]] = {
         *rules._parse_using_and_options()
     ),
     "DROP TOP_K FILTER": lambda rules, _: statements.DropSmallModel("top_k"),
-    "CALIBRATE": lambda rules, _: statements.Calibrate(*rules._parse_using_and_options()),
+    "CALIBRATE": ModelStatements._parse_calibrate,
     "DROP CALIBRATION": lambda rules, _: statements.DropSmallModel("calibration"),
 }
 """Maps the words after the model's name to the rule that parses the rest of a change."""

@@ -236,9 +236,9 @@ class AddTopKFilter(Change):
 
 @dataclass(frozen=True, slots=True)
 class Calibrate(Change):
-    """CALIBRATE USING (query) [OPTIONS (...)] of the named or default version."""
+    """CALIBRATE [USING (query)] [OPTIONS (...)]; without a query, on the held-out rows."""
 
-    query: str
+    query: str | None
     options: Options = field(default_factory=dict)
 
 

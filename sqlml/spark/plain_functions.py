@@ -39,6 +39,7 @@ class SparkQueries(PlanCache):
     ) -> None:
         context = replace(
             engine.make_context(lookup.model),
+            small_models=lookup.catalog.small_models,
             training=lookup.training,
             explain_against=partial(explain_by_rows, host, catalog.programs, SPARK),
             models=lookup.load_all,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import numpy as np
 
-from sqlml.catalog.model import Model
+from sqlml.catalog.model import Model, TrainingFacts
 from sqlml.errors import ConfigError, ParseError
 from sqlml.limits import MAX_FETCHED_ROWS
 from sqlml.spark import training_rows
@@ -59,6 +59,7 @@ class SparkTrainers:
             )
         if request.num_workers is not None and not _is_distributed(request):
             raise ConfigError("option num_workers is only for boosted trees by xgboost")
+        _reject_calibration(request)
         rows, request = training_rows.add_positions(self._open_rows(query), request)
         if _is_distributed(request):
             return _forget_positions(_train_distributed(rows, request))
@@ -66,6 +67,7 @@ class SparkTrainers:
             return _forget_positions(train(host, _FETCHED, request, inlines=False, identity=query))
 
     def train_estimator(self, query: str, estimator: Any, request: Request) -> TrainedModel:
+        _reject_calibration(request)
         rows, request = training_rows.add_positions(self._open_rows(query), request)
         with _fetch_rows(rows, type(estimator).__name__) as host:
             return _forget_positions(train_estimator(host, _FETCHED, estimator, request))
@@ -74,6 +76,10 @@ class SparkTrainers:
         """Return the rows that training held out; `query` is unused."""
         assert trained.held_out_rows is not None
         return trained.held_out_rows()
+
+    def find_held_out_rows(self, facts: TrainingFacts) -> str | None:
+        """Return None, since the positions by which rows were held out are not stored."""
+        return None
 
     def _open_rows(self, query: str) -> DataFrame:
         from pyspark.errors import ParseException
@@ -88,6 +94,14 @@ class SparkTrainers:
             message = f"the query has several columns {name!r}; give each its own name with AS"
             raise ConfigError(message)
         return rows
+
+
+def _reject_calibration(request: Request) -> None:
+    if request.options.keys() & {"calibration", "calibration_by"}:
+        raise ConfigError(
+            "option calibration is not available in Spark, which does not keep the held-out rows: "
+            "use ALTER MODEL ... CALIBRATE USING (query)"
+        )
 
 
 def _forget_positions(trained: TrainedModel) -> TrainedModel:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 
-from sqlml.catalog.model import Model, Reference, parse_reference
+from sqlml.catalog.model import Model, NewVersion, Reference, TrainingFacts, parse_reference
 from sqlml.catalog.small_models import Calibration, CalibrationFacts
 from sqlml.errors import ConfigError, SqlmlError
 from sqlml.importers.frame import to_category_array
@@ -25,6 +26,7 @@ from sqlml.statements.learn_small_models import (
 )
 from sqlml.statements.model_options import OUTPUT
 from sqlml.training.conformal import METHODS, CalibrationTask, Groups, calibrate, check_classes
+from sqlml.training.options.request import Request
 from sqlml.types import Array, fold
 
 _OPTIONS = ("label", "method", "by", "weight", "difficulty", "beta", "lower", "upper", "symmetric")
@@ -44,20 +46,89 @@ _DEFAULT_BETA = 0.01  # The default of crepes.
 
 
 def calibrate_model(models: Models, reference: Reference, change: Calibrate) -> Answer:
-    """Carry out CALIBRATE USING (query) OPTIONS (label = ..., method = ..., ...)."""
+    """Carry out CALIBRATE [USING (query)] OPTIONS (label = ..., method = ..., ...)."""
     model = models.catalog.get(reference)
-    options = change.options
+    facts = models.catalog.training(model)
+    calibration = _calibrate(models, model, facts, change.query, change.options)
+    models.versions.add_small_model(model, calibration)
+    return format_pairs_answer(("property", "value"), describe_small_model(calibration.facts))
+
+
+def calibrate_new_version(models: Models, reference: Reference, version: NewVersion) -> NewVersion:
+    """Calibrate a trained version on its held-out rows if its options request this."""
+    facts = version.training
+    options = {} if facts is None else find_calibration_options(facts.options)
+    if not options:
+        return version
+    content: dict[str, Any] = {f.name: getattr(version, f.name) for f in fields(version)}
+    identity: dict[str, Any] = {"name": reference.name, "version": 0, "created_at": None}
+    model = Model(**content, **identity, database=reference.database)
+    return replace(version, small_models=(_calibrate(models, model, facts, None, options),))
+
+
+def find_calibration_options(training_options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of CALIBRATE that the options of a training request, or none."""
+    names = {"calibration": "method", "calibration_by": "by"}
+    return {new: training_options[n] for n, new in names.items() if n in training_options}
+
+
+def check_calibration_request(request: Request) -> str | None:
+    """Check the options of a training that request a calibration, before the training.
+
+    Return the error to raise if the training holds out no rows, or None if none is requested.
+    """
+    options = find_calibration_options(request.options)
+    if not options:
+        return None
+    method = str(options.get("method", "mondrian")).lower()
+    allowed = _METHODS_AT_TRAINING.get(request.task, ())
+    if method not in allowed:
+        raise ConfigError(
+            f"option calibration: {method!r} does not fit {request.model_type} models; "
+            + (f"methods: {', '.join(allowed)}" if allowed else "they cannot be calibrated")
+        )
+    return (
+        "option calibration needs held-out rows, and the training holds out none of these rows: "
+        "set split = 'random', or leave it out and use ALTER MODEL ... CALIBRATE USING (query)"
+    )
+
+
+_METHODS_AT_TRAINING = {
+    "regress": ("split", "mondrian"),
+    "classify": ("lac", "aps", "mondrian"),
+}
+"""Maps tasks to the methods that need no further models."""
+
+
+def _find_held_out_rows(models: Models, model: Model, facts: TrainingFacts | None) -> str:
+    rows = None if facts is None else models.trainers.find_held_out_rows(facts)
+    if rows is None:
+        raise ConfigError(
+            f"sqlml held out no rows for model {model.label}: name rows that the model was not "
+            "trained on, as in CALIBRATE USING (SELECT ...)"
+        )
+    return f"FROM {rows} AS sqlml_held_out"
+
+
+def _calibrate(
+    models: Models,
+    model: Model,
+    training: TrainingFacts | None,
+    query: str | None,
+    options: Mapping[str, Any],
+) -> Calibration:
     check_option_names(options, _OPTIONS, "CALIBRATE")
     method = _choose_method(model, options)
     others = _find_other_models(models, model, method, options)
-    frame = fetch_rows(models.host, change.query.strip(), model, "ALTER MODEL ... CALIBRATE")
+    rows_query = _find_held_out_rows(models, model, training) if query is None else query.strip()
+    frame = fetch_rows(models.host, rows_query, model, "ALTER MODEL ... CALIBRATE")
     label = find_label_column(options.get("label", model.options.get(OUTPUT)), model, frame)
     by, weight = (_find_column(options, name, frame) for name in ("by", "weight"))
     frame = frame[frame[label].notna().to_numpy()].reset_index(drop=True)
     if frame.empty:
         raise ConfigError(
-            f"the query of CALIBRATE returns no row with a label in column {label!r}, so there is "
-            "nothing to calibrate on"
+            f"no row to calibrate on has a label in column {label!r}: CALIBRATE needs rows with "
+            "true labels that the model was not trained on"
         )
     program = model.program
     if METHODS[method].makes_sets:
@@ -82,7 +153,7 @@ def calibrate_model(models: Models, reference: Reference, change: Calibrate) -> 
     )
     calibrated = calibrate(task)
     facts = CalibrationFacts(
-        query=change.query.strip(),
+        query="" if query is None else query.strip(),
         method=method,
         label=label,
         by=by or "",
@@ -97,8 +168,7 @@ def calibrate_model(models: Models, reference: Reference, change: Calibrate) -> 
         smallest=int(calibrated.group_rows.min()),
         highest=calibrated.highest,
     )
-    models.versions.add_small_model(model, Calibration(calibrated.program, facts))
-    return format_pairs_answer(("property", "value"), describe_small_model(facts))
+    return Calibration(calibrated.program, facts)
 
 
 def _choose_method(model: Model, options: Mapping[str, Any]) -> str:

@@ -86,6 +86,8 @@ class TrainingOptions(ModelOptions, total=False):
         checkpoint: a folder in which finished rounds are saved.
         out_of_core: read rows in blocks from a file instead of keeping them in memory.
         num_workers: the number of Spark tasks that train together.
+        calibration, calibration_by: the method that calibrates intervals or sets on the held-out
+            rows, and the column that divides them into groups.
     """
 
     library: str
@@ -107,6 +109,8 @@ class TrainingOptions(ModelOptions, total=False):
     checkpoint: str
     out_of_core: bool
     num_workers: int
+    calibration: Literal["split", "lac", "aps", "mondrian"]
+    calibration_by: str
     alpha: object
     colsample_bytree: object
     hidden_units: object

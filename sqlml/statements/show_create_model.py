@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlml.catalog.lookup import Catalog
 from sqlml.catalog.model import Model, Reference, TrainingFacts
-from sqlml.catalog.small_models import CalibrationFacts, CascadeFacts, SmallModel
+from sqlml.catalog.small_models import Calibration, CalibrationFacts, CascadeFacts, SmallModel
 from sqlml.dialects import Dialect
 from sqlml.errors import ArtifactError, ParseError
 from sqlml.ir.operators.sparse_rows import unpack_items
@@ -123,14 +123,25 @@ def _format_additions(
     catalog: Catalog, reference: Reference, name: str, model: Model, dialect: Dialect
 ) -> str:
     additions = ""
-    is_in_file = model.origin.path is None and catalog.training(model) is None
+    training = catalog.training(model)
+    is_in_file = model.origin.path is None and training is None
     if not is_in_file:  # The file that EXPORT MODEL writes contains the small models.
         for small_model in catalog.small_models(model).values():
+            if isinstance(small_model, Calibration) and _is_from_training(small_model, training):
+                continue
             additions += f"\n{_format_small_model(name, small_model, dialect)}"
     for tag, value in catalog.tags(reference).items():
         assignment = f"{dialect.quote_name(tag)} = {dialect.quote_string(value)}"
         additions += f"\nALTER MODEL {name} SET TAG {assignment};"
     return additions
+
+
+def _is_from_training(calibration: Calibration, training: TrainingFacts | None) -> bool:
+    """Return whether the options of CREATE MODEL request this calibration."""
+    facts = calibration.facts
+    if training is None or facts.query or "calibration" not in training.options:
+        return False
+    return facts.by == str(training.options.get("calibration_by", ""))
 
 
 def _format_small_model(name: str, small_model: SmallModel, dialect: Dialect) -> str:
@@ -149,14 +160,15 @@ def _format_small_model(name: str, small_model: SmallModel, dialect: Dialect) ->
     if not isinstance(facts, CalibrationFacts) and facts.unique_keys:
         options += f", unique_keys = [{', '.join(map(dialect.quote_string, facts.unique_keys))}]"
     end = "\n" if "--" in facts.query else ""  # Otherwise, a comment could hide the bracket.
-    text = f"ALTER MODEL {name} {action} USING ({facts.query}{end})\nOPTIONS ({options})"
+    using = f" USING ({facts.query}{end})" if facts.query else ""
+    text = f"ALTER MODEL {name} {action}{using}\nOPTIONS ({options})"
     statement = _parse_single(text)
     change = statement.change if isinstance(statement, statements.AlterModel) else None
     if (
         not isinstance(
             change, statements.AddCascade | statements.AddTopKFilter | statements.Calibrate
         )
-        or change.query.strip() != facts.query.strip()
+        or (change.query or "").strip() != facts.query.strip()
     ):
         advice = f"ALTER MODEL {name} DROP {kind} removes it"
         raise ArtifactError(f"the stored {kind.lower()} of model {name} is damaged; {advice}")

@@ -14,6 +14,7 @@ from sqlml.errors import CatalogError, ConfigError, ModelExistsError, UntrustedA
 from sqlml.long_work import long_work, show_stage
 from sqlml.parsing.statements import Promotion, RetrainModel, Training, TrainModel, TrainVersion
 from sqlml.scorer.scorer import Scorer
+from sqlml.statements.calibrate_model import calibrate_new_version, check_calibration_request
 from sqlml.statements.connection_models import Answer, Models, format_pairs_answer, resolve_model
 from sqlml.statements.create_model import ModelRequest, build_version
 from sqlml.statements.model_options import AT_CREATION, OUTPUT, STORED, select_user_options
@@ -79,6 +80,7 @@ def train_and_create(
         version = _build_trained_version(
             reference, training, _train_requested(models, training, estimator)
         )
+        version = calibrate_new_version(models, reference, version)
         show_stage("storing it")
         models.changes.create(
             reference,
@@ -97,6 +99,7 @@ def train_version(models: Models, reference: Reference, change: TrainVersion) ->
     models.changes.check_writable(reference)
     with long_work(f"training {reference.name}"):
         version = _build_trained_version(reference, training, _train_requested(models, training))
+        version = calibrate_new_version(models, reference, version)
         show_stage("storing it")
         version = replace(version, comment=training.comment)
         models.versions.add(reference, version, change.number)
@@ -128,6 +131,7 @@ def retrain_model(models: Models, reference: Reference, change: RetrainModel) ->
         show_stage("comparing it with the current version")
         promotion = change.promotion
         is_promoted, reason = _decide_promotion(models, promotion, training, trained, current)
+        version = calibrate_new_version(models, whole_model, version)
         show_stage("storing it")
         if is_promoted:
             models.changes.create(whole_model, version, or_replace=True)
@@ -214,9 +218,11 @@ def _train_requested(
     """Train the requested model; `held_out_for` is the error to raise if no rows are held out."""
     if estimator is not None:
         request = parse_estimator_request(estimator, training.options, _MODEL_OPTIONS)
+        held_out_for = held_out_for or check_calibration_request(request)
         request = replace(request, held_out_for=held_out_for)
         return models.trainers.train_estimator(models.runnable(training.query), estimator, request)
     request = parse_request(training.options, _MODEL_OPTIONS)
+    held_out_for = held_out_for or check_calibration_request(request)
     if held_out_for is not None:
         if request.split.method == "none":
             raise ConfigError(held_out_for)

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from sqlml.catalog.model import Model
+from sqlml.catalog.model import Model, TrainingFacts
 from sqlml.dialects.duckdb import DUCKDB
 from sqlml.dialects.type_names import STRINGS
 from sqlml.errors import ConfigError, MissingDependencyError, UnsupportedModelError
@@ -29,7 +29,7 @@ from sqlml.training.options.request import Request
 from sqlml.training.progress import Progress, TrainingLog
 from sqlml.training.row_store import EstimatorRows
 from sqlml.training.rows.check_rows import check_classes, check_frame, check_label
-from sqlml.training.rows.estimator_input import build_frame, make_part
+from sqlml.training.rows.estimator_input import build_frame, build_held_out_query, make_part
 from sqlml.training.rows.read_rows import check_weights, read_rows
 from sqlml.training.rows.training_columns import (
     Role,
@@ -254,6 +254,9 @@ class Trainers(Protocol):
     def read_held_out(self, query: str, trained: TrainedModel, model: Model) -> EstimatorRows:
         """Read the rows that a training held out, with the features that `model` reads."""
 
+    def find_held_out_rows(self, facts: TrainingFacts) -> str | None:
+        """Return the query of the rows that a training held out, or None if it is not known."""
+
 
 @dataclass(frozen=True)
 class RowTrainers:
@@ -277,6 +280,9 @@ class RowTrainers:
             return self._read_held_out_for(query, trained, model)
         assert trained.held_out_rows is not None
         return trained.held_out_rows()
+
+    def find_held_out_rows(self, facts: TrainingFacts) -> str | None:
+        return build_held_out_query(self.host, facts)
 
     def _read_held_out_for(self, query: str, trained: TrainedModel, model: Model) -> EstimatorRows:
         expressions = {} if model.transform is None else model.transform.expressions

@@ -37,6 +37,8 @@ TRAINING_OPTIONS: Mapping[str, tuple[tuple[type, ...], str]] = {
     "checkpoint": ((str,), "the path of a folder"),
     "out_of_core": ((bool,), "true or false"),
     "num_workers": ((int,), "an integer"),
+    "calibration": ((str,), "split, lac, aps or mondrian"),
+    "calibration_by": ((str,), "the name of a column"),
 }
 """Maps each option to the types of its value, and their description in errors."""
 
@@ -57,7 +59,8 @@ ALIASES: Mapping[str, str] = {
 """Other names of the options in `TRAINING_OPTIONS`, most of them BigQuery's."""
 
 ESTIMATOR_OPTIONS = tuple(
-    "label split eval_fraction split_column seed weight leaks keep_estimator".split()
+    "label split eval_fraction split_column seed weight leaks keep_estimator calibration "
+    "calibration_by".split()
 )
 """Options for training an estimator that is passed from Python."""
 
@@ -130,7 +133,9 @@ def _check_value(name: str, value: Any, spelling: str) -> Any:
     return value
 
 
-_KEYWORD_OPTIONS = frozenset({"class_weights", "encoding", "leaks", "library", "tuning_objective"})
+_KEYWORD_OPTIONS = frozenset(
+    "calibration class_weights encoding leaks library tuning_objective".split()
+)
 """Options whose values are keywords, which BigQuery writes in capitals."""
 
 
