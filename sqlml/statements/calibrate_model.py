@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import fields, replace
+from importlib import import_module
+from importlib.metadata import version as version_of
 from typing import Any
 
 import numpy as np
 
-from sqlml.catalog.model import Model, NewVersion, Reference, TrainingFacts, parse_reference
+from sqlml.catalog.model import (
+    Model,
+    NewVersion,
+    Origin,
+    Reference,
+    TrainingFacts,
+    parse_reference,
+)
 from sqlml.catalog.small_models import Calibration, CalibrationFacts
 from sqlml.errors import ConfigError, SqlmlError
 from sqlml.importers.frame import to_category_array
@@ -24,7 +34,8 @@ from sqlml.statements.learn_small_models import (
     find_label_column,
     select_column,
 )
-from sqlml.statements.model_options import OUTPUT
+from sqlml.statements.model_options import ESTIMATOR, OUTPUT
+from sqlml.training import calibrated_probabilities
 from sqlml.training.conformal import METHODS, CalibrationTask, Groups, calibrate, check_classes
 from sqlml.training.options.request import Request
 from sqlml.types import Array, fold
@@ -49,9 +60,74 @@ def calibrate_model(models: Models, reference: Reference, change: Calibrate) -> 
     """Carry out CALIBRATE [USING (query)] OPTIONS (label = ..., method = ..., ...)."""
     model = models.catalog.get(reference)
     facts = models.catalog.training(model)
+    method = change.options.get("method")
+    if method in calibrated_probabilities.METHODS:
+        return _add_calibrated_version(models, reference, model, facts, change)
     calibration = _calibrate(models, model, facts, change.query, change.options)
     models.versions.add_small_model(model, calibration)
     return format_pairs_answer(("property", "value"), describe_small_model(calibration.facts))
+
+
+def _add_calibrated_version(
+    models: Models,
+    reference: Reference,
+    model: Model,
+    training: TrainingFacts | None,
+    change: Calibrate,
+) -> Answer:
+    """Add a version whose probabilities are calibrated, without making it the default."""
+    options, method = change.options, str(change.options["method"])
+    check_option_names(options, ("label", "method", "weight"), f"CALIBRATE with method {method!r}")
+    if not _is_classifier(model.program):
+        message = f"model {model.label} has no probabilities of classes for one label"
+        raise ConfigError(message)
+    frame, label = _fetch_labelled_rows(models, model, training, change.query, options)
+    weight = _find_column(options, "weight", frame)
+    program = calibrated_probabilities.calibrate_probabilities(
+        model.program,
+        method,
+        read_program_inputs(model.program, frame),
+        encode_labels(frame[label], model),
+        None if weight is None else _read_weights(frame, weight),
+        by_score="score" in model.program.outputs and _has_decision_function(model),
+    )
+    source = f"CalibratedClassifierCV({method}) of version {model.version}"
+    version = NewVersion(
+        program,
+        model.features,
+        model.used_features,
+        Origin(source, f"sklearn {version_of('scikit-learn')}"),
+        {name: value for name, value in model.options.items() if name != ESTIMATOR},
+        transform=model.transform,
+    )
+    whole_model = Reference(reference.name, reference.database)
+    models.versions.add(whole_model, version)
+    number = models.catalog.version(replace(whole_model, alias="last"))
+    description = [
+        ("version", str(number)),
+        ("method", method),
+        ("label", label),
+        ("rows", f"{len(frame):,}"),
+        ("next", f"ALTER MODEL {reference.name} SET DEFAULT_VERSION = {number} uses it by default"),
+    ]
+    return format_pairs_answer(("property", "value"), description)
+
+
+def _is_classifier(program: Program) -> bool:
+    return len(program.labels) == 1 and "proba" in program.outputs
+
+
+_WITHOUT_DECISION_FUNCTION = ("xgboost", "catboost")
+"""Libraries whose classifiers have no `decision_function`, although sqlml has their scores."""
+
+
+def _has_decision_function(model: Model) -> bool:
+    """Return whether scikit-learn would calibrate the scores of a model, not its probabilities."""
+    origin = f"{model.origin.library} {model.origin.source} {model.options.get(ESTIMATOR, '')}"
+    if "lightgbm" in origin:
+        with suppress(ImportError):  # Old versions have no decision_function.
+            return hasattr(import_module("lightgbm").LGBMClassifier, "decision_function")
+    return not any(library in origin for library in _WITHOUT_DECISION_FUNCTION)
 
 
 def calibrate_new_version(models: Models, reference: Reference, version: NewVersion) -> NewVersion:
@@ -120,16 +196,8 @@ def _calibrate(
     check_option_names(options, _OPTIONS, "CALIBRATE")
     method = _choose_method(model, options)
     others = _find_other_models(models, model, method, options)
-    rows_query = _find_held_out_rows(models, model, training) if query is None else query.strip()
-    frame = fetch_rows(models.host, rows_query, model, "ALTER MODEL ... CALIBRATE")
-    label = find_label_column(options.get("label", model.options.get(OUTPUT)), model, frame)
+    frame, label = _fetch_labelled_rows(models, model, training, query, options)
     by, weight = (_find_column(options, name, frame) for name in ("by", "weight"))
-    frame = frame[frame[label].notna().to_numpy()].reset_index(drop=True)
-    if frame.empty:
-        raise ConfigError(
-            f"no row to calibrate on has a label in column {label!r}: CALIBRATE needs rows with "
-            "true labels that the model was not trained on"
-        )
     program = model.program
     if METHODS[method].makes_sets:
         truth = encode_labels(frame[label], model)
@@ -171,10 +239,30 @@ def _calibrate(
     return Calibration(calibrated.program, facts)
 
 
+def _fetch_labelled_rows(
+    models: Models,
+    model: Model,
+    training: TrainingFacts | None,
+    query: str | None,
+    options: Mapping[str, Any],
+) -> tuple[Any, str]:
+    """Return the calibration rows that have a label, as a pandas frame, and the label column."""
+    rows_query = _find_held_out_rows(models, model, training) if query is None else query.strip()
+    frame = fetch_rows(models.host, rows_query, model, "ALTER MODEL ... CALIBRATE")
+    label = find_label_column(options.get("label", model.options.get(OUTPUT)), model, frame)
+    frame = frame[frame[label].notna().to_numpy()].reset_index(drop=True)
+    if frame.empty:
+        raise ConfigError(
+            f"no row to calibrate on has a label in column {label!r}: CALIBRATE needs rows with "
+            "true labels that the model was not trained on"
+        )
+    return frame, label
+
+
 def _choose_method(model: Model, options: Mapping[str, Any]) -> str:
     """Return the method of the options, or the default for the model; raise if it does not fit."""
     program = model.program
-    is_classifier = len(program.labels) == 1 and "proba" in program.outputs
+    is_classifier = _is_classifier(program)
     is_regressor = not program.labels and "label" in program.outputs
     if not is_classifier and not is_regressor:
         reason = "predicts neither numbers nor probabilities of classes for one label"
@@ -188,7 +276,8 @@ def _choose_method(model: Model, options: Mapping[str, Any]) -> str:
     fitting = [name for name, m in METHODS.items() if m.makes_sets == is_classifier]
     if method not in fitting:
         result = "classes" if is_classifier else "a number"
-        listing = ", ".join(["mondrian", *fitting])
+        further = calibrated_probabilities.METHODS if is_classifier else ()
+        listing = ", ".join(["mondrian", *fitting, *further])
         raise ConfigError(
             f"method {method!r} does not fit model {model.label}, which predicts {result}; "
             f"methods: {listing}"
