@@ -11,7 +11,7 @@ from sqlml.ir import store
 from sqlml.ir.program import Program
 from sqlml.ir.trees import Ensemble
 from sqlml.passes.lower import lower, lower_model_ops
-from sqlml.planner.model_sql.export_macros import export_macros
+from sqlml.planner.model_sql.export_macros import export_calibrated_macro, export_macros
 
 FORMATS = ("ONNX", "SQLML", "SQL")
 
@@ -22,6 +22,7 @@ def export_to_bytes(
     name: str = "model",
     about: Mapping[str, Any] | None = None,
     options: Mapping[str, Any] | None = None,
+    calibrated: Program | None = None,
 ) -> bytes:
     """Return a model as the bytes of a file.
 
@@ -33,6 +34,7 @@ def export_to_bytes(
         name: the name of the macros in SQL.
         about: metadata for sqlml's own format (`importers/sqlml_file.py`).
         options: the model's options, for SQL.
+        calibrated: the calibrated Program of the model, for SQL.
     """
     format_name = format.upper()
     if format_name not in FORMATS:
@@ -40,7 +42,10 @@ def export_to_bytes(
     if format_name == "SQLML":
         return store.dumps(program, about)
     if format_name == "SQL":
-        return export_macros(program, name, options).encode()
+        statements = [export_macros(program, name, options)]
+        if calibrated is not None:
+            statements.append(export_calibrated_macro(calibrated, name, options or {}))
+        return "\n".join(statements).encode()
     load_backend("onnxruntime")  # Raises an error if it is not installed.
     from sqlml.backends.onnxruntime.export import export_onnx
 

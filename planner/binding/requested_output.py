@@ -9,8 +9,8 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from sqlml.catalog.model import Model
-from sqlml.catalog.small_models import COVERAGE, DEFAULT_COVERAGE, Calibration, CalibrationFacts
+from sqlml.catalog.model import Model, extend_version
+from sqlml.catalog.small_models import DEFAULT_COVERAGE, Calibration, CalibrationFacts
 from sqlml.errors import BindError, MissingOutputError, SqlmlError, UnknownModelError
 from sqlml.explaining.explained import OWN, explain_program
 from sqlml.ir.program import Program
@@ -314,7 +314,7 @@ def _find_conformal_target(
     coverage = _find_coverage(call, calibration.facts, model, sql, parameters)
     span = None if call.coverage is None else call.coverage.span
     coverage_sql = str(coverage) if span is None else sql[span.start : span.end]
-    calibrated_model = extend_model(model, calibration.small)
+    calibrated_model = extend_version(model, calibration.small)
     return Target(calibrated_model, output, None, "", key, coverage, coverage_sql)
 
 
@@ -349,19 +349,6 @@ def _find_coverage(
             offset,
         )
     return float(coverage)
-
-
-def extend_model(model: Model, program: Program) -> Model:
-    """Return the model with a calibrated Program, and with the columns that only this one reads."""
-    extra = tuple(f for f in program.features if f.name != COVERAGE)
-    kinds = {feature.name: feature for feature in extra}
-    features = tuple(kinds.pop(f.name, f) for f in model.features)
-    transform = model.transform
-    if transform is not None:
-        columns = [name for name in kinds if name not in transform.columns]
-        transform = replace(transform, columns=(*transform.columns, *columns))
-    features = (*features, *kinds.values())
-    return replace(model, program=program, features=features, transform=transform)
 
 
 def _prepare_explanation(call: ModelCall, model: Model, sql: str, context: Context) -> Model:

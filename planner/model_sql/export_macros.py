@@ -12,8 +12,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from sqlml.backends.sql.printer import print_sql
+from sqlml.catalog.small_models import COVERAGE, DEFAULT_COVERAGE
 from sqlml.dialects import DUCKDB, Dialect
 from sqlml.errors import BackendError
+from sqlml.ir.ops import CALIBRATED_OUTPUTS
 from sqlml.ir.program import Program
 from sqlml.passes.fold_into_trees import fold_casts_into_trees
 from sqlml.planner.binding.column_types import BoundInput
@@ -26,7 +28,7 @@ from sqlml.planner.binding.unknown_categories import (
 )
 from sqlml.planner.program.prepare_program import prepare_output
 from sqlml.planner.program.result_sql import decode_result
-from sqlml.types import Feature
+from sqlml.types import Feature, fold
 
 MACRO_SUFFIXES = {
     "label": "",
@@ -96,6 +98,29 @@ def export_macros(program: Program, name: str, options: Mapping[str, Any] | None
         value_sql = build_null_if(build_missing_test(bound_inputs, null_features), value_sql)
         statements.append(f"CREATE OR REPLACE MACRO {macro_name}({parameters}) AS {value_sql};\n")
     return "\n".join(statements)
+
+
+def export_calibrated_macro(program: Program, name: str, options: Mapping[str, Any]) -> str:
+    """Return the statement that creates `<name>_interval` or `<name>_set` of a calibrated model.
+
+    The last parameter is the coverage. Raises BackendError if SQL cannot express the model, or if
+    it was calibrated on too many rows.
+    """
+    output = next(name for name in CALIBRATED_OUTPUTS if name in program.outputs)
+    used_inputs = prepare_output(program, output).program.inputs.keys() - {COVERAGE}
+    used_features = [feature for feature in program.features if feature.name in used_inputs]
+    names = {fold(feature.name) for feature in used_features}
+    coverage = "coverage" if "coverage" not in names else "requested_coverage"
+    inputs = {f.name: DUCKDB.quote_name(f.name) for f in used_features} | {COVERAGE: coverage}
+    expression = build_expression(program, output, inputs=inputs)
+    value_sql = decode_result(expression, program, output, None)
+    bound_inputs = {f.name: _bind_parameter(f) for f in used_features}
+    null_features = sorted(find_null_inputs(options, program) & bound_inputs.keys())
+    value_sql = build_null_if(build_missing_test(bound_inputs, null_features), value_sql)
+    parameters = [DUCKDB.quote_name(f.name) for f in used_features]
+    parameters.append(f"{coverage} := {DEFAULT_COVERAGE!r}")
+    macro_name = DUCKDB.quote_name(f"{name}_{output}")
+    return f"CREATE OR REPLACE MACRO {macro_name}({', '.join(parameters)}) AS {value_sql};\n"
 
 
 def _bind_parameter(feature: Feature) -> BoundInput:

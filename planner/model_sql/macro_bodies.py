@@ -20,6 +20,7 @@ from typing import Any
 
 from sqlml.catalog.model import Transform
 from sqlml.catalog.scoring_macros import make_helper
+from sqlml.catalog.small_models import COVERAGE, DEFAULT_COVERAGE, Calibration
 from sqlml.catalog.tables import STORED_PREFIX
 from sqlml.dialects import DUCKDB
 from sqlml.dialects.type_names import (
@@ -31,6 +32,7 @@ from sqlml.dialects.type_names import (
     struct_fields,
 )
 from sqlml.errors import SqlmlError
+from sqlml.ir.ops import CALIBRATED_OUTPUTS
 from sqlml.ir.program import Program
 from sqlml.planner.binding.column_types import BoundInput
 from sqlml.planner.binding.refused_nulls import (
@@ -131,8 +133,35 @@ def build_macro_bodies(
     return bodies
 
 
-def _build_function_bodies(kind: str, output: Output, client: _ClientCall) -> list[MacroBody]:
-    """Build the macro body of a function, and for predict_proba another one that takes a class."""
+def build_calibrated_bodies(
+    features: Sequence[Feature],
+    calibration: Calibration,
+    options: Mapping[str, Any],
+    transform: Transform | None,
+) -> list[MacroBody]:
+    """Build the bodies of predict_interval or predict_set without and with a coverage.
+
+    `features` and `transform` have the columns of the calibrated Program.
+    """
+    output = calibration.output
+    call = _ClientCall("", features, calibration.small, options, transform)
+    bodies = []
+    for kind, sql in ((output, repr(DEFAULT_COVERAGE)), (f"{output}_at", "coverage")):
+        coverage = BoundInput(f"CAST({sql} AS DOUBLE)", "DOUBLE")
+        bodies += _build_function_bodies(kind, output, call, {COVERAGE: coverage})
+    return bodies
+
+
+def _build_function_bodies(
+    kind: str,
+    output: Output,
+    client: _ClientCall,
+    further_inputs: Mapping[str, BoundInput] = MappingProxyType({}),
+) -> list[MacroBody]:
+    """Build the macro body of a function, and for predict_proba another one that takes a class.
+
+    `further_inputs` maps inputs that are no columns to the SQL that feeds them.
+    """
     features, program = client.features, client.program
     options, transform = client.options, client.transform
     max_categories = count_inline_categories()
@@ -163,6 +192,7 @@ def _build_function_bodies(kind: str, output: Output, client: _ClientCall) -> li
     is_wide = len(used_features) > MAX_SCANNED_COLUMNS and transform is None
     row = _ROW if is_wide else "r"
     bound_inputs = {f.name: _bind_column(f, transform, row) for f in used_features}
+    bound_inputs |= further_inputs
     bound_inputs = replace_unknown_with_null(bound_inputs, find_known_categories(options, program))
     null_features = sorted(find_null_inputs(options, program) & bound_inputs.keys())
     null_condition = build_missing_test(bound_inputs, null_features)
@@ -225,6 +255,9 @@ class _ClientCall:
             if index is None and not has_class:
                 return _build_positive_class_error(self.options["positive_class"])
             chosen = None if has_class else (index,)
+        if output in CALIBRATED_OUTPUTS:
+            message = "intervals and sets need a session of sqlml, or a view that a session created"
+            return _build_error(DUCKDB.quote_string(message))
         sql_type = find_result_type(program, output, chosen)
         if struct_fields(sql_type) is not None:
             message = "this model needs sqlml: its targets have labels of several types"

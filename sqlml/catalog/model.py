@@ -6,11 +6,17 @@ import json
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 from sqlml.catalog.row_expressions import Read, RowExpression, rewrite_stored
-from sqlml.catalog.small_models import DAMAGE_ERRORS, SmallModel, read_fields
+from sqlml.catalog.small_models import (
+    COVERAGE,
+    DAMAGE_ERRORS,
+    Calibration,
+    SmallModel,
+    read_fields,
+)
 from sqlml.errors import ArtifactError, UnknownModelError
 from sqlml.ir.program import Program
 from sqlml.types import Feature, features_behind_blanks, fold
@@ -225,6 +231,12 @@ class NewVersion:
             names = self.transform.find_columns(names)
         return [column.name for column in self.columns if column.name in names]
 
+    @property
+    def calibration(self) -> Calibration | None:
+        """The calibration among `small_models`, if any."""
+        found = (small for small in self.small_models if isinstance(small, Calibration))
+        return next(found, None)
+
     def map_renamed_columns(self, columns: Collection[str]) -> dict[str, str]:
         """Map the `columns` that LightGBM has renamed to the names of the features."""
         may_be_renamed = self.origin.may_replace_blanks
@@ -245,6 +257,21 @@ class Model(NewVersion):
     def label(self) -> str:
         """The name and version, as EXPLAIN and errors show them."""
         return f"{self.name} (version {self.version})"
+
+
+Version = TypeVar("Version", bound=NewVersion)
+
+
+def extend_version(version: Version, program: Program) -> Version:
+    """Return a version with a calibrated Program, and with the columns that only this one reads."""
+    further = {feature.name: feature for feature in program.features if feature.name != COVERAGE}
+    features = tuple(further.pop(f.name, f) for f in version.features)
+    transform = version.transform
+    if transform is not None:
+        columns = [name for name in further if name not in transform.columns]
+        transform = replace(transform, columns=(*transform.columns, *columns))
+    features = (*features, *further.values())
+    return replace(version, program=program, features=features, transform=transform)
 
 
 _REFERENCE_PATTERN = re.compile(

@@ -6,6 +6,7 @@ import datetime
 import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -18,7 +19,7 @@ from sqlml.catalog.scoring_macros import Macros, ModelCall
 from sqlml.catalog.small_models import KINDS, SmallModel, dump_facts, find_kind
 from sqlml.catalog.tables import ESTIMATORS, SMALL_MODELS, TRAININGS
 from sqlml.dialects.duckdb import fold_in_sql
-from sqlml.errors import CatalogError, ConflictError, ModelExistsError
+from sqlml.errors import ArtifactError, CatalogError, ConflictError, ModelExistsError
 from sqlml.types import class_text, fold
 
 Calls = Sequence[ModelCall]
@@ -218,6 +219,9 @@ class CatalogWriter:
         """Redefine the macros to compute the model's default version, and return its calls."""
         default_reference = Reference(target.reference.name, target.reference.database)
         version = self.catalog.get(default_reference)
+        with suppress(ArtifactError):  # Damaged small models are no reason to keep old macros.
+            small_models = tuple(self.catalog.small_models(version).values())
+            version = replace(version, small_models=small_models)
         compiled = self.compile_for_clients(version)
         return self.update_macros(target, self.calls_of(target.key, version), compiled)
 
@@ -448,7 +452,7 @@ class VersionChanges(CatalogWriter):
         """Add a small model to a version, replacing an existing one of the same kind."""
 
         @changes_model
-        def add(self: VersionChanges, target: ChangedModel) -> None:
+        def add(self: VersionChanges, target: ChangedModel) -> Calls | None:
             self.create_tables(target)
             if self.catalog.get(target.reference).program.hash != model.program.hash:
                 raise ConflictError(f"model {model.label} has changed meanwhile; try again")
@@ -460,11 +464,18 @@ class VersionChanges(CatalogWriter):
             self.insert_small_model(target, model.version, small_model)
             unneeded = [str(digest) for (digest,) in existing if digest != small_model.small.hash]
             self.catalog.programs.collect(unneeded, target.schema)
+            return self._update_macros_of(target, model.version, find_kind(small_model))
 
         add(self, Reference(model.name, model.database, model.version))
 
+    def _update_macros_of(self, target: ChangedModel, version: int, kind: str) -> Calls | None:
+        """Redefine the macros if they follow the changed calibration of a version."""
+        default_version = self.catalog.default_version(target.reference)
+        is_read = kind == "calibration" and version == default_version
+        return self.update_default_macros(target) if is_read else None
+
     @changes_model
-    def drop_small_model(self, target: ChangedModel, kind: str) -> None:
+    def drop_small_model(self, target: ChangedModel, kind: str) -> Calls | None:
         """Remove the small model of a kind from the version that `target` names."""
         version = self.catalog.version(target.reference)
         unneeded = self.delete_small_models(target, version, kind)
@@ -472,6 +483,7 @@ class VersionChanges(CatalogWriter):
             missing = f"{KINDS[kind][2].lower()} for its version {version}"
             raise CatalogError(f"model {target.reference.name!r} has no {missing}")
         self.catalog.programs.collect(unneeded, target.schema)
+        return self._update_macros_of(target, version, kind)
 
     @changes_model
     def set_options(

@@ -47,6 +47,8 @@ MACRO_KINDS: Mapping[str, Mapping[str, str]] = {
     "predict_proba": {"proba": "", "class": ", class"},
     "predict_score": {"score": ""},
     "transform": {"transform": ""},
+    "predict_interval": {"interval": "", "interval_at": ", coverage"},
+    "predict_set": {"set": "", "set_at": ", coverage"},
 }
 """Maps macros to the kinds of their overloads, with the SQL of further parameters for each kind."""
 
@@ -203,7 +205,7 @@ class Macros:
         rows = []
         for call in calls:
             macro = f"run_{hash_content(call.kind, key, call.body, call.client_body)}"
-            extra_parameter = ", class" if call.kind == "class" else ""
+            extra_parameter = _EXTRA_PARAMETERS[call.kind]
             overloads = ", ".join(
                 f"(k {client_type}, r, m{extra_parameter}) AS "
                 f"CASE WHEN m IS NULL THEN NULL ELSE {body} END"

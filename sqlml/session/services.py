@@ -10,12 +10,16 @@ from functools import partial
 import duckdb
 
 from sqlml.catalog.lookup import Catalog, ModelCache
-from sqlml.catalog.model import NewVersion, Reference
+from sqlml.catalog.model import NewVersion, Reference, extend_version
 from sqlml.catalog.model_changes import ModelChanges, VersionChanges
 from sqlml.catalog.scoring_macros import Macros, ModelCall
 from sqlml.catalog.stored_programs import Loaded, TablePrograms
 from sqlml.errors import CatalogError, SqlmlError
-from sqlml.planner.model_sql.macro_bodies import HELPER_MACROS, build_macro_bodies
+from sqlml.planner.model_sql.macro_bodies import (
+    HELPER_MACROS,
+    build_calibrated_bodies,
+    build_macro_bodies,
+)
 from sqlml.session.client_views import ClientViews
 from sqlml.session.planned_queries import PlannedQueries
 from sqlml.session.registered_functions import NewViewWatcher, RegisteredFunctions
@@ -114,11 +118,20 @@ def build_macro_calls(key: str, version: NewVersion) -> list[ModelCall]:
     bodies = build_macro_bodies(
         version.features, version.program, version.options, version.transform, key
     )
+    programs = dict.fromkeys((body.kind for body in bodies), version.program)
+    calibration = version.calibration
+    if calibration is not None:
+        extended = extend_version(version, calibration.small)
+        calibrated_bodies = build_calibrated_bodies(
+            extended.features, calibration, version.options, extended.transform
+        )
+        programs |= dict.fromkeys((body.kind for body in calibrated_bodies), calibration.small)
+        bodies += calibrated_bodies
     for body in bodies:
         if body.function is None:
             calls.append(ModelCall(body.kind, body.sql, body.client_sql))
             continue
-        function = make_engine_function(body.function, version.program, on_use=True)
+        function = make_engine_function(body.function, programs[body.kind], on_use=True)
         shared = make_any_function(function.argument_types, function.result_type)
         assert shared is not None
         sql = body.sql.replace(f"{function.name}(", f"{shared.name}('{function.name}', ")

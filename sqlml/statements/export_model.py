@@ -6,8 +6,8 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 
-from sqlml.catalog.model import Reference
-from sqlml.catalog.small_models import dump_facts
+from sqlml.catalog.model import Reference, extend_version
+from sqlml.catalog.small_models import Calibration, dump_facts
 from sqlml.errors import ConfigError
 from sqlml.importers.sqlml_file import build_description
 from sqlml.parsing.statements import ExportModel, ExportModels, OtherDatabase
@@ -66,8 +66,10 @@ def export_model(
         model.options,
         {kind: (small.small, dump_facts(small.facts)) for kind, small in small_models.items()},
     )
+    calibration = small_models.get("calibration")
+    calibrated = calibration.small if isinstance(calibration, Calibration) else None
     content = export_to_bytes(
-        model.program, format or extension, model.name, metadata, model.options
+        model.program, format or extension, model.name, metadata, model.options, calibrated
     )
     models.host.write_file(path, content)
 
@@ -88,8 +90,14 @@ def _export_extension(
                 "compute: train it on a query that has these features as columns"
             )
         facts = {"version": str(model.version), "library": model.origin.library or ""}
+        calibration = models.catalog.small_models(model).get("calibration")
+        calibrated = None
+        if isinstance(calibration, Calibration):
+            calibrated = calibration.small, extend_version(model, calibration.small).features
         exported.append(
-            ExportedModel(model.name, model.program, model.features, model.options, facts)
+            ExportedModel(
+                *(model.name, model.program, model.features, model.options, facts), calibrated
+            )
         )
     models.host.write_file(path, export_extension(exported, path, platform))
 

@@ -11,7 +11,7 @@ import numpy as np
 from sqlml.backends.sql.expression import Expression, NodePrinter, Printer, Value
 from sqlml.dialects import DUCKDB, Dialect
 from sqlml.dialects.portable import MAX_EXPONENT
-from sqlml.errors import BackendError
+from sqlml.errors import BackendError, MissingValueError
 from sqlml.ir.operators.imputation import make_not_finite_error
 from sqlml.types import FLOATS
 
@@ -294,6 +294,14 @@ def _print_require_finite(printer: NodePrinter) -> Value:
     return tuple(checked)
 
 
+def _print_require(printer: NodePrinter) -> Value:
+    """Print an error for rows that do not meet the condition, the second input."""
+    x, (condition,) = printer.values
+    error = printer.error(MissingValueError(str(printer.attrs["message"])))
+    rejections = [(f"NOT ({condition.sql})", error)]
+    return tuple(printer.reject_when(operand, rejections, nan=operand.nan) for operand in x)
+
+
 def _list_range_conditions(printer: NodePrinter, sql: str, low: float, high: float) -> list[str]:
     """Return conditions, of which one holds if `sql` is infinite or not from `low` to `high`."""
     if math.isfinite(high) and low == -high:
@@ -396,6 +404,7 @@ PRINTERS: Mapping[str, Printer] = {
     "isnan": lambda p: tuple(Expression(p.missing(e), nan=False) for e in p.values[0]),
     "where": _print_where,
     "cast": _print_cast,
+    "require": _print_require,
     "require_finite": _print_require_finite,
     "impute": _print_impute,
 }

@@ -21,7 +21,11 @@ from sqlml.backends.native.runtime.build_runtime import detect_duckdb_platform
 from sqlml.errors import BackendError, ConfigError
 from sqlml.ir.program import Program
 from sqlml.types import Feature, fold
-from sqlml.udfs.duckdb.native.exported_functions import make_exported_functions, make_info_table
+from sqlml.udfs.duckdb.native.exported_functions import (
+    make_calibrated_function,
+    make_exported_functions,
+    make_info_table,
+)
 from sqlml.udfs.duckdb.native.extension_file import (
     ExportedFunction,
     ExportedTable,
@@ -36,7 +40,8 @@ SUFFIX = ".duckdb_extension"
 class ExportedModel:
     """A model to export: the name of its functions, its columns in order, and its options.
 
-    `facts` are shown by the function `<name>_info`.
+    `facts` are shown by the function `<name>_info`. `calibrated` is the calibrated Program of the
+    model with its columns, if there is one.
     """
 
     name: str
@@ -44,6 +49,7 @@ class ExportedModel:
     features: Sequence[Feature]
     options: Mapping[str, Any] = field(default_factory=dict)
     facts: Mapping[str, str] = field(default_factory=dict)
+    calibrated: tuple[Program, Sequence[Feature]] | None = None
 
 
 def export_extension(
@@ -90,7 +96,13 @@ def export_extension(
             "sqlml": _find_version(),
             "platform": platform,
         }
-        tables.append(make_info_table(model.features, model.name, facts, exported))
+        calibrated = None
+        if model.calibrated is not None:
+            program, features = model.calibrated
+            function = make_calibrated_function(program, features, model.name, model.options)
+            functions.append(function)
+            calibrated = function, features
+        tables.append(make_info_table(model.features, model.name, facts, exported, calibrated))
     names: set[str] = set()
     for name in (*(f.name for f in functions), *(table.name for table in tables)):
         if fold(name) in names:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from sqlml.catalog.small_models import COVERAGE, DEFAULT_COVERAGE
 from sqlml.dialects import DUCKDB
 from sqlml.dialects.type_names import element, map_types, struct_fields
 from sqlml.errors import BackendError, SqlmlError
@@ -45,6 +46,7 @@ from sqlml.udfs.duckdb.native.extension_file import (
     FIELDS,
     LABEL,
     LISTED,
+    MEMBERS,
     NUMBER,
     PAIRS,
     PLAIN,
@@ -62,7 +64,7 @@ from sqlml.udfs.duckdb.native.extension_file import (
 from sqlml.udfs.duckdb.native.plan_bytecode import explain_obstacle
 from sqlml.udfs.make_function import make_engine_function
 
-SUFFIXES = {**MACRO_SUFFIXES, OWN: "_explain"}
+SUFFIXES = {**MACRO_SUFFIXES, OWN: "_explain", "interval": "_interval", "set": "_set"}
 """Maps an output to what follows the model's name in the name of its function."""
 
 _ARGUMENT_KINDS = {
@@ -81,6 +83,19 @@ def make_exported_functions(
     Raises BackendError if the model needs Python to be scored.
     """
     return tuple(_make_functions(program, features, name, options, tuple(_list_outputs(program))))
+
+
+def make_calibrated_function(
+    program: Program, features: Sequence[Feature], name: str, options: Mapping[str, Any]
+) -> ExportedFunction:
+    """Return the function for the intervals or sets of a calibrated Program.
+
+    Its last argument is the coverage. Raises BackendError if the model needs Python to be scored.
+    """
+    output: Output = "interval" if "interval" in program.outputs else "set"
+    arguments = [*features, Feature(COVERAGE, "number")]
+    (function,) = _make_functions(program, arguments, name, options, [output])
+    return function
 
 
 def _make_functions(
@@ -182,10 +197,12 @@ def make_info_table(
     name: str,
     facts: Mapping[str, str],
     functions: Sequence[ExportedFunction],
+    calibrated: tuple[ExportedFunction, Sequence[Feature]] | None = None,
 ) -> ExportedTable:
     """Return the table function `<name>_info`: facts, features with types, and macros.
 
     A macro calls a function with the columns of a row by their names, as in `m_row(t)`.
+    `calibrated` is the function of `make_calibrated_function`, with its features.
     """
     rows = list(facts.items())
     rows += [(f"feature {f.name}", _find_feature_type(f)) for f in features]
@@ -196,6 +213,14 @@ def make_info_table(
             f"CREATE MACRO {quote(function.name + '_row')}(r) AS {quote(function.name)}({columns})"
         )
         rows.append((f"macro {function.name}_row", macro))
+    if calibrated is not None:
+        function, features = calibrated
+        columns = ", ".join([*(f"r.{quote(f.name)}" for f in features), "coverage"])
+        macro_name = f"{function.name}_row"
+        parameters = f"r, coverage := {DEFAULT_COVERAGE!r}"
+        call = f"{quote(function.name)}({columns})"
+        macro = f"CREATE MACRO {quote(macro_name)}({parameters}) AS {call}"
+        rows.append((f"macro {macro_name}", macro))
     return ExportedTable(f"{name}_info", tuple(rows))
 
 
@@ -289,6 +314,13 @@ def _make_result(
     labels = program.labels
     if output == OWN:
         return _make_contributions(program, width)
+    if output == "interval":
+        return (FIELDS, 2, PLAIN, PLAIN), lambda _: [RECORD, 2, NUMBER, 0, NUMBER, 1]
+    if output == "set":
+        return (LISTED, width, PLAIN), lambda writer: [
+            *(MEMBERS, width),
+            *_add_table(writer, labels[0]),
+        ]
     if output == "label" and labels:
         return _make_labels(labels)
     if output == "proba" and labels and chosen is None:

@@ -43,7 +43,7 @@ ARRAY_PATCH, KERNEL_PATCH, WORD_PATCH = range(1, 4)
 PLAIN, LISTED, FIELDS = range(3)
 """Kinds of vectors in the shape of a result; see `runtime.c`."""
 
-NUMBER, LABEL, ARRAY_OF, PAIRS, RECORD, COMPLEMENT = range(6)
+NUMBER, LABEL, ARRAY_OF, PAIRS, RECORD, COMPLEMENT, MEMBERS = range(7)
 """Kinds of values in a result; see `runtime.c`."""
 
 TAKES_NUMBER, TAKES_TEXT, TAKES_TIME, TAKES_ANYTHING = range(4)

@@ -571,8 +571,9 @@ static const word *close_vectors(const word *shape, const vector *out) {
 // A value as words: NUMBER and a column; COMPLEMENT and a column, for 1 minus its number; LABEL, a
 // column, the number that stands for the first label, and a table of labels; ARRAY_OF, the number of
 // items and the items; PAIRS, the number of pairs, a table of keys, and the values; RECORD, the number
-// of fields, and the fields.
-enum { NUMBER, LABEL, ARRAY_OF, PAIRS, RECORD, COMPLEMENT };
+// of fields, and the fields; MEMBERS, the number of columns, and a table of labels, for a list of the
+// labels whose columns are positive.
+enum { NUMBER, LABEL, ARRAY_OF, PAIRS, RECORD, COMPLEMENT, MEMBERS };
 
 // Write NULL to the position `row` of a vector; the fields of a STRUCT become NULL, too.
 static void put_null(vector *out, word fields, word row) {
@@ -631,6 +632,15 @@ static const word *put_value(const char *texts, const word *value, const double 
 			value = put_value(texts, value, row, out->children->children + 1, first + i);
 		}
 		return value;
+	}
+	case MEMBERS: {
+		word count = *value++, first = out->children->next, next = first;
+		for (word i = 0; i < count; i++)
+			if (row[i] > 0)
+				put_label(texts, value, (double)i, out->children, next++);
+		((word *)out->items)[2 * at] = first, ((word *)out->items)[2 * at + 1] = next - first;
+		out->children->next = next;
+		return value + 3;
 	}
 	default: {
 		word count = *value++;
@@ -1255,6 +1265,13 @@ static _Bool check_value(result_check *self, word index) {
 			if (!check_value(self, child))
 				return 0;
 		return 1;
+	case MEMBERS:
+		number = read_words(self, &self->value, 1);
+		if (!number || vector->type != TYPE_LIST || number[0] < 0 || number[0] > self->width ||
+		    number[0] > vector->size - vector->used)
+			return 0;
+		vector->used += number[0];
+		return check_labels(self, self->vectors + index + 1, &count) && count >= number[0];
 	case RECORD:
 		number = read_words(self, &self->value, 1);
 		if (!number || vector->type != TYPE_STRUCT || number[0] != vector->size)
