@@ -118,6 +118,16 @@ def test_where_they_cannot_be_had_rows_go_by_arrow(config: dict[str, Any], why: 
             con.execute(query)
 
 
+def test_a_runtime_of_other_sources_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel that calls a function of such a runtime would end the process."""
+    monkeypatch.setattr(extension, "fits_package", lambda: False)
+    with sqlml.connect() as con:
+        con.create_model("m", simple())
+        query = "SELECT predict('m', a := 1, b := 2, c := 3)"
+        assert "built from other sources; run `make runtime`" in con.explain(query)
+        assert con.execute(query).fetchall()
+
+
 def test_a_file_that_was_changed_is_not_loaded(tmp_path: Path) -> None:
     built = tmp_path / "built"
     built.mkdir()

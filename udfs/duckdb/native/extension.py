@@ -32,7 +32,11 @@ from typing import Any
 import duckdb
 
 from sqlml.backends.native.jit.processor_levels import LIBRARY
-from sqlml.backends.native.jit.runtime_library import list_kernel_keys, share_duckdb_api
+from sqlml.backends.native.jit.runtime_library import (
+    fits_package,
+    list_kernel_keys,
+    share_duckdb_api,
+)
 from sqlml.backends.native.runtime.build_runtime import (
     CONNECTION,
     EXTENSION,
@@ -91,6 +95,8 @@ def find_install_path(
     library_path = built / EXTENSION
     if detect_duckdb_platform() is None or not library_path.is_file():
         raise Unavailable("this installation of sqlml was built without them")
+    if built == BUILT and not fits_package():
+        raise Unavailable("they were built from other sources; run `make runtime`")
     try:
         repository = f"{NAME}_{hashlib.sha256(library_path.read_bytes()).hexdigest()[:16]}"
         folder = _find_repositories_folder(connection, _read_folder_settings(connection))

@@ -95,11 +95,8 @@ def _make_method(name: str) -> _Method:
 
 
 @cache
-def can_call_kernels() -> bool:
-    """Return True if the runtime is there, and can read arrays and tuples in this process.
-
-    A runtime that was built from another `runtime.c` than that of the package is not used.
-    """
+def fits_package() -> bool:
+    """Return True if the runtime is there, and was built from the package's `runtime.c`."""
     if not LIBRARY.is_file():
         return False
     try:
@@ -108,7 +105,13 @@ def can_call_kernels() -> bool:
         )
     except (OSError, ValueError):
         return False
-    if sources.value.decode() != digest_source():
+    return sources.value.decode() == digest_source()
+
+
+@cache
+def can_call_kernels() -> bool:
+    """Return True if the runtime fits the package, and can read arrays and tuples here."""
+    if not fits_package():
         return False
     if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED"):
         return False
