@@ -18,7 +18,7 @@ from sqlml.parsing.statements import Explain, Query, Statement
 from sqlml.planner.syntax.arguments import FUNCTIONS, has_model_calls
 from sqlml.types import fold, is_unicode
 
-_MODEL_WORDS = ("predict", "explain", "transform", "model", "sqlml_", "_data", "ml.")
+_MODEL_WORDS = ("predict", "explain", "transform", "model", "sqlml_", "ml_", "ml.")
 _ENDING_WORDS = ("commit", "end", "rollback", "abort")
 _IMPORTING_WORDS = ("attach", "import")
 _DEFINING_WORDS = ("macro", "function")

@@ -30,6 +30,8 @@ class Form:
         table_range: the minimum and maximum number of arguments that are `TABLE t` or a query.
         options: name of an option -> kind of its value.
         has_model: whether the first argument is MODEL m.
+        column_options: the further options of a call without a model, whose rows have predictions,
+            or {} if every call needs a model.
         positional: the options that may be passed by position, in this order.
     """
 
@@ -37,6 +39,7 @@ class Form:
     options: Mapping[str, Kind] = field(default_factory=dict)
     has_model: bool = True
     positional: tuple[str, ...] = ()
+    column_options: Mapping[str, Kind] = field(default_factory=dict)
 
     @property
     def example(self) -> str:
@@ -47,6 +50,11 @@ class Form:
 
 _LABEL_OPTIONS: Mapping[str, Kind] = {"label": "columns", "weight": "column", "by": "columns"}
 _BINARY_OPTIONS: Mapping[str, Kind] = {**_LABEL_OPTIONS, "class": "class"}
+_COLUMN_OPTIONS: Mapping[str, Kind] = {
+    "prediction": "column",
+    "probability": "column",
+    "classes": "columns",
+}
 _EXPLAIN_OPTIONS: Mapping[str, Kind] = {
     "class": "class",
     "background": "rows",
@@ -77,16 +85,25 @@ FORMS: Mapping[str, Form] = MappingProxyType(
                 **{**_LABEL_OPTIONS, "threshold": "number", "class": "class"},
                 **{"per_class": "boolean", "coverage": "number"},
             },
+            column_options=_COLUMN_OPTIONS,
         ),
         "confusion_matrix": Form(
-            (0, 1), {**_BINARY_OPTIONS, "threshold": "number", "pairs": "boolean"}
+            (0, 1),
+            {**_BINARY_OPTIONS, "threshold": "number", "pairs": "boolean"},
+            column_options=_COLUMN_OPTIONS,
         ),
-        "roc_curve": Form((0, 1), {**_BINARY_OPTIONS, "points": "number"}),
-        "pr_curve": Form((0, 1), {**_BINARY_OPTIONS, "points": "number"}),
+        "roc_curve": Form(
+            (0, 1), {**_BINARY_OPTIONS, "points": "number"}, column_options=_COLUMN_OPTIONS
+        ),
+        "pr_curve": Form(
+            (0, 1), {**_BINARY_OPTIONS, "points": "number"}, column_options=_COLUMN_OPTIONS
+        ),
         "calibration_curve": Form(
-            (0, 1), {**_BINARY_OPTIONS, "bins": "number", "quantiles": "boolean"}
+            (0, 1),
+            {**_BINARY_OPTIONS, "bins": "number", "quantiles": "boolean"},
+            column_options=_COLUMN_OPTIONS,
         ),
-        "lift": Form((0, 1), {**_BINARY_OPTIONS, "bins": "number"}),
+        "lift": Form((0, 1), {**_BINARY_OPTIONS, "bins": "number"}, column_options=_COLUMN_OPTIONS),
         "describe_data": Form(
             (1, 1), {"num_quantiles": "number", "top_k": "number"}, has_model=False
         ),
@@ -185,6 +202,7 @@ class TableForm:
         model: the reference to the model, or None if a parameter or the expression `column` names
             the model, or if the form has no model.
         rows: the spans of the tables and queries that provide rows, without the keyword TABLE.
+        has_model: whether the form names a model, by any of these means.
     """
 
     span: Span
@@ -194,6 +212,7 @@ class TableForm:
     rows: tuple[Span, ...]
     options: Mapping[str, FormOption]
     column: Span | None = None
+    has_model: bool = True
 
     def read_integer(self, name: str, default: int, minimum: int, maximum: int, sql: str) -> int:
         """Return the value of the option `name`, or `default` if it is not set.
@@ -277,7 +296,9 @@ def _is_table_form(tokens: Sequence[Token], start: int) -> bool:
     if form is None or form.has_model:
         if token.upper == "MODEL":
             return is_name or next_token.kind == "param" or next_token.is_symbol("(")
-        return is_dotted and form is None and token.upper == "TABLE" and next_token.is_identifier
+        if form is None or not form.column_options:
+            is_table = token.upper == "TABLE" and next_token.is_identifier
+            return is_dotted and form is None and is_table
     is_query = token.is_symbol("(") and (next_token.upper in QUERIES or next_token.is_symbol("("))
     return is_query or (token.upper == "TABLE" and is_name)
 
@@ -327,7 +348,8 @@ class _FormReader:
         ranges = tokens.split_commas(opening + 1, closing)
         model = column = None
         model_span = self.span(opening, opening + 1)
-        if FORMS[function].has_model:
+        has_model = FORMS[function].has_model and tokens[opening + 1].upper == "MODEL"
+        if has_model:
             model_start, model_end = ranges.pop(0)
             model_span = self.span(model_start + 1, model_end)
             if self.is_in_brackets(model_start + 1, model_end):
@@ -338,10 +360,11 @@ class _FormReader:
         while ranges and self._are_rows(*ranges[0]):
             row_ranges.append(ranges.pop(0))
         self._check_rows(function, row_ranges, ranges, start)
-        options = dict(self._read_options(function, ranges))
+        options = dict(self._read_options(function, ranges, has_model))
         row_spans = tuple(self.span(a + (tokens[a].upper == "TABLE"), b) for a, b in row_ranges)
         form_span = self.span(start, closing + 1)
-        return TableForm(form_span, function, model, model_span, row_spans, options, column)
+        form = form_span, function, model, model_span, row_spans, options, column, has_model
+        return TableForm(*form)
 
     def _are_rows(self, start: int, end: int) -> bool:
         is_table = self.tokens[start].upper == "TABLE" and end - start > 1
@@ -368,8 +391,11 @@ class _FormReader:
             start if len(row_ranges) < min_count else row_ranges[max_count][0],
         )
 
-    def _read_options(self, function: str, ranges: _Ranges) -> Iterator[tuple[str, FormOption]]:
+    def _read_options(
+        self, function: str, ranges: _Ranges, has_model: bool
+    ) -> Iterator[tuple[str, FormOption]]:
         form = FORMS[function]
+        known_options = form.options if has_model else {**form.options, **form.column_options}
         used_names: set[str] = set()
         positional = list(form.positional)
         for start, end in ranges:
@@ -379,14 +405,14 @@ class _FormReader:
                 options = [FormOption(positional.pop(0), value, self.span(start, end))]
             for option in options or [self._read_option(start, end)]:
                 name, offset = option.name, option.span.start
-                if name not in form.options:
-                    hint = _build_hint(name, form.options, "", "options")
+                if name not in known_options:
+                    hint = _build_hint(name, known_options, "", "options")
                     message = f"unknown option {name} of ml_{function}; {hint}"
                     raise BindError(message, self.sql, offset)
                 if name in used_names:
                     raise BindError(f"option {name} is given twice", self.sql, offset)
                 used_names.add(name)
-                yield name, option.normalize(form.options[name], self.sql)
+                yield name, option.normalize(known_options[name], self.sql)
 
     def _read_option(self, start: int, end: int) -> FormOption:
         """Return the option `name := value` or `name => value`."""

@@ -12,6 +12,7 @@ from sqlml.planner.table_functions.evaluated_model import (
     Grouping,
 )
 from sqlml.planner.table_functions.scored_rows import EvaluationQuery, ScoredRows
+from sqlml.planner.table_functions.scored_table import ScoredTable
 from sqlml.planner.table_functions.table_function_call import TableFunctionCall
 from sqlml.types import class_text, fold
 
@@ -21,7 +22,7 @@ _MAX_CLASS_COLUMNS = 200  # The maximum number of class columns of a confusion m
 
 
 def build_evaluation(call: TableFunctionCall) -> tuple[str, str]:
-    return build_scored_rows(ScoredRows.of(call))
+    return build_scored_rows((ScoredRows if call.form.has_model else ScoredTable).of(call))
 
 
 def build_scored_rows(rows: ScoredRows) -> tuple[str, str]:

@@ -117,3 +117,19 @@ def test_tables_are_described_and_compared(sessions: Any) -> None:
     assert [tuple(value) for value in rows["answer"].top_values] == [
         tuple(value.values()) for value in wanted["answer"][-1]
     ]
+
+
+def test_predictions_in_columns(con: Any) -> None:
+    """The classes are read when the query is planned."""
+    con.sql(
+        "SELECT *, predict('churn', *) AS hat, predict_proba('churn', *) AS ps FROM customers"
+    ).createOrReplaceTempView("scored_customers")
+    columns = "prediction := 'hat', probability := 'ps'"
+    labelled = "(SELECT *, CASE WHEN age > 45 THEN 'yes' ELSE 'it\\'s no' END AS y FROM {})"
+    (expected,) = con.sql(
+        f"FROM ml_evaluate(MODEL churn, {labelled.format('customers')}, label := 'y')"
+    ).collect()
+    (got,) = con.sql(
+        f"FROM ml_evaluate({labelled.format('scored_customers')}, label := 'y', {columns})"
+    ).collect()
+    assert got.asDict() == pytest.approx(expected.asDict())
