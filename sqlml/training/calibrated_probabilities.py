@@ -18,7 +18,7 @@ from sqlml.ir.builder import Builder
 from sqlml.ir.ops import verify
 from sqlml.ir.program import Program
 from sqlml.training.cascades.last_estimator import Rows, compute_output
-from sqlml.training.conformal import append_programs
+from sqlml.training.conformal import append_programs, list_missing_classes
 from sqlml.types import Array, list_classes
 
 METHODS = ("isotonic", "sigmoid", "temperature")
@@ -40,7 +40,7 @@ def calibrate_probabilities(
         by_score: calibrate the output `score` instead of the probabilities.
     """
     labels = program.labels[0]
-    missing = [value for code, value in enumerate(labels.values) if not (codes == code).any()]
+    missing = list_missing_classes(codes, labels)
     if missing:
         raise ConfigError(
             f"no calibration row has the class {list_classes(missing)}, so its probability cannot "

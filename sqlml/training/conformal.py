@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -38,7 +38,7 @@ from sqlml.ir.ops import verify
 from sqlml.ir.program import Program
 from sqlml.passes.share_work import share_work
 from sqlml.training.cascades.last_estimator import Rows, compute_output
-from sqlml.types import Array, DType, list_classes
+from sqlml.types import Array, DType, Labels, list_classes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -390,12 +390,17 @@ METHODS: Mapping[str, Method] = {
 """Maps the names of methods to what they are; `mondrian` is the default method with groups."""
 
 
+def list_missing_classes(codes: Array, labels: Labels) -> list[Any]:
+    """Return the classes whose index is not among `codes`, int64 (n,)."""
+    seen = set(np.unique(codes).tolist())
+    return [value for code, value in enumerate(labels.values) if code not in seen]
+
+
 def check_classes(truth: Array, program: Program, groups: Groups | None) -> None:
     """Raise ConfigError if classes are groups and the calibration rows lack one of them."""
     if groups is None or groups.column is not None:
         return
-    labels = program.labels[0]
-    missing = [value for code, value in enumerate(labels.values) if not (truth == code).any()]
+    missing = list_missing_classes(truth, program.labels[0])
     if missing:
         raise ConfigError(
             f"no calibration row has the class {list_classes(missing)}, and each class is a group: "
