@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -10,7 +11,13 @@ from fractions import Fraction
 from typing import Any
 
 from sqlml.catalog.model import Model, extend_version
-from sqlml.catalog.small_models import DEFAULT_COVERAGE, Calibration, CalibrationFacts
+from sqlml.catalog.small_models import (
+    DEFAULT_COVERAGE,
+    Calibration,
+    CalibrationFacts,
+    format_coverage,
+)
+from sqlml.dialects import Dialect
 from sqlml.errors import BindError, MissingOutputError, SqlmlError, UnknownModelError
 from sqlml.explaining.explained import OWN, explain_program
 from sqlml.ir.program import Program
@@ -287,6 +294,17 @@ def find_target(
     return Target(model, output, chosen, key=key)
 
 
+def explain_no_calibration(model: Model, dialect: Dialect) -> str:
+    """Return the message for a call that needs a calibration, with the statement that adds it."""
+    parts = [part for part in (model.database, model.name) if part is not None]
+    name = ".".join(p if re.fullmatch(r"[A-Za-z_]\w*", p) else dialect.quote_name(p) for p in parts)
+    return (
+        f"version {model.version} of model {model.name!r} is not calibrated, so it has no "
+        f"intervals or sets: ALTER MODEL {name}/{model.version} CALIBRATE USING (query with true "
+        "labels)"
+    )
+
+
 def _find_conformal_target(
     call: ModelCall,
     model: Model,
@@ -300,9 +318,7 @@ def _find_conformal_target(
     calibration = context.small_models(model).get("calibration")
     if not isinstance(calibration, Calibration):
         raise MissingOutputError(
-            f"version {model.version} of model {model.name!r} is not calibrated, so it has no "
-            f"{_CONFORMAL[call.function]}s: ALTER MODEL {model.name} CALIBRATE USING (query with "
-            "true labels)",
+            explain_no_calibration(model, context.dialect),
             sql,
             offset,
         )
@@ -338,17 +354,21 @@ def _find_coverage(
         message = f"coverage := takes a number between 0 and 1, such as 0.9, not {coverage!r}"
         raise BindError(message, sql, offset)
     if coverage > facts.highest:
-        needed = math.ceil(Fraction(str(coverage)) / (1 - Fraction(str(coverage))))
-        unit = "a group needs" if facts.by else "the calibration needs"
-        raise BindError(
-            f"coverage {coverage} is too high for model {model.name!r}: {unit} {needed:,} rows, "
-            f"and it has {facts.rows:,}"
-            + (f" in {facts.groups:,} groups" if facts.by else "")
-            + f", enough for at most {facts.highest:.6g}",
-            sql,
-            offset,
-        )
+        message = _explain_high_coverage(Fraction(str(coverage)), facts, model)
+        raise BindError(message, sql, offset)
     return float(coverage)
+
+
+def _explain_high_coverage(coverage: Fraction, facts: CalibrationFacts, model: Model) -> str:
+    end = f"allow at most {format_coverage(facts.highest)}; calibrate it with more rows"
+    name = f"model {model.name!r}"
+    if facts.weight:
+        return f"coverage {float(coverage)} is too high: the weights of {name} {end}"
+    numerator = coverage if facts.symmetric else 1 + coverage
+    needed = f"coverage {float(coverage)} needs {math.ceil(numerator / (1 - coverage)):,}"
+    if facts.by:
+        return f"{needed} calibration rows in a group, and the groups of {name} {end}"
+    return f"{needed} calibration rows, and {name} has {facts.rows:,}, which {end}"
 
 
 def _prepare_explanation(call: ModelCall, model: Model, sql: str, context: Context) -> Model:

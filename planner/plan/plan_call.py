@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlml.catalog.small_models import COVERAGE
-from sqlml.dialects.type_names import NUMBERS
+from sqlml.dialects.type_names import NUMBERS, UNTYPED
 from sqlml.errors import BackendError, BindError, ConfigError
 from sqlml.planner.binding.bind import bind, find_other_columns
 from sqlml.planner.binding.column_types import BoundInput, fits_float32
@@ -137,16 +137,17 @@ def bind_arguments(draft: CallDraft) -> CallDraft:
     if draft.bound_inputs:
         return draft
     model, transform = draft.model, draft.model.transform
+    inner_names = {COVERAGE} if draft.target.coverage_sql else set()
     columns = bind(
         draft.call,
         model.columns,
-        draft.used_columns - {COVERAGE},
+        draft.used_columns - inner_names,
         f"model {model.name!r}",
         draft.scope,
         fold_blanks=model.origin.may_replace_blanks,
         missing_is_null=draft.options.get("on_missing_column") == "null",
     )
-    coverage = _bind_coverage(draft) if COVERAGE in draft.used_features else {}
+    coverage = _bind_coverage(draft) if COVERAGE in draft.used_features & inner_names else {}
     if transform is None:
         return replace(draft, bound_inputs={**columns, **coverage})
     sql_by_column = {name: bound.sql for name, bound in columns.items()}
@@ -167,7 +168,7 @@ def _bind_coverage(draft: CallDraft) -> dict[str, BoundInput]:
     else:
         coverage_sql = draft.scope.text(argument.span)
         (column,) = draft.scope.describe_values([argument.span])
-        if not NUMBERS.fullmatch(column.type):
+        if not NUMBERS.fullmatch(column.type) and column.type not in UNTYPED:
             message = f"coverage := takes a number between 0 and 1, not {column.type}"
             raise BindError(message, draft.scope.sql, argument.span.start)
     sql = f"CAST({coverage_sql} AS {draft.dialect.type('DOUBLE')})"

@@ -8,6 +8,7 @@ import numpy as np
 
 from sqlml.backends.base import BACKENDS, CompiledProgram, load_backend
 from sqlml.bounded_cache import cache_by_program
+from sqlml.catalog.small_models import COVERAGE
 from sqlml.dialects import DUCKDB, Dialect
 from sqlml.errors import BackendError, ConfigError
 from sqlml.explaining.explained import BY_CLASS, OWN, ensure_explained
@@ -15,7 +16,7 @@ from sqlml.ir.builder import Builder, Value, copy_retyped
 from sqlml.ir.ops import OPS
 from sqlml.ir.program import Program
 from sqlml.passes import TENSOR_PASSES, prepare_for_kernels, run, select_outputs
-from sqlml.passes.fold_arguments import fold_arguments
+from sqlml.passes.fold_arguments import fold_arguments, fold_input
 from sqlml.passes.lower import lower
 from sqlml.passes.split import Layout, SplitProgram, split
 from sqlml.planner.program.choose import Choice
@@ -129,7 +130,11 @@ def fold_constants(program: Program, constants: Constants) -> Program:
     if constants[-1][0] >= len(names):
         message = "the model has no such input; the function's name belongs to another model"
         raise ConfigError(message)
-    return fold_arguments(program, {names[k]: value for k, value in constants}, sums=False)
+    arguments = {names[k]: value for k, value in constants}
+    coverage = arguments.pop(COVERAGE, None)
+    if isinstance(coverage, float):
+        program = fold_input(program, COVERAGE, coverage)
+    return fold_arguments(program, arguments, sums=False) if arguments else program
 
 
 ALL_PARTS: Output = "transform"  # The output that holds several parts side by side.

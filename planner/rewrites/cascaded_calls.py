@@ -54,12 +54,17 @@ def called_models(draft: Draft) -> Draft:
         return new_draft
     new_draft = replace(new_draft, targets=_share_calibrations(new_draft))
     consumed = [parameter for call in new_draft.targets for parameter in call.planning_parameters]
+    consumed += [
+        call.coverage.parameter
+        for call, target in new_draft.targets.items()
+        if target.coverage is not None and call.coverage is not None and call.coverage.parameter
+    ]
     new_draft = replace(new_draft, parameters=parameters.consume(consumed))
     return draft if _is_too_deep(new_draft) else new_draft
 
 
 def _share_calibrations(draft: Draft) -> Mapping[ModelCall, Target]:
-    """Let a calibrated Program compute also the predictions that are requested for its rows.
+    """Compute predictions with the calibrated Program if a query requests both for the same rows.
 
     `SELECT predict('m', *), predict_interval('m', *)` then evaluates the model once.
     """
@@ -75,7 +80,8 @@ def _share_calibrations(draft: Draft) -> Mapping[ModelCall, Target]:
         other = calibrated.get(_identify_rows(call, target))
         if (
             other is not None
-            and target.coverage is None
+            and not target.coverage_sql
+            and _binds_alike(call, target, other)
             and call not in draft.models_of_rows
             and call.approximate is not True
             and target.output in other.model.program.outputs
@@ -87,6 +93,12 @@ def _share_calibrations(draft: Draft) -> Mapping[ModelCall, Target]:
                 coverage_sql=other.coverage_sql,
             )
     return targets
+
+
+def _binds_alike(call: ModelCall, target: Target, other: Target) -> bool:
+    """Return whether a call is valid for the calibrated model only if it is for the model."""
+    has_only_stars = all(argument.star is not None for argument in call.arguments)
+    return has_only_stars or len(target.model.columns) == len(other.model.columns)
 
 
 def _identify_rows(call: ModelCall, target: Target) -> Any:

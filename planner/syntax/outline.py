@@ -290,10 +290,9 @@ class ModelCall(Surroundings):
 
     @property
     def planning_parameters(self) -> tuple[Parameter, ...]:
-        """The parameters, if any, that hold the model's name, the class and the coverage."""
-        options = [a for a in (self.class_argument, self.coverage) if a is not None]
-        parameters = (self.model, *(argument.parameter for argument in options))
-        return tuple(p for p in parameters if isinstance(p, Parameter))
+        """The parameters, if any, that hold the model's name and the class of the call."""
+        class_parameter = None if self.class_argument is None else self.class_argument.parameter
+        return tuple(p for p in (self.model, class_parameter) if isinstance(p, Parameter))
 
     @property
     def is_nested(self) -> bool:

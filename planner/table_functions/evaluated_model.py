@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, Self
 
-from sqlml.catalog.model import Model
+from sqlml.catalog.model import Model, extend_version
 from sqlml.catalog.small_models import DEFAULT_COVERAGE, Calibration
 from sqlml.dialects import Dialect
 from sqlml.dialects.type_names import NUMBERS, UNTYPED
@@ -75,10 +75,7 @@ class EvaluatedModel:
     def of(cls, call: TableFunctionCall) -> Self:
         label = None if call.training is None else call.training.label
         (types,) = call.column_types
-        calibration = None
-        if call.name == "evaluate" and "per_class" not in call.form.options:
-            has_option = "coverage" in call.form.options
-            calibration = call.require_calibration() if has_option else call.calibration
+        calibration = _find_evaluated_calibration(call, types)
         return cls(call.form, call.model, call.dialect, call.sql, types, label, calibration)
 
     @cached_property
@@ -219,6 +216,27 @@ class EvaluatedModel:
             )
         casts_boolean = sql_type == "BOOLEAN" and labels.kind != "bool"
         return f"CAST({quoted_name} AS INTEGER)" if casts_boolean else quoted_name
+
+
+def _find_evaluated_calibration(call: TableFunctionCall, types: ColumnTypes) -> Calibration | None:
+    """Return the calibration to evaluate, or None if there is none or the rows do not suit it."""
+    options = call.form.options
+    if call.name != "evaluate":
+        return None
+    has_several = call.model.program.target_count > 1
+    if "coverage" in options:
+        if has_several or "per_class" in options:
+            reason = "a model of several targets" if has_several else "per_class"
+            raise call.error(f"option coverage cannot be combined with {reason}", "coverage")
+        return call.require_calibration()
+    if has_several or "per_class" in options or call.calibration is None or types is None:
+        return None
+    extended = extend_version(call.model, call.calibration.small)
+    known, inputs = {fold(name) for name in types}, call.calibration.small.inputs
+    read_columns = [c for c in extended.columns if c.name in inputs or extended.transform]
+    has_columns = all(fold(column.name) in known for column in read_columns)
+    is_allowed = call.calibration.facts.highest >= DEFAULT_COVERAGE
+    return call.calibration if has_columns and is_allowed else None
 
 
 def find_column_type(name: str, columns: Mapping[str, str]) -> str:

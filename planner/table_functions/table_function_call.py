@@ -11,6 +11,7 @@ from sqlml.catalog.small_models import Calibration
 from sqlml.dialects import Dialect
 from sqlml.errors import BindError, UnknownModelError
 from sqlml.planner.binding.context import Context
+from sqlml.planner.binding.requested_output import explain_no_calibration
 from sqlml.planner.syntax.table_forms import FORMS, TableForm, find_defined_names, find_names
 
 ColumnTypes = Mapping[str, str] | None
@@ -83,11 +84,7 @@ class TableFunctionCall:
 
     def require_calibration(self) -> Calibration:
         if self.calibration is None:
-            raise self.error(
-                f"version {self.model.version} of model {self.model.name!r} is not calibrated: "
-                f"ALTER MODEL {self.model.name} CALIBRATE USING (query with true labels)",
-                "coverage",
-            )
+            raise self.error(explain_no_calibration(self.model, self.dialect), "coverage")
         return self.calibration
 
     def find_held_out_rows(self) -> str:

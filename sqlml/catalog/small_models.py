@@ -1,4 +1,4 @@
-"""What is learned for a version later: cascades, top-K filters and calibrations.
+"""Small models that are added to a version: cascades, top-K filters and calibrations.
 
 A cascade or top-K filter is a small model in front of the version's model. A calibration is the
 version's model with prediction intervals or sets as an additional output. Each is stored as a
@@ -118,6 +118,18 @@ COVERAGE = "(coverage)"
 
 DEFAULT_COVERAGE = 0.9
 """The coverage of intervals and sets for which none is requested."""
+
+
+def format_coverage(coverage: float) -> str:
+    """Format the highest coverage of a calibration, rounded down.
+
+    >>> format_coverage(86 / 87), format_coverage(0.9)
+    ('0.988505', '0.9')
+    """
+    rounded = f"{coverage:.6f}"
+    if float(rounded) > coverage:
+        rounded = f"{float(rounded) - 1e-6:.6f}"
+    return rounded.rstrip("0").rstrip(".")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

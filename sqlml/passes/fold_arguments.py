@@ -22,7 +22,8 @@ from sqlml.ir.trees import Ensemble, RawTrees, build_ensemble
 from sqlml.types import TEXTUAL, Array, numpy_dtype
 
 _CHECKS = ("require_finite", "require_known")
-_LOOKUPS = ("search_sorted", "require", "add")
+_PASSED = (*_CHECKS, "require")
+"""Operators that return their input, unless they reject the row."""
 
 
 Arguments = Mapping[str, float | str | None]
@@ -44,8 +45,6 @@ def fold_arguments(program: Program, arguments: Arguments, sums: bool = True) ->
     index_by_id = {id(node): i for i, node in enumerate(program.nodes)}
 
     def rule(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
-        if node.op in _LOOKUPS:
-            return fold_lookup(builder, node, inputs)
         if node.op not in ("tree_ensemble", "linear"):
             return None
         input_index = program.nodes[index_by_id[id(node)]].inputs[0]
@@ -63,18 +62,33 @@ def fold_arguments(program: Program, arguments: Arguments, sums: bool = True) ->
         x = builder.op("select", inputs[0], indices=remaining)
         return builder.op("linear", x, weights=weights[remaining], bias=bias)
 
-    def fold_lookup(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
-        """Replace a search of known numbers, a met requirement, or a known summand."""
-        are_known = [known_columns[j].all() for j in node.inputs]
-        values = [node_values[j] for j in node.inputs]
-        if node.op == "search_sorted" and are_known[0]:
-            return builder.constant(node_values[index_by_id[id(node)]][0])
-        if node.op == "require" and are_known[1] and values[1].all():
-            return inputs[0]
-        if node.op == "add" and are_known[0] != are_known[1]:
-            summands = zip(inputs, are_known, values, strict=True)
-            return builder.op("add", *(v[0] if known else x for x, known, v in summands))
-        return None
+    return rewrite(program, rule)
+
+
+def fold_input(program: Program, name: str, value: float) -> Program:
+    """Evaluate the steps that read only the input `name`, which is `value` in each row. Exact.
+
+    Steps that read the results must accept constants, as elementwise operators do.
+    """
+    read_names: list[frozenset[str]] = []
+    rows: dict[int, Array] = {}
+    for i, node in enumerate(program.nodes):
+        names = frozenset().union(*(read_names[j] for j in node.inputs))
+        if node.op == "input":
+            names = frozenset({str(node.attrs["name"])})
+            if names == {name}:
+                rows[i] = np.array([[value]], numpy_dtype(node.type.dtype))
+        elif node.op == "constant":
+            rows[i] = node.attrs["value"]
+        elif names == {name} and all(j in rows for j in node.inputs):
+            rows[i] = reference.FUNCTIONS[node.op]([rows[j] for j in node.inputs], node.attrs)
+        read_names.append(names)
+    index_by_id = {id(node): i for i, node in enumerate(program.nodes)}
+
+    def rule(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
+        i = index_by_id[id(node)]
+        is_folded = read_names[i] == {name} and node.type.rowwise and i in rows
+        return builder.constant(rows[i][0]) if is_folded else None
 
     return rewrite(program, rule)
 
@@ -102,7 +116,7 @@ def _compute_values(program: Program, arguments: Arguments) -> list[Array]:
                 if value is None and not is_text:
                     value = float("nan") if node.type.dtype.startswith("float") else 0
                 values.append(np.array([[value] * node.type.width], numpy_dtype(node.type.dtype)))
-            elif node.op in _CHECKS:
+            elif node.op in _PASSED:
                 values.append(values[node.inputs[0]])
             else:
                 function = reference.FUNCTIONS[node.op]

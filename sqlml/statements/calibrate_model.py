@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import fields, replace
 from importlib import import_module
 from importlib.metadata import version as version_of
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,10 @@ from sqlml.catalog.model import (
     TrainingFacts,
     parse_reference,
 )
-from sqlml.catalog.small_models import Calibration, CalibrationFacts
-from sqlml.errors import ConfigError, SqlmlError
-from sqlml.importers.frame import to_category_array
+from sqlml.catalog.small_models import COVERAGE, Calibration, CalibrationFacts
+from sqlml.errors import ConfigError
+from sqlml.importers.frame import to_category_array, to_python
+from sqlml.ir.operators.categories import MAX_EXACT_INTEGER
 from sqlml.ir.program import Program
 from sqlml.parsing.statements import Calibrate
 from sqlml.scorer.input_table import read_program_inputs
@@ -36,7 +38,14 @@ from sqlml.statements.learn_small_models import (
 )
 from sqlml.statements.model_options import ESTIMATOR, OUTPUT
 from sqlml.training import calibrated_probabilities
-from sqlml.training.conformal import METHODS, CalibrationTask, Groups, calibrate, check_classes
+from sqlml.training.conformal import (
+    METHODS,
+    CalibrationTask,
+    Groups,
+    calibrate,
+    check_classes,
+    find_calibration_options,
+)
 from sqlml.training.options.request import Request
 from sqlml.types import Array, fold
 
@@ -60,9 +69,9 @@ def calibrate_model(models: Models, reference: Reference, change: Calibrate) -> 
     """Carry out CALIBRATE [USING (query)] OPTIONS (label = ..., method = ..., ...)."""
     model = models.catalog.get(reference)
     facts = models.catalog.training(model)
-    method = change.options.get("method")
+    method = _read_method(change.options)
     if method in calibrated_probabilities.METHODS:
-        return _add_calibrated_version(models, reference, model, facts, change)
+        return _add_calibrated_version(models, reference, model, facts, change, method)
     calibration = _calibrate(models, model, facts, change.query, change.options)
     models.versions.add_small_model(model, calibration)
     return format_pairs_answer(("property", "value"), describe_small_model(calibration.facts))
@@ -74,9 +83,10 @@ def _add_calibrated_version(
     model: Model,
     training: TrainingFacts | None,
     change: Calibrate,
+    method: str,
 ) -> Answer:
     """Add a version whose probabilities are calibrated, without making it the default."""
-    options, method = change.options, str(change.options["method"])
+    options = change.options
     check_option_names(options, ("label", "method", "weight"), f"CALIBRATE with method {method!r}")
     if not _is_classifier(model.program):
         message = f"model {model.label} has no probabilities of classes for one label"
@@ -108,7 +118,7 @@ def _add_calibrated_version(
         ("method", method),
         ("label", label),
         ("rows", f"{len(frame):,}"),
-        ("next", f"ALTER MODEL {reference.name} SET DEFAULT_VERSION = {number} uses it by default"),
+        ("default", f"no; ALTER MODEL ... SET DEFAULT_VERSION = {number} makes it the default"),
     ]
     return format_pairs_answer(("property", "value"), description)
 
@@ -140,12 +150,6 @@ def calibrate_new_version(models: Models, reference: Reference, version: NewVers
     identity: dict[str, Any] = {"name": reference.name, "version": 0, "created_at": None}
     model = Model(**content, **identity, database=reference.database)
     return replace(version, small_models=(_calibrate(models, model, facts, None, options),))
-
-
-def find_calibration_options(training_options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of CALIBRATE that the options of a training request, or none."""
-    names = {"calibration": "method", "calibration_by": "by"}
-    return {new: training_options[n] for n, new in names.items() if n in training_options}
 
 
 def check_calibration_request(request: Request) -> str | None:
@@ -262,12 +266,15 @@ def _fetch_labelled_rows(
 def _choose_method(model: Model, options: Mapping[str, Any]) -> str:
     """Return the method of the options, or the default for the model; raise if it does not fit."""
     program = model.program
+    if COVERAGE in program.inputs:
+        message = f"model {model.label} has a feature called {COVERAGE!r}: rename it to calibrate"
+        raise ConfigError(message)
     is_classifier = _is_classifier(program)
     is_regressor = not program.labels and "label" in program.outputs
     if not is_classifier and not is_regressor:
         reason = "predicts neither numbers nor probabilities of classes for one label"
         raise ConfigError(f"model {model.label} {reason}, so it cannot be calibrated")
-    method = options.get("method", "mondrian" if "by" in options else None)
+    method = _read_method(options) or ("mondrian" if "by" in options else None)
     if method == "mondrian" and "by" not in options:
         message = "method 'mondrian' needs groups: OPTIONS (by = 'column')"
         raise ConfigError(message)
@@ -292,6 +299,11 @@ def _choose_method(model: Model, options: Mapping[str, Any]) -> str:
             message = f"option {option!r} belongs to method {' or '.join(methods)}, not {method}"
             raise ConfigError(message)
     return str(method)
+
+
+def _read_method(options: Mapping[str, Any]) -> str | None:
+    method = options.get("method")
+    return method.lower() if isinstance(method, str) else method
 
 
 def _find_other_models(
@@ -336,11 +348,10 @@ def _find_column(options: Mapping[str, Any], option: str, frame: Any) -> str | N
 
 
 def _read_numbers(frame: Any, column: str) -> Array:
-    try:
-        values = frame[column].to_numpy(np.float64)
-    except (TypeError, ValueError):
-        values = None
-    if values is None or not np.isfinite(values).all():
+    """Return a column of finite numbers as float64 (n,); raise ConfigError for other values."""
+    is_number = frame[column].map(lambda value: isinstance(value, Number | np.bool_)).all()
+    values = frame[column].to_numpy(np.float64) if is_number else np.full(1, np.nan)
+    if not np.isfinite(values).all():
         raise ConfigError(f"column {column!r} must have finite numbers")
     return np.asarray(values)
 
@@ -362,12 +373,14 @@ def _read_beta(options: Mapping[str, Any]) -> float:
 def _read_symmetric(options: Mapping[str, Any]) -> bool:
     symmetric = options.get("symmetric", True)
     if not isinstance(symmetric, bool):
-        raise ConfigError(f"option 'symmetric' is true or false, not {symmetric!r}")
+        raise ConfigError(f"option 'symmetric' must be true or false, not {symmetric!r}")
     return symmetric
 
 
 def _find_groups(model: Model, frame: Any, by: str, label: str) -> Groups:
     program = model.program
+    if by == COVERAGE:
+        raise ConfigError(f"option 'by' takes no column called {COVERAGE!r}: rename it")
     if program.labels and fold(by) == fold(label):
         labels = program.labels[0]
         return Groups(
@@ -375,11 +388,7 @@ def _find_groups(model: Model, frame: Any, by: str, label: str) -> Groups:
         )
     values = frame[by]
     is_null = values.isna().to_numpy()
-    try:
-        categories, codes = _encode_groups(values.to_numpy(object)[~is_null], by)
-    except SqlmlError as error:
-        message = f"{error.message}; option 'by' takes a column of strings, integers or booleans"
-        raise ConfigError(message) from None
+    categories, codes = _encode_groups(values.to_numpy(object)[~is_null], by)
     all_codes = np.full(len(frame), len(categories), np.int64)
     all_codes[~is_null] = codes
     names = {fold(name): name for name in program.inputs}
@@ -387,7 +396,18 @@ def _find_groups(model: Model, frame: Any, by: str, label: str) -> Groups:
 
 
 def _encode_groups(values: Array, column: str) -> tuple[Array, Array]:
-    distinct = list(dict.fromkeys(values.tolist()))
+    """Return the distinct values as the categories of `Groups`, and the index of each value."""
+    plain_values = to_python(values.tolist())
+    for value in plain_values:
+        is_number = isinstance(value, int | float) and abs(value) <= MAX_EXACT_INTEGER
+        if not is_number and (not isinstance(value, str) or "\0" in value):
+            raise ConfigError(
+                f"option 'by' takes a column of strings, booleans or integers up to 2^53, and "
+                f"column {column!r} contains {value!r:.40}: cast it to VARCHAR"
+            )
+    if not plain_values:
+        raise ConfigError(f"column {column!r} is NULL in all rows, so option 'by' makes no groups")
+    distinct = list(dict.fromkeys(plain_values))
     codes = {value: code for code, value in enumerate(distinct)}
     categories = to_category_array(distinct, column)
-    return categories, np.array([codes[value] for value in values.tolist()], np.int64)
+    return categories, np.array([codes[value] for value in plain_values], np.int64)

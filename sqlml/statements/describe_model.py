@@ -18,6 +18,7 @@ from sqlml.catalog.small_models import (
     FeatureGroup,
     FilterFacts,
     SmallModel,
+    format_coverage,
 )
 from sqlml.dialects import DUCKDB
 from sqlml.dialects.duckdb import builtin
@@ -272,7 +273,7 @@ def _describe_calibration(facts: CalibrationFacts) -> list[tuple[str, str]]:
         *((name, value) for name, value in options.items() if value),
         ("rows", f"{facts.rows:,}"),
         *([("groups", groups)] if facts.by else []),
-        ("highest coverage", f"{facts.highest:.6g}"),
+        ("highest coverage", format_coverage(facts.highest)),
     ]
 
 

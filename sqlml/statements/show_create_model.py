@@ -23,6 +23,7 @@ from sqlml.parsing.statements import Call, OptionValue
 from sqlml.planner.program.result_sql import find_result_type
 from sqlml.statements.connection_models import Answer, Models, format_pairs_answer, resolve_name
 from sqlml.statements.model_options import OUTPUT, select_user_options
+from sqlml.training.conformal import find_calibration_options
 from sqlml.training.model_types import MODEL_TYPES
 from sqlml.types import Feature, Kind
 
@@ -125,11 +126,16 @@ def _format_additions(
     additions = ""
     training = catalog.training(model)
     is_in_file = model.origin.path is None and training is None
+    is_calibrated = False
     if not is_in_file:  # The file that EXPORT MODEL writes contains the small models.
         for small_model in catalog.small_models(model).values():
-            if isinstance(small_model, Calibration) and _is_from_training(small_model, training):
-                continue
+            if isinstance(small_model, Calibration):
+                is_calibrated = True
+                if _is_from_training(small_model, training):
+                    continue
             additions += f"\n{_format_small_model(name, small_model, dialect)}"
+    if training is not None and find_calibration_options(training.options) and not is_calibrated:
+        additions += f"\nALTER MODEL {name} DROP CALIBRATION;"
     for tag, value in catalog.tags(reference).items():
         assignment = f"{dialect.quote_name(tag)} = {dialect.quote_string(value)}"
         additions += f"\nALTER MODEL {name} SET TAG {assignment};"
@@ -139,9 +145,13 @@ def _format_additions(
 def _is_from_training(calibration: Calibration, training: TrainingFacts | None) -> bool:
     """Return whether the options of CREATE MODEL request this calibration."""
     facts = calibration.facts
-    if training is None or facts.query or "calibration" not in training.options:
+    options = {} if training is None else find_calibration_options(training.options)
+    if training is None or not options or facts.query or facts.weight or not facts.symmetric:
         return False
-    return facts.by == str(training.options.get("calibration_by", ""))
+    method = str(options.get("method", "mondrian")).lower()
+    default_method = "lac" if calibration.output == "set" else "split"
+    has_method = facts.method == (default_method if method == "mondrian" else method)
+    return has_method and (facts.by, facts.label) == (options.get("by", ""), training.label)
 
 
 def _format_small_model(name: str, small_model: SmallModel, dialect: Dialect) -> str:

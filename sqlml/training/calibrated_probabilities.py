@@ -74,9 +74,11 @@ def _fit_calibrators(
 ) -> Any:
     from sklearn.calibration import CalibratedClassifierCV
     from sklearn.frozen import FrozenEstimator
+    from sklearn.model_selection import KFold
 
     estimator = _make_score_reader(num_classes, by_score)
-    calibrator = CalibratedClassifierCV(FrozenEstimator(estimator), method=method)
+    folds = KFold(2)  # The folds do not matter, since the estimator is not fitted again.
+    calibrator = CalibratedClassifierCV(FrozenEstimator(estimator), method=method, cv=folds)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sqlml.catalog.small_models import COVERAGE
+from sqlml.catalog.small_models import COVERAGE, format_coverage
 from sqlml.errors import ConfigError
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.ops import verify
@@ -98,23 +98,31 @@ class _Bounds(NamedTuple):
 class _Quantiles:
     """The quantile function of scores: `scores[i]` serves coverages up to `levels[i]`.
 
-    Both are float64 and sorted. Higher coverages than the last level have an infinite quantile.
+    Both are float64 and sorted, and the levels are positive. Higher coverages than the last level
+    have an infinite quantile.
     """
 
     scores: Array
     levels: Array
 
     @classmethod
-    def of(cls, scores: Array, weights: Array | None) -> _Quantiles:
-        """Return the quantile function of the scores (n,) of calibration rows."""
+    def of(cls, scores: Array, weights: Array | None, symmetric: bool) -> _Quantiles:
+        """Return the quantile function of the scores (n,) of calibration rows.
+
+        If not `symmetric`, the scores are those of one side, which misses half of the rows that an
+        interval may miss: a coverage c needs the quantile of (1 + c) / 2.
+        """
         order = np.argsort(scores, kind="stable")
         if weights is None:
-            levels = np.arange(1, scores.size + 1) / (scores.size + 1)
+            heights, total = np.arange(1, scores.size + 1), scores.size + 1
         else:
             relative = weights[order] / weights.max(initial=0.0)
-            levels = np.cumsum(relative) / (relative.sum() + 1)
+            heights, total = np.cumsum(relative), relative.sum() + 1
+        # One division rounds k / (n + 1) as a literal of the same number is rounded.
+        levels = (heights if symmetric else 2 * heights - total) / total
         sorted_scores = scores[order]
         is_last = np.append(sorted_scores[1:] != sorted_scores[:-1], True)[: scores.size]
+        is_last &= levels > 0
         return cls(sorted_scores[is_last], levels[is_last])
 
     @property
@@ -154,7 +162,7 @@ def _calibrate_intervals(
     else:
         sides = [_list_quantiles(task, below), _list_quantiles(task, above)]
     group = _append_group(builder, task)
-    quantiles = [_append_quantile(builder, group, side, task.symmetric) for side in sides]
+    quantiles = [_append_quantile(builder, group, side) for side in sides]
     if bounds.scale is not None:
         quantiles = [builder.op("mul", quantile, bounds.scale) for quantile in quantiles]
     interval = builder.op(
@@ -162,10 +170,7 @@ def _calibrate_intervals(
         builder.op("sub", bounds.lower, quantiles[0]),
         builder.op("add", bounds.upper, quantiles[-1]),
     )
-    highest = max(quantile.highest for quantile in sides[0])
-    return _build(
-        task, builder, {"interval": interval}, highest if task.symmetric else 2 * highest - 1
-    )
+    return _build(task, builder, {"interval": interval}, max(q.highest for q in sides[0]))
 
 
 def _calibrate_sets(
@@ -178,7 +183,7 @@ def _calibrate_sets(
     if task.groups is not None and task.groups.column is None:
         threshold = _append_class_quantiles(builder, quantiles)
     else:
-        threshold = _append_quantile(builder, _append_group(builder, task), quantiles, True)
+        threshold = _append_quantile(builder, _append_group(builder, task), quantiles)
     chosen = builder.op("cast", builder.op("le", class_scores, threshold), dtype="float64")
     return _build(task, builder, {"set": chosen}, max(q.highest for q in quantiles))
 
@@ -209,14 +214,15 @@ def _list_quantiles(task: CalibrationTask, scores: Array) -> list[_Quantiles]:
     """Return the quantile function of each group, followed by that of NULL if it is a group."""
     groups, weights = task.groups, task.weights
     if groups is None:
-        return [_Quantiles.of(scores, weights)]
+        return [_Quantiles.of(scores, weights, task.symmetric)]
     order = np.argsort(groups.codes, kind="stable")
     num_groups = len(groups.categories) + groups.has_null
     starts = np.searchsorted(groups.codes[order], np.arange(num_groups + 1))
     quantiles = []
     for start, stop in zip(starts[:-1], starts[1:], strict=True):
         rows = order[start:stop]
-        quantiles.append(_Quantiles.of(scores[rows], None if weights is None else weights[rows]))
+        group_weights = None if weights is None else weights[rows]
+        quantiles.append(_Quantiles.of(scores[rows], group_weights, task.symmetric))
     return quantiles
 
 
@@ -234,42 +240,25 @@ def _append_group(builder: Builder, task: CalibrationTask) -> Value | None:
 
 
 def _append_quantile(
-    builder: Builder, group: Value | None, quantiles: Sequence[_Quantiles], symmetric: bool
+    builder: Builder, group: Value | None, quantiles: Sequence[_Quantiles]
 ) -> Value:
-    """Append the quantile (n, 1) of each row's group for the requested coverage.
-
-    If not `symmetric`, each side of an interval misses half of the rows that it may miss.
-    """
-    coverage = builder.input(COVERAGE, "float64")
-    highest = max(quantile.highest for quantile in quantiles)
-    highest = highest if symmetric else 2 * highest - 1
-    in_range = builder.op(
-        "and", builder.op("gt", coverage, 0.0), builder.op("le", coverage, highest)
-    )
-    coverage = builder.op("require", coverage, in_range, message=_describe_range(highest))
-    level = coverage
-    if not symmetric:
-        level = builder.op("mul", builder.op("add", coverage, 1.0), 0.5)
+    """Append the quantile (n, 1) of each row's group for the requested coverage."""
+    coverage = _append_coverage(builder, quantiles)
     if group is None:
         (only,) = quantiles
-        return _look_up(builder, level, [only.levels], np.append(only.scores, np.inf))
+        return _look_up(builder, coverage, [only.levels], np.append(only.scores, np.inf))
     # Group g has the levels g to g + 1, so that one search finds both the group and its quantile.
     unknown = _Quantiles(np.zeros(0), np.zeros(0))
     grouped = [unknown, *quantiles]
     edges = [np.append(g + quantile.levels, g + 1.0) for g, quantile in enumerate(grouped)]
     table = [np.append(quantile.scores, np.inf) for quantile in grouped]
-    key = builder.op("add", builder.op("cast", group, dtype="float64"), level)
+    key = builder.op("add", builder.op("cast", group, dtype="float64"), coverage)
     return _look_up(builder, key, [np.concatenate(edges)], np.concatenate([*table, [np.inf]]))
 
 
 def _append_class_quantiles(builder: Builder, quantiles: Sequence[_Quantiles]) -> Value:
     """Append the quantile of each class as (n, classes)."""
-    coverage = builder.input(COVERAGE, "float64")
-    highest = max(quantile.highest for quantile in quantiles)
-    in_range = builder.op(
-        "and", builder.op("gt", coverage, 0.0), builder.op("le", coverage, highest)
-    )
-    coverage = builder.op("require", coverage, in_range, message=_describe_range(highest))
+    coverage = _append_coverage(builder, quantiles)
     columns = builder.op("select", coverage, indices=np.zeros(len(quantiles), np.int64))
     table = np.concatenate([np.append(quantile.scores, np.inf) for quantile in quantiles])
     return _look_up(builder, columns, [quantile.levels for quantile in quantiles], table)
@@ -286,10 +275,17 @@ def _look_up(builder: Builder, x: Value, edges: Sequence[Array], table: Array) -
     return builder.op("take", builder.constant(table), index)
 
 
-def _describe_range(highest: float) -> str:
-    return (
-        f"coverage must be greater than 0 and at most {highest:.6g}: a higher one needs more "
-        "calibration rows"
+def _append_coverage(builder: Builder, quantiles: Sequence[_Quantiles]) -> Value:
+    """Append the requested coverage (n, 1), which must not be higher than all groups allow."""
+    coverage = builder.input(COVERAGE, "float64")
+    highest = max(quantile.highest for quantile in quantiles)
+    is_positive, is_allowed = builder.op("gt", coverage, 0.0), builder.op("le", coverage, highest)
+    message = (
+        f"coverage must be greater than 0 and at most {format_coverage(highest)}; calibrate the "
+        "model with more rows for a higher one"
+    )
+    return builder.op(
+        "require", coverage, builder.op("and", is_positive, is_allowed), message=message
     )
 
 
@@ -387,7 +383,7 @@ METHODS: Mapping[str, Method] = {
     "lac": Method(True, lambda task: _calibrate_sets(task, _build_lac)),
     "aps": Method(True, lambda task: _calibrate_sets(task, _build_aps)),
 }
-"""Maps the names of methods to what they are; `mondrian` is the default method with groups."""
+"""Maps names to methods; `mondrian` stands for the default method with groups."""
 
 
 def list_missing_classes(codes: Array, labels: Labels) -> list[Any]:
@@ -406,3 +402,9 @@ def check_classes(truth: Array, program: Program, groups: Groups | None) -> None
             f"no calibration row has the class {list_classes(missing)}, and each class is a group: "
             "add such rows, or leave `by` out"
         )
+
+
+def find_calibration_options(training_options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of CALIBRATE that the options of a training request, or none."""
+    names = {"calibration": "method", "calibration_by": "by"}
+    return {new: training_options[n] for n, new in names.items() if n in training_options}

@@ -108,7 +108,7 @@ def test_a_new_version_is_not_the_default(con: Session) -> None:
         "ALTER MODEL m CALIBRATE USING (FROM calibration) "
         "OPTIONS (label = 'k', method = 'isotonic')"
     )
-    assert dict(answer.fetchall())["next"].startswith("ALTER MODEL m SET DEFAULT_VERSION = 2")
+    assert "SET DEFAULT_VERSION = 2" in dict(answer.fetchall())["default"]
     assert fetch(con, "SELECT predict_proba('m', *) FROM fresh") == before
     con.execute("ALTER MODEL m SET DEFAULT_VERSION = 2")
     assert fetch(con, "SELECT predict_proba('m', *) FROM fresh") != before

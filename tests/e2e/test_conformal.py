@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import joblib
 import numpy as np
@@ -13,9 +14,14 @@ import pandas as pd
 import pytest
 from scipy.stats import binom
 from sklearn.cluster import KMeans
+from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
+from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.multioutput import MultiOutputRegressor
-from sklearn.preprocessing import StandardScaler
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import RadiusNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from sklearn.svm import LinearSVC
 
 import sqlml
@@ -121,7 +127,8 @@ def test_a_coverage_that_too_few_rows_support(con: Session) -> None:
     assert description["highest coverage"] == "0.99"
     assert description["rows"] == "99"
     assert fetch(con, "SELECT predict_interval('m', *, coverage := 0.99) FROM fresh LIMIT 1")
-    with pytest.raises(BindError, match=r"needs 199 rows, and it has 99, enough for at most 0\.99"):
+    message = r"needs 199 calibration rows, and model 'm' has 99, which allow at most 0\.99"
+    with pytest.raises(BindError, match=message):
         fetch(con, "SELECT predict_interval('m', *, coverage := 0.995) FROM fresh")
     with pytest.raises(MissingValueError, match=r"coverage must be greater than 0 and at most"):
         fetch(con, "SELECT predict_interval('m', *, coverage := 0.5 + a / 4) FROM fresh")
@@ -223,6 +230,126 @@ def test_the_options_of_a_model_hold(con: Session) -> None:
     for backend in ("native", "onnxruntime", "sql"):
         con.execute(f"SET sqlml_backend = '{backend}'")
         assert fetch(con, "SELECT predict_interval('m', 1, 1)")[0][0] == pytest.approx(rows[1][0])
+
+
+def test_coverages_beside_each_other(con: Session) -> None:
+    """A coverage that each row computes stays, also beside literals, and without values yet."""
+    calibrate(con)
+    interval, rising = "(predict_interval('m', *, coverage := {})).upper", "0.5 + rowid / 1000"
+    ((literal, by_row),) = fetch(
+        con,
+        f"SELECT sum({interval.format(0.5)}), sum({interval.format(rising)}) FROM fresh",
+    )
+    alone = fetch(con, f"SELECT sum({interval.format(rising)}) FROM fresh")
+    assert alone == [(pytest.approx(by_row),)] and by_row > literal + 1
+    con.execute(
+        "CREATE MACRO upper_end(a, b, c) AS (predict_interval('m', a, b, coverage := c)).upper"
+    )
+    con.execute(
+        "PREPARE q AS SELECT sum((predict_interval('m', *, coverage := $1)).upper) FROM fresh"
+    )
+    for query in (
+        "SELECT sum(upper_end(a, b, 0.5)) FROM fresh",
+        "EXECUTE q(0.5)",
+        "SELECT sum(list_transform([0.5], lambda c: "
+        "(predict_interval('m', a, b, coverage := c)).upper)[1]) FROM fresh",
+    ):
+        assert fetch(con, query) == [(pytest.approx(literal),)]
+    sums = ", ".join(f"sum({interval.format(k / 100)})" for k in range(1, 99))
+    (many,) = fetch(con, f"SELECT {sums} FROM fresh")
+    assert list(many) == sorted(many) and many[49] == pytest.approx(literal)
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        GaussianNB(),
+        QuadraticDiscriminantAnalysis(),
+        make_pipeline(MinMaxScaler((0.2, 0.8)), RandomForestClassifier(5, random_state=0)),
+        RadiusNeighborsClassifier(20.0),
+    ],
+    ids=["bayes", "discriminant", "scaled trees", "neighbours"],
+)
+def test_a_literal_coverage_changes_nothing_else(con: Session, estimator: Any) -> None:
+    """The steps of the model, some of which add constants or reject rows, stay as they are."""
+    fitted = estimator.fit(CALIBRATION[FEATURES], CALIBRATION.k)
+    con.create_model("k", fitted, or_replace=True)
+    calibrate(con, "label = 'k'", "k")
+    rows = fetch(
+        con,
+        "SELECT predict_proba('k', *), predict_set('k', *, coverage := 0.8) FROM fresh "
+        "ORDER BY rowid",
+    )
+    expected = fitted.predict_proba(FRESH[FEATURES])
+    probabilities = [[row[0][name] for name in fitted.classes_] for row in rows]
+    np.testing.assert_allclose(probabilities, expected, rtol=1e-9, atol=1e-12)
+    by_row = fetch(
+        con, "SELECT predict_set('k', *, coverage := 0.8 + 0 * rowid) FROM fresh ORDER BY rowid"
+    )
+    assert [labels for _, labels in rows] == [labels for (labels,) in by_row]
+
+
+def test_literal_features_of_a_calibrated_model(con: Session) -> None:
+    """Trees are specialised for a literal column of many rows, beside the coverage."""
+    trees = RandomForestRegressor(60, random_state=0).fit(CALIBRATION[FEATURES], CALIBRATION.y)
+    con.create_model("trees", trees)
+    calibrate(con, "label = 'y'", "trees")
+    con.execute("CREATE TABLE many AS SELECT (range % 100) / 50 - 1 AS a FROM range(200_000)")
+    call = "predict_interval('trees', a := a, b := {}, coverage := {})"
+    queries = [
+        "SELECT sum(i.upper - i.lower), sum(i.upper) "
+        f"FROM (SELECT {call.format(b, c)} AS i FROM many)"
+        for b, c in (("1", "0.5"), ("1 + 0 * a", "0.5"), ("1", "0.5 + 0 * a"))
+    ]
+    first, *others = [fetch(con, query) for query in queries]
+    assert all(other == [pytest.approx(first[0])] for other in others)
+
+
+@pytest.mark.parametrize("num_rows", [19, 49, 99])
+def test_ranks_of_asymmetric_intervals(con: Session, num_rows: int) -> None:
+    con.execute(f"CREATE OR REPLACE TABLE calibration AS FROM calibration LIMIT {num_rows}")
+    rows = CALIBRATION.head(num_rows)
+    highest = calibrate(con, "label = 'y', symmetric = false")["highest coverage"]
+    assert float(highest) == pytest.approx((num_rows - 1) / (num_rows + 1), abs=1e-6)
+    residuals = np.sort(rows.y - REGRESSOR.predict(rows[FEATURES]))
+    for k in range(num_rows // 2 + 1, num_rows + 1):
+        coverage = Fraction(2 * k - num_rows - 1, num_rows + 1)
+        if coverage <= 0 or coverage.denominator not in (1, 2, 4, 5, 10, 20, 25, 50, 100):
+            continue
+        query = f"SELECT predict_interval('m', 0, 0, coverage := {float(coverage)})"
+        ((interval,),) = fetch(con, query)
+        assert interval["upper"] == pytest.approx(residuals[k - 1], abs=1e-12)
+        assert interval["lower"] == pytest.approx(residuals[num_rows - k], abs=1e-12)
+
+
+def test_evaluations_that_request_no_coverage(con: Session) -> None:
+    """A calibration adds columns to ml_evaluate only where its intervals can be evaluated."""
+    evaluate = "FROM ml_evaluate(MODEL m, {}, label := 'y'{})"
+    calibrate(con, "label = 'y', by = 'region'")
+    rows, table = "(SELECT a, b, y FROM fresh)", "TABLE fresh"
+    assert "coverage" not in con.sql(evaluate.format(rows, "")).columns
+    assert "coverage" in con.sql(evaluate.format(table, "")).columns
+    with pytest.raises(MissingColumnError, match="region"):
+        con.sql(evaluate.format(rows, ", coverage := 0.8"))
+    con.execute("CREATE OR REPLACE TABLE calibration AS FROM calibration LIMIT 5")
+    calibrate(con)
+    assert "coverage" not in con.sql(evaluate.format(table, "")).columns
+    with pytest.raises(BindError, match="coverage cannot be combined with per_class"):
+        calibrate(con, "label = 'k'", "k")
+        con.sql(
+            "FROM ml_evaluate(MODEL k, TABLE fresh, label := 'k', per_class := true, "
+            "coverage := 0.5)"
+        )
+
+
+def test_predictions_beside_intervals_are_bound_alike(con: Session) -> None:
+    """A call of predict does not get the column of the groups because another call needs it."""
+    calibrate(con, "label = 'y', by = 'region'")
+    for query in ("predict('m', a, b, region)", "predict('m', a := a, b := b, region := region)"):
+        with pytest.raises(BindError):
+            fetch(con, f"SELECT {query}, predict_interval('m', a, b, region) FROM fresh")
+    rows = fetch(con, "SELECT predict('m', a, b), predict_interval('m', a, b, region) FROM fresh")
+    assert all(i["lower"] <= p <= i["upper"] for p, i in rows)
 
 
 def test_rows_name_their_models(con: Session) -> None:
@@ -340,7 +467,11 @@ BAD_OPTIONS = (
     ),
     ("m", "label = 'y', method = 'normalized', difficulty = 'z'", UnknownModelError, "z"),
     ("m", "label = 'y', difficulty = 'm'", ConfigError, "belongs to method normalized, not split"),
-    ("m", "label = 'y', symmetric = 3", ConfigError, "'symmetric' is true or false"),
+    ("m", "label = 'y', symmetric = 3", ConfigError, "'symmetric' must be true or false"),
+    ("m", "label = 'y', by = 'day'", ConfigError, "column 'day' contains .*: cast it to VARCHAR"),
+    ("m", "label = 'y', by = 'items'", ConfigError, "column 'items' contains .*: cast it to VARC"),
+    ("m", "label = 'y', by = 'nothing'", ConfigError, "column 'nothing' is NULL in all rows"),
+    ("m", "label = 'day'", ConfigError, "column 'day' must have finite numbers"),
     ("k", "label = 'k', symmetric = false", ConfigError, "belongs to method split or normalized"),
 )
 
@@ -349,6 +480,11 @@ BAD_OPTIONS = (
 def test_bad_options(
     con: Session, model: str, options: str, error: type[Exception], message: str
 ) -> None:
+    con.execute(
+        "ALTER TABLE calibration ADD COLUMN day DATE; UPDATE calibration SET day = '2020-01-01'; "
+        "ALTER TABLE calibration ADD COLUMN items INTEGER[]; UPDATE calibration SET items = [1]; "
+        "ALTER TABLE calibration ADD COLUMN nothing VARCHAR"
+    )
     with pytest.raises(error, match=message):
         calibrate(con, options, model)
     with pytest.raises(MissingOutputError, match="is not calibrated"):
@@ -358,7 +494,7 @@ def test_bad_options(
 def test_rows_that_calibrate_nothing(con: Session) -> None:
     for where in ("false", "y IS NULL"):
         query = f"SELECT * FROM calibration WHERE {where}"
-        with pytest.raises(ConfigError, match="no row with a label in column 'y'"):
+        with pytest.raises(ConfigError, match="no row to calibrate on has a label in column 'y'"):
             con.execute(f"ALTER MODEL m CALIBRATE USING ({query}) OPTIONS (label = 'y')")
     query = "SELECT * FROM calibration WHERE k <> 'mid'"
     with pytest.raises(ConfigError, match="no calibration row has the class 'mid'"):
@@ -421,6 +557,20 @@ def test_a_feature_called_coverage(con: Session) -> None:
     )
     assert wide > narrow
     assert fetch(con, "SELECT predict('c', a := 0, coverage := 5)")
+
+
+def test_a_column_called_like_the_internal_input(con: Session) -> None:
+    frame = CALIBRATION[FEATURES].set_axis(["a", "(coverage)"], axis=1)
+    con.create_model("c", LinearRegression().fit(frame, CALIBRATION.y))
+    call = "predict('c', a := a, \"(coverage)\" := b)"
+    assert len(fetch(con, f"SELECT {call} FROM fresh")) == 200
+    rows = 'SELECT a, b AS "(coverage)", y FROM calibration'
+    for model, options in (("c", ""), ("m", ", by = '(coverage)'")):
+        query = rows.replace("a, b", "a, b, b") if model == "m" else rows
+        with pytest.raises(ConfigError, match="called '.coverage.': rename it"):
+            con.execute(
+                f"ALTER MODEL {model} CALIBRATE USING ({query}) OPTIONS (label = 'y'{options})"
+            )
 
 
 def test_a_forged_calibration(con: Session) -> None:

@@ -82,7 +82,7 @@ def test_a_coverage_per_row_and_an_evaluation(models: Any) -> None:
         "label := 'y', coverage := 0.8)"
     ).collect()
     assert 0.7 < evaluated.coverage < 0.92
-    with pytest.raises(BindError, match="coverage 0.9999 is too high"):
+    with pytest.raises(BindError, match="coverage 0.9999 needs 9,999 calibration rows"):
         models.sql(
             "SELECT predict_interval('conformal_m', *, coverage := 0.9999) FROM conformal_fresh"
         )
