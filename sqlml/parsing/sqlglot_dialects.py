@@ -21,7 +21,9 @@ from sqlml.parsing import places
 from sqlml.parsing.model_statements import ModelStatements
 from sqlml.parsing.statement_parts import token_types
 
-_MODEL_FUNCTIONS = frozenset({"PREDICT", "PREDICT_PROBA", "PREDICT_SCORE", "TRANSFORM"})
+_MODEL_FUNCTIONS = frozenset(
+    "PREDICT PREDICT_PROBA PREDICT_SCORE PREDICT_INTERVAL PREDICT_SET TRANSFORM".split()
+)
 """Scalar functions that accept MODEL m as the first argument."""
 
 _TABLE_NAMES = token_types("VAR IDENTIFIER STRING PLACEHOLDER PARAMETER")

@@ -191,6 +191,9 @@ def test_wherever_predict_works(con: Session) -> None:
         f"SELECT sum({interval}['upper']) FROM fresh",
         "SELECT sum((predict_interval('m', a, b, coverage := 0.8)).upper) FROM fresh",
         "SELECT sum((predict_interval('m', fresh, coverage := 0.8)).upper) FROM fresh",
+        "SELECT sum((predict_interval(MODEL m, *, coverage := 0.8)).upper) FROM fresh",
+        "SELECT sum((predict_interval(MODEL (name), *, coverage := 0.8)).upper) "
+        "FROM (SELECT *, 'm' AS name FROM fresh)",
         f"SELECT sum(u) FROM (SELECT sum(({interval}).upper) AS u FROM fresh GROUP BY region)",
     ):
         assert fetch(con, query)[0][0] == pytest.approx(expected)

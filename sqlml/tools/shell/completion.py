@@ -16,6 +16,7 @@ from prompt_toolkit.document import Document
 from sqlml.dialects import DUCKDB
 from sqlml.errors import SqlmlError
 from sqlml.planner.program.choose import SETTINGS
+from sqlml.planner.syntax.arguments import FUNCTIONS as MODEL_FUNCTIONS
 from sqlml.planner.syntax.table_forms import FORMS
 from sqlml.statements import model_options
 from sqlml.tools.shell.dot_commands import COMMANDS
@@ -25,14 +26,11 @@ from sqlml.training.options.estimator_parameters import list_parameter_names
 from sqlml.training.options.sqlml_options import ALIASES, TRAINING_OPTIONS
 from sqlml.types import fold
 
-FUNCTIONS = frozenset(
-    {"predict", "predict_proba", "predict_score", "transform", "explain"}
-    | {f"ml_{name}" for name in FORMS}
-)
+FUNCTIONS = frozenset(MODEL_FUNCTIONS) | {f"ml_{name}" for name in FORMS}
 
 KEYWORDS = frozenset(
     "MODEL MODELS VERSION VERSIONS OPTIONS INPUT OUTPUT VERIFY EXPORT ALIAS TAGS CASCADE "
-    "RETRAIN PROMOTE".split()
+    "RETRAIN PROMOTE CALIBRATE CALIBRATION".split()
 )
 """Keywords of statements about models that are missing from DuckDB's list of keywords."""
 
