@@ -133,7 +133,7 @@ class _Quantiles:
 
 @dataclass(frozen=True, slots=True)
 class Calibrated:
-    """A calibrated Program, and the number of rows and the highest coverage of each group."""
+    """A calibrated Program, the rows of each group, and the highest coverage of any group."""
 
     program: Program
     group_rows: Array
@@ -143,7 +143,7 @@ class Calibrated:
 def calibrate(task: CalibrationTask) -> Calibrated:
     """Return the model of `task` with the additional output `interval` or `set`.
 
-    Raises ConfigError if the model predicts NaN, or if no group has rows.
+    Raises ConfigError if the model predicts NaN, or if Programs read a column differently.
     """
     return METHODS[task.method].calibrate(task)
 
