@@ -14,6 +14,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 import sqlml
 from sqlml import errors
+from sqlml.catalog.catalog_connection import IS_DUCKDB_2
 
 ROWS = pd.DataFrame({"s": ["red", "blue", "green"] * 20, "a": [float(i) for i in range(60)]})
 LABELS = ["yes" if (s == "red") or a > 30 else "no" for s, a in zip(ROWS.s, ROWS.a, strict=True)]
@@ -71,7 +72,13 @@ def test_integers_are_keys_beside_maps(con: sqlml.Session, key: int) -> None:
     ):
         (expected,) = con.execute(f"SELECT {call} FROM t").fetchone()
         query = f"SELECT {key} AS k, {call} AS p FROM t GROUP BY ROLLUP (k)"
-        assert [row[1] for row in con.execute(query).fetchall()] == [expected, expected]
+        try:
+            rows = con.execute(query).fetchall()
+        except errors.BindError as error:
+            # On DuckDB 1.5, the call contains numbers of packed columns.
+            assert not IS_DUCKDB_2 and f"{key} is a key of grouping sets" in str(error)
+        else:
+            assert [row[1] for row in rows] == [expected, expected]
 
 
 def test_literals_that_are_no_keys_are_left_alone(con: sqlml.Session) -> None:
