@@ -82,10 +82,16 @@ def test_every_function_has_a_section(name: str) -> None:
 
 def test_options_of_calls_are_those_of_the_code() -> None:
     parts = sections(FUNCTIONS_PAGE)
-    explains = {n.lower() for n, option in _OPTIONS.items() if option.only_explain} | {"class"}
-    others = {n.lower() for n in _OPTIONS} - explains
+    options_of = {
+        name: {n.lower() for n, option in _OPTIONS.items() if name in option.functions}
+        for name in FUNCTIONS
+    }
+    explains = options_of["explain"] | {"class"}
+    others = {n.lower() for n in _OPTIONS} - explains - options_of["predict_interval"]
     assert in_tables(parts["explain"]) == explains
     assert in_tables(parts["Functions"]) == others
+    assert in_tables(parts["predict_interval"]) == options_of["predict_interval"]
+    assert options_of["predict_set"] == options_of["predict_interval"] == {"coverage"}
     assert in_tables(parts["predict_proba"]) == {"class"}
 
 
