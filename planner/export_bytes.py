@@ -44,7 +44,11 @@ def export_to_bytes(
     if format_name == "SQL":
         statements = [export_macros(program, name, options)]
         if calibrated is not None:
-            statements.append(export_calibrated_macro(calibrated, name, options or {}))
+            try:
+                statements.append(export_calibrated_macro(calibrated, name, options or {}))
+            except BackendError as error:  # The model itself can be exported.
+                reason = " ".join(str(error).split())
+                statements.append(f"-- The calibration is left out: {reason}.\n")
         return "\n".join(statements).encode()
     load_backend("onnxruntime")  # Raises an error if it is not installed.
     from sqlml.backends.onnxruntime.export import export_onnx

@@ -100,12 +100,19 @@ def export_macros(program: Program, name: str, options: Mapping[str, Any] | None
     return "\n".join(statements)
 
 
+MAX_LEVELS = 2000
+"""The maximum number of distinct scores of a calibration in a macro, which compares them all."""
+
+
 def export_calibrated_macro(program: Program, name: str, options: Mapping[str, Any]) -> str:
     """Return the statement that creates `<name>_interval` or `<name>_set` of a calibrated model.
 
     The last parameter is the coverage. Raises BackendError if SQL cannot express the model, or if
     it was calibrated on too many rows.
     """
+    num_levels = sum(n.attrs["edges"].size for n in program.nodes if n.op == "search_sorted")
+    if num_levels > MAX_LEVELS:
+        raise BackendError(f"it was calibrated on more than {MAX_LEVELS:,} rows")
     output = next(name for name in CALIBRATED_OUTPUTS if name in program.outputs)
     used_inputs = prepare_output(program, output).program.inputs.keys() - {COVERAGE}
     used_features = [feature for feature in program.features if feature.name in used_inputs]

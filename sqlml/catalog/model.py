@@ -234,8 +234,8 @@ class NewVersion:
     @property
     def calibration(self) -> Calibration | None:
         """The calibration among `small_models`, if any."""
-        found = (small for small in self.small_models if isinstance(small, Calibration))
-        return next(found, None)
+        calibrations = (small for small in self.small_models if isinstance(small, Calibration))
+        return next(calibrations, None)
 
     def map_renamed_columns(self, columns: Collection[str]) -> dict[str, str]:
         """Map the `columns` that LightGBM has renamed to the names of the features."""

@@ -134,7 +134,7 @@ def format_coverage(coverage: float) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibrationFacts:
-    """How a version was calibrated.
+    """The definition and the size of a version's calibration.
 
     Attributes:
         query: the query for the calibration rows, or "" for those that training held out.

@@ -362,9 +362,9 @@ def _build_aps(builder: Builder, task: CalibrationTask) -> Value:
     (outputs,) = append_programs(builder, [task.program])
     probabilities = builder.cast(outputs["proba"], "float64")
     width = probabilities.type.width
-    own = builder.op("reshape", probabilities, shape=(width, 1))
-    others = builder.op("reshape", probabilities, shape=(1, width))
-    summands = builder.op("where", builder.op("ge", others, own), others, 0.0)
+    as_column = builder.op("reshape", probabilities, shape=(width, 1))
+    as_row = builder.op("reshape", probabilities, shape=(1, width))
+    summands = builder.op("where", builder.op("ge", as_row, as_column), as_row, 0.0)
     return builder.op("reshape", builder.op("sum", summands, axis=2), shape=(width,))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -63,8 +64,8 @@ def fetch_intervals(con: Session, coverage: float) -> np.ndarray:
     [LinearRegression(), RandomForestRegressor(10, random_state=0), XGBRegressor(n_estimators=10)],
     ids=lambda estimator: type(estimator).__name__,
 )
-def test_split_intervals_are_those_of_mapie_and_crepes(con: Session, estimator: object) -> None:
-    fitted = estimator.fit(TRAIN[FEATURES], TRAIN.y)  # type: ignore[attr-defined]
+def test_split_intervals_are_those_of_mapie_and_crepes(con: Session, estimator: Any) -> None:
+    fitted = estimator.fit(TRAIN[FEATURES], TRAIN.y)
     con.create_model("m", fitted, or_replace=True)
     calibrate(con, "label = 'y'")
     mapie = SplitConformalRegressor(fitted, confidence_level=list(COVERAGES), prefit=True)

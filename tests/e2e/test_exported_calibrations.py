@@ -88,6 +88,21 @@ def test_exported_functions_give_the_results_of_the_session(
             assert plain.execute(query).fetchall() == expected[0]
 
 
+def test_too_many_rows_for_a_macro(con: Session, tmp_path: Path) -> None:
+    """The macros of the model are exported without the calibration, and the file says so."""
+    con.execute(
+        "CREATE TABLE noisy AS SELECT a, b, a + b + hash(range, a) / 1e19 AS y "
+        "FROM calibration, range(30)"
+    )
+    con.execute("ALTER MODEL m CALIBRATE USING (FROM noisy) OPTIONS (label = 'y')")
+    file = tmp_path / "m.sql"
+    con.execute(f"EXPORT MODEL m TO '{file}'")
+    assert "-- The calibration is left out: it was calibrated on more" in file.read_text()
+    with duckdb.connect() as plain:
+        plain.execute(file.read_text())
+        assert plain.execute("SELECT m(1, 1)").fetchall() == [(pytest.approx(2.0),)]
+
+
 @pytest.mark.skipif(duckdb.__version__ < "2", reason="files of DuckDB 1.5 hold no macros")
 @pytest.mark.parametrize("name", CALIBRATIONS)
 def test_plain_connections_call_macros(con: Session, name: str) -> None:

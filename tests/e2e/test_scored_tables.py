@@ -64,8 +64,8 @@ def test_results_are_those_of_the_model(
     assert of_table.columns == of_model.columns
     expected, got = sorted(of_model.fetchall(), key=repr), sorted(of_table.fetchall(), key=repr)
     assert len(got) == len(expected) > 0
-    for row, expected_row in zip(got, expected, strict=True):
-        for value, expected_value in zip(row, expected_row, strict=True):
+    for got_row, expected_row in zip(got, expected, strict=True):
+        for value, expected_value in zip(got_row, expected_row, strict=True):
             if isinstance(expected_value, float):
                 np.testing.assert_allclose(value, expected_value, rtol=1e-12, atol=1e-13)
             else:
@@ -75,10 +75,10 @@ def test_results_are_those_of_the_model(
 def test_metrics_are_those_of_scikit_learn(con: sqlml.Session) -> None:
     p = FITTED["answers"].predict_proba(X)[:, 1]
     y = ROWS.answer == "yes"
-    found = one_row(
+    row = one_row(
         con, "FROM ml_evaluate(TABLE scored, label := 'answer', probability := 'answer_p')"
     )
-    wanted = {
+    expected = {
         "roc_auc": metrics.roc_auc_score(y, p),
         "average_precision": metrics.average_precision_score(y, p),
         "log_loss": metrics.log_loss(y, p),
@@ -86,9 +86,9 @@ def test_metrics_are_those_of_scikit_learn(con: sqlml.Session) -> None:
         "accuracy": metrics.accuracy_score(y, p >= 0.5),
         "f1_score": metrics.f1_score(y, p >= 0.5),
     }
-    compare(found, wanted)
+    compare(row, expected)
     maps = COLUMNS["answers"].replace("answer_p'", "answer_ps'")
-    compare(one_row(con, f"FROM ml_evaluate(TABLE scored, {maps})"), wanted)
+    compare(one_row(con, f"FROM ml_evaluate(TABLE scored, {maps})"), expected)
 
 
 def test_labels_of_other_types(con: sqlml.Session) -> None:
@@ -99,24 +99,27 @@ def test_labels_of_other_types(con: sqlml.Session) -> None:
         ("(answer = 'yes')::UTINYINT", "(answer_hat = 'yes')::BIGINT"),
     ):
         rows = f"(SELECT {label} AS y, {prediction} AS hat, answer_p AS p FROM scored)"
-        found = one_row(
+        row = one_row(
             con, f"FROM ml_evaluate({rows}, label := 'y', prediction := 'hat', probability := 'p')"
         )
-        compare(found, {"roc_auc": metrics.roc_auc_score(ROWS.answer, X.a * 0 + _probability())})
+        compare(
+            row,
+            {"roc_auc": metrics.roc_auc_score(ROWS.answer, X.a * 0 + _probability())},
+        )
     calls = "(SELECT *, predict('prices', *) AS p FROM shop)"
-    found = one_row(con, f"FROM ml_evaluate({calls}, label := 'price', prediction := 'p')")
-    compare(found, {"r2_score": metrics.r2_score(ROWS.price, FITTED["prices"].predict(X))})
-    found = one_row(
+    row = one_row(con, f"FROM ml_evaluate({calls}, label := 'price', prediction := 'p')")
+    compare(row, {"r2_score": metrics.r2_score(ROWS.price, FITTED["prices"].predict(X))})
+    row = one_row(
         con, "FROM ml_evaluate(TABLE scored, label := 'answer', prediction := 'answer_hat')"
     )
-    assert found["roc_auc"] is None and found["accuracy"] > 0.7
-    found = one_row(
+    assert row["roc_auc"] is None and row["accuracy"] > 0.7
+    row = one_row(
         con,
         "FROM ML.EVALUATE(TABLE scored, STRUCT('answer' AS label, 'answer_hat' AS prediction, "
         "'no' AS class))",
     )
     hat = FITTED["answers"].predict(X)
-    compare(found, {"recall": metrics.recall_score(ROWS.answer, hat, pos_label="no")})
+    compare(row, {"recall": metrics.recall_score(ROWS.answer, hat, pos_label="no")})
 
 
 def _probability() -> np.ndarray:
