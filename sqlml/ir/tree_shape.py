@@ -53,7 +53,7 @@ class TreeShape:
 
 def measure_tree_shape(ensemble: Ensemble) -> TreeShape:
     """Return the shape of `ensemble`, cached as long as the arrays of `ensemble` exist."""
-    arrays = [value for value in ensemble.attrs().values() if not isinstance(value, str)]
+    arrays = [value for value in ensemble.attrs().values() if isinstance(value, np.ndarray)]
     return cache_by_arrays("shape", arrays, lambda: _measure_tree_shape(ensemble))
 
 

@@ -14,7 +14,7 @@ leaves. The source libraries add trees in the same order.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -46,6 +46,10 @@ class Ensemble:
     The statistics are optional. cover (M,) and leaf_cover (L,) are the number of training rows that
     reached a node, or the sum of their weights or hessians. gain (M,), in float32, tells how much a
     test improved the fit. input_least and input_most bound the values of each input column.
+    leaf_number int32 (L,) has the numbers by which the source library calls the leaves of a tree.
+    stage_ends int32 (S,) counts the trees of the first 1 to S stages with which the library can
+    score: boosting iterations, or the trees of a forest. If stage_mean, an operator `div` that
+    reads the ensemble divides the sum by S.
     """
 
     roots: Array
@@ -67,6 +71,9 @@ class Ensemble:
     gain: Array | None = None
     input_least: Array | None = None
     input_most: Array | None = None
+    leaf_number: Array | None = None
+    stage_ends: Array | None = None
+    stage_mean: bool | None = None
 
     @classmethod
     def of(cls, attrs: Mapping[str, Any]) -> Ensemble:
@@ -75,6 +82,12 @@ class Ensemble:
     def attrs(self) -> dict[str, Any]:
         names = self.__dataclass_fields__
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+
+    def with_stages(self, ends: Array, is_mean: bool = False) -> Ensemble:
+        """Return a copy that records stages, unless there are none; see the class."""
+        if not len(ends):
+            return self
+        return replace(self, stage_ends=np.asarray(ends, np.int32), stage_mean=is_mean or None)
 
     @property
     def trees(self) -> int:
@@ -114,6 +127,35 @@ class Ensemble:
         bits = np.log2(self.set_words[words]).astype(np.int64)
         categories[nodes] = (words - self.set_offsets[nodes]) * 32 + bits
         return categories
+
+    def to_raw_trees(self) -> RawTrees:
+        """Return the trees with their statistics; the leaves follow the inner nodes."""
+        num_leaves, values_per_leaf = self.leaf_values.shape
+
+        def index_nodes(children: Array) -> Array:
+            return np.where(children >= 0, children, self.nodes + ~children)
+
+        def extend(inner: Array, leaves: Array | None = None) -> Array:
+            if leaves is None:
+                leaves = np.zeros(num_leaves, inner.dtype)
+            return np.concatenate([inner, leaves])
+
+        categorical = np.zeros(0, bool) if self.categorical is None else self.categorical
+        no_number = np.zeros(self.nodes, np.int32)
+        return RawTrees(
+            roots=index_nodes(self.roots),
+            feature=extend(self.feature),
+            threshold=extend(self.threshold),
+            left=extend(index_nodes(self.left)),
+            right=extend(index_nodes(self.right)),
+            leaf=extend(np.zeros(self.nodes, bool), np.ones(num_leaves, bool)),
+            default_left=extend(self.default_left),
+            value=extend(np.zeros((self.nodes, values_per_leaf)), self.leaf_values),
+            sets={node: self.set_members(node) for node in np.flatnonzero(categorical).tolist()},
+            cover=None if self.cover is None else extend(self.cover, self.leaf_cover),
+            gain=None if self.gain is None else extend(self.gain),
+            number=None if self.leaf_number is None else extend(no_number, self.leaf_number),
+        )
 
     def node_roots(self) -> Array:
         """Return the index of each inner node's tree, int32 (M,)."""
@@ -192,6 +234,13 @@ class Ensemble:
             bounds = getattr(self, name)
             fits = bounds is None or (bounds.shape == (x.width,) and bounds.dtype.name in FLOATS)
             _require(fits, f"{name} does not fit the columns")
+        if self.leaf_number is not None:
+            self._check_array("leaf_number", "int32", num_leaves)
+        if self.stage_ends is not None:
+            self._check_array("stage_ends", "int32", self.stage_ends.size)
+            steps = np.diff(self.stage_ends, prepend=0, append=num_trees)
+            _require(steps.size > 1 and (steps >= 0).all(), "stage_ends do not fit the trees")
+            _require(steps[-1] == 0, "stage_ends do not fit the trees")
 
     def _check_array(self, name: str, dtype: str, size: int) -> None:
         array: Array = getattr(self, name)
@@ -225,7 +274,10 @@ def _require(condition: object, message: str) -> None:
         raise ProgramError(f"tree_ensemble: {message}")
 
 
-STATISTICS = ("cover", "leaf_cover", "gain", "input_least", "input_most")
+STATISTICS = (
+    *("cover", "leaf_cover", "gain", "input_least", "input_most"),
+    *("leaf_number", "stage_ends", "stage_mean"),
+)
 """Attributes of a tree_ensemble that do not affect scores."""
 
 
@@ -239,8 +291,9 @@ class RawTrees:
 
     Arrays have one entry per node, tree after tree, except `roots`. `left`, `right` and `roots` are
     indices of nodes, `leaf` (bool) marks the leaves, and `value` (nodes, V) is read only for
-    leaves. `sets` maps a categorical node to the categories that go left. The statistics `cover`
-    and `gain` are dropped if an entry is not finite, or if a cover is negative.
+    leaves. `sets` maps a categorical node to the categories that go left. `number` has the
+    library's number of each leaf. The statistics `cover` and `gain` are dropped if an entry is not
+    finite, or if a cover is negative.
     """
 
     roots: Array
@@ -254,6 +307,7 @@ class RawTrees:
     sets: Mapping[int, Array] | None = None
     cover: Array | None = None
     gain: Array | None = None
+    number: Array | None = None
 
 
 BATCH_NODES = 1 << 13
@@ -309,6 +363,9 @@ class TreeCollector:
             ("gain", raw.gain, nodes),
         ):
             self._add_statistic(name, None if statistic is None else statistic[positions])
+        if raw.number is not None:
+            numbers = raw.number[leaves].astype(np.int32, copy=False)
+            self._arrays.setdefault("leaf_number", []).append(numbers)
         if raw.sets:
             is_inner = np.zeros(is_leaf.size, bool)
             is_inner[nodes] = True
@@ -337,7 +394,7 @@ class TreeCollector:
             self._missing_statistics |= {"cover", "leaf_cover"}
         for name in self._missing_statistics:
             self._arrays.pop(name, None)
-        arrays = {}
+        arrays: dict[str, Any] = {}
         for name in list(self._arrays):  # Only one array at a time is in memory twice.
             chunks = self._arrays.pop(name)
             arrays[name] = chunks[0] if len(chunks) == 1 else np.concatenate(chunks)
@@ -366,7 +423,16 @@ def _split_into_batches(raw: RawTrees) -> Iterator[RawTrees]:
                 yield raw
                 return
     categorical_nodes = np.array(sorted(raw.sets or ()), np.int64)
-    array_names = ("feature", "threshold", "leaf", "default_left", "value", "cover", "gain")
+    array_names = (
+        "feature",
+        "threshold",
+        "leaf",
+        "default_left",
+        "value",
+        "cover",
+        "gain",
+        "number",
+    )
     for first_tree, end_tree, begin, end in spans:
         batch_nodes = categorical_nodes[
             np.searchsorted(categorical_nodes, begin) : np.searchsorted(categorical_nodes, end)

@@ -8,6 +8,7 @@ terms of known columns are added to the bias of a linear model, unless the model
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from sqlml.ir.operators.forests import goes_left
 from sqlml.ir.operators.imputation import find_out_of_bounds
 from sqlml.ir.ops import OPS
 from sqlml.ir.program import Node, Program
-from sqlml.ir.trees import Ensemble, RawTrees, build_ensemble
+from sqlml.ir.trees import Ensemble, build_ensemble
 from sqlml.types import TEXTUAL, Array, numpy_dtype
 
 _CHECKS = ("require_finite", "require_known")
@@ -159,26 +160,17 @@ def specialize_trees(ensemble: Ensemble, is_known: Array, row_values: Array) -> 
         final_target[node] = child if child < 0 else final_target[child]
 
     def resolve_children(children: Array) -> Array:
-        """Convert indices of children to those of RawTrees, where leaf k is node M + k."""
-        targets = np.where(children >= 0, final_target[np.maximum(children, 0)], children)
-        return np.where(targets >= 0, targets, ensemble.nodes + ~targets)
+        return np.where(children >= 0, final_target[np.maximum(children, 0)], children)
 
-    num_leaves, values_per_leaf = ensemble.leaf_values.shape
-    leaf_padding = np.zeros(num_leaves, np.int64)
-    inner_values = np.zeros((ensemble.nodes, values_per_leaf))
-    categorical = np.zeros(0, bool) if ensemble.categorical is None else ensemble.categorical
-    sets = {node: ensemble.set_members(node) for node in np.flatnonzero(categorical).tolist()}
-    raw = RawTrees(
-        roots=resolve_children(ensemble.roots),
-        feature=np.concatenate([ensemble.feature, leaf_padding]),
-        threshold=np.concatenate(
-            [ensemble.threshold, leaf_padding.astype(ensemble.threshold.dtype)]
-        ),
-        left=np.concatenate([resolve_children(ensemble.left), leaf_padding]),
-        right=np.concatenate([resolve_children(ensemble.right), leaf_padding]),
-        leaf=np.concatenate([np.zeros(ensemble.nodes, bool), np.ones(num_leaves, bool)]),
-        default_left=np.concatenate([ensemble.default_left, leaf_padding.astype(bool)]),
-        value=np.concatenate([inner_values, ensemble.leaf_values]),
-        sets=sets,
+    raw = replace(
+        replace(
+            ensemble,
+            roots=resolve_children(ensemble.roots),
+            left=resolve_children(ensemble.left),
+            right=resolve_children(ensemble.right),
+        ).to_raw_trees(),
+        # The training rows of a node say nothing about the remaining rows.
+        cover=None,
+        gain=None,
     )
     return build_ensemble(raw, target=ensemble.target, base=ensemble.base, compare=ensemble.compare)

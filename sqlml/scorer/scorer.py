@@ -10,7 +10,7 @@ import numpy as np
 
 from sqlml import html
 from sqlml.backends.no_wait import NotReady, no_wait
-from sqlml.errors import ConfigError
+from sqlml.errors import ConfigError, UnsupportedModelError
 from sqlml.explaining import explained
 from sqlml.host import LOCAL_FILES
 from sqlml.importers.frame import MissingValueRules
@@ -21,6 +21,7 @@ from sqlml.ir.program import Program
 from sqlml.parsing.statements import OtherDatabase
 from sqlml.passes import select_outputs
 from sqlml.passes.split import Layout
+from sqlml.passes.tree_stages import LEAF, add_leaves, keep_stages
 from sqlml.planner.binding.requested_output import explain_missing_output, find_label
 from sqlml.planner.databases.export_for import export_for
 from sqlml.planner.export_bytes import export_to_bytes
@@ -47,12 +48,15 @@ class ScorerOptions(TypedDict, total=False):
             "traverse", "cursor", "descent", "lockstep", "gemm", "tt", "ptt", or "fused" on a GPU.
         device: "auto", "cpu" or "cuda".
         threads: the number of threads; all cores by default.
+        trees: the number of boosting iterations, or of trees of a forest, to score with; all by
+            default. As in the source library, these are the first ones.
     """
 
     backend: str
     strategy: str
     device: str
     threads: int | None
+    trees: int | None
 
 
 _OUTPUT_OF_METHOD = {
@@ -100,7 +104,7 @@ class Scorer:
         self._matrix_scorers: dict[tuple[str, np.dtype[Any]], MatrixScorer | None] = {}
         self._text_scorers: dict[str, FewTextsScorer | None] = {}
         self._labels = [labels.array() for labels in program.labels]
-        self._tree_explainer: Scorer | None = None
+        self._variants: dict[object, Scorer] = {}
 
     def __reduce__(self) -> Any:
         return Scorer, (self.program, self.features, self._options, self._gaps)
@@ -191,6 +195,26 @@ class Scorer:
         is_flat = result.dtype == np.int64 or outputs["transform"] == outputs.get("label")
         return result[:, 0] if is_flat and result.shape[1] == 1 else result
 
+    def predict_leaf(self, X: Rows, **options: Unpack[ScorerOptions]) -> Array:
+        """Return the leaf of each row in each tree, int32 (n, trees).
+
+        The numbers are those of the source library: of scikit-learn's `apply`, flattened to two
+        axes, of `pred_leaf` in XGBoost and LightGBM, or of `calc_leaf_indexes` in CatBoost.
+
+        Raises:
+            UnsupportedModelError: the model is not a single ensemble of trees.
+        """
+        if options.get("trees") is not None:
+            return self._keep_trees(options.pop("trees")).predict_leaf(X, **options)
+        scorer = self._variants.get(LEAF)
+        if scorer is None:
+            try:
+                scorer = self._variants[LEAF] = self._with_program(add_leaves(self.program))
+            except UnsupportedModelError as error:
+                message = f"predict_leaf does not fit this model: {error}"
+                raise UnsupportedModelError(message) from None
+        return scorer._score(LEAF, X, options).astype(np.int32)
+
     def evaluate(
         self, X: Rows, y: Rows, *, sample_weight: Rows = None
     ) -> Evaluation | list[Evaluation]:
@@ -244,6 +268,10 @@ class Scorer:
         if permutations is not None and background is None:
             message = "permutations needs a background, because only then are values estimated"
             raise ConfigError(message)
+        if options.get("trees") is not None:
+            further = {"background": background, "permutations": permutations}
+            scorer = self._keep_trees(options.pop("trees"))
+            return scorer.explain(X, label=label, **further, **options)
         scorer = self._make_explainer(background, permutations)
         program = scorer.program
         if label is None:
@@ -265,11 +293,12 @@ class Scorer:
         if background is not None:
             rows = read_program_inputs(self.program, background, self.features, self._gaps)
             program = explained.explain_against_background(self.program, rows, permutations)
-            return Scorer(program, self.features, self._options, self._gaps)
-        if self._tree_explainer is None:
-            program = explained.explain_program(self.program)
-            self._tree_explainer = Scorer(program, self.features, self._options, self._gaps)
-        return self._tree_explainer
+            return self._with_program(program)
+        scorer = self._variants.get(explained.OWN)
+        if scorer is None:
+            scorer = self._with_program(explained.explain_program(self.program))
+            self._variants[explained.OWN] = scorer
+        return scorer
 
     def to_onnx(self) -> bytes:
         """Export the model as the bytes of an ONNX file, with one input (N, 1) per column.
@@ -352,6 +381,9 @@ class Scorer:
             reason = explain_missing_output(output, self.program)
             raise AttributeError(f"this model has no output {output!r}; it has {outputs}{reason}")
         options = _check_options({**self._options, **options}) if options else self._options
+        if options.get("trees") is not None:
+            others = {name: value for name, value in options.items() if name != "trees"}
+            return self._keep_trees(options["trees"])._run(output, X, others)
         table = Table.of(X, self.features, self._gaps)
         if self.program.output_type(output).dtype == "string":
             return self._run_texts(output, table)
@@ -371,6 +403,17 @@ class Scorer:
 
         map_parts = map if is_serial else scoring_paths.get_thread_pool(threads).map
         return np.concatenate(list(map_parts(score_part, slices)))
+
+    def _keep_trees(self, count: Any) -> Scorer:
+        _check_options({"trees": count})
+        scorer = self._variants.get(count)
+        if scorer is None:
+            program = _keep_trees(self.program, count)
+            scorer = self._variants[count] = self._with_program(program)
+        return scorer
+
+    def _with_program(self, program: Program) -> Scorer:
+        return Scorer(program, self.features, self._options, self._gaps)
 
     def _run_texts(self, output: str, table: Table) -> Array:
         """Compute a string output (n, k) with numpy, since no backend is faster."""
@@ -484,6 +527,10 @@ def compile(
         else:
             imported = import_model(model, inputs)
         scorer = Scorer(imported.program, imported.features, valid_options, imported.gaps)
+    trees = valid_options.pop("trees", None)
+    if trees is not None:
+        program = _keep_trees(scorer.program, trees)
+        scorer = Scorer(program, scorer.features, valid_options, scorer._gaps)
     if valid_options:
         choose_way(scorer.program, valid_options)  # Report an unknown name before the first batch.
     return scorer
@@ -497,7 +544,17 @@ def _check_options(options: Mapping[str, Any]) -> dict[str, Any]:
     threads = options.get("threads")
     if threads is not None and (type(threads) is not int or threads < 1):
         raise ConfigError(f"threads must be a positive integer, not {threads!r}")
+    trees = options.get("trees")
+    if trees is not None and (type(trees) is not int or trees < 1):
+        raise ConfigError(f"trees must be a positive integer, not {trees!r}")
     return dict(options)
+
+
+def _keep_trees(program: Program, count: int) -> Program:
+    try:
+        return keep_stages(program, count)
+    except UnsupportedModelError as error:
+        raise ConfigError(f"trees={count} does not fit this model: {error}") from None
 
 
 def _abbreviate(value: Any) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 from sqlml.importers.file_formats import read_artifact
 from sqlml.importers.registry import import_model
 from sqlml.ir import reference, store
+from sqlml.passes.simplify_trees import drop_statistics
 from tests.support import oracles
 
 ROWS, WIDTH = 800, 5
@@ -79,7 +80,9 @@ def assert_same(model: Any, x: Any) -> Any:
         proba = cb.CatBoostClassifier.predict_proba(model, rows)
         np.testing.assert_allclose(got["proba"], proba, rtol=1e-12, atol=1e-300)
     if type(model) is not cb.CatBoost:
-        assert import_model(read(saved(model))).program.hash == program.hash
+        # A file does not have CatBoost's numbers of the leaves, unless the trees are symmetric.
+        from_file = import_model(read(saved(model))).program
+        assert drop_statistics(from_file).hash == drop_statistics(program).hash
     return imported
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from pathlib import Path
+from typing import Any
 
 from sqlml.child_process import Child, ChildEnded, ChildFailed
 from sqlml.errors import ArtifactError, MissingDependencyError, UnsupportedModelError
 
 MAGIC = b"CBM1"
+
+LEAF_NUMBERS = "leaf_numbers"
 
 
 def convert_to_json(content: bytes) -> bytes:
@@ -47,4 +51,37 @@ def run_conversion(content: bytes) -> Generator[bytes, bytes, None]:
         model = catboost.CatBoost()
         model.load_model(str(binary_path))
         model.save_model(str(json_path), format="json")
-        yield json_path.read_bytes()
+        yield add_leaf_numbers(model, json_path.read_bytes())
+
+
+def add_leaf_numbers(model: Any, document: bytes) -> bytes:
+    """Add the numbers of the leaves to a model's JSON document, as the key LEAF_NUMBERS.
+
+    The document lists the leaves of a tree from left to right. Only in trees that are not symmetric
+    may CatBoost number the leaves differently.
+    """
+    if model._object._is_oblivious():
+        return document
+    numbers = [
+        _list_leaf_numbers(model._get_tree_step_nodes(tree), model._get_tree_node_to_leaf(tree))
+        for tree in range(model.tree_count_)
+    ]
+    return b'{"%s":%s,' % (LEAF_NUMBERS.encode(), json.dumps(numbers).encode()) + document[1:]
+
+
+def _list_leaf_numbers(steps: Sequence[tuple[int, int]], leaf_of: Sequence[int]) -> list[int]:
+    """List the numbers of a tree's leaves from left to right.
+
+    The children of node i are i plus its two steps. A step of 0 leads to the leaf of node i itself.
+    """
+    numbers = list[int]()
+    stack = [(0, steps[0] == (0, 0))]
+    while stack:
+        node, is_leaf = stack.pop()
+        if is_leaf:
+            numbers.append(int(leaf_of[node]))
+            continue
+        for step in reversed(steps[node]):
+            child = node + step
+            stack.append((child, step == 0 or steps[child] == (0, 0)))
+    return numbers

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import ArtifactError
+from sqlml.importers.catboost.binary import LEAF_NUMBERS
 from sqlml.importers.catboost.features import Columns, Split, read_floats
 from sqlml.ir.trees import BATCH_NODES, Ensemble, RawTrees, TreeCollector
 from sqlml.types import Array
@@ -29,9 +30,13 @@ def read_forest(document: Mapping[str, Any], columns: Columns) -> tuple[Ensemble
     nodes = _NodeBuffer()
     num_outputs: int | None = None
     is_symmetric = "oblivious_trees" in document
-    read_tree = _read_symmetric_tree if is_symmetric else _read_nested_tree
-    for tree in document["oblivious_trees" if is_symmetric else "trees"] or []:
-        width = read_tree(tree, columns, nodes)
+    trees = document["oblivious_trees" if is_symmetric else "trees"] or []
+    leaf_numbers = document.get(LEAF_NUMBERS) or [None] * len(trees)
+    for tree, numbers in zip(trees, leaf_numbers, strict=True):
+        if is_symmetric:
+            width = _read_symmetric_tree(tree, columns, nodes)
+        else:
+            width = _read_nested_tree(tree, numbers, columns, nodes)
         if num_outputs not in (None, width):
             raise ArtifactError("the trees of the CatBoost model have leaves of different widths")
         num_outputs = width
@@ -80,12 +85,19 @@ def _read_symmetric_tree(tree: Mapping[str, Any], columns: Columns, nodes: _Node
         default_left=nan_goes_left,
         value=node_values,
         cover=cover,
+        number=node_index - num_inner,
     )
     return node_values.shape[1]
 
 
-def _read_nested_tree(tree: Mapping[str, Any], columns: Columns, nodes: _NodeBuffer) -> int:
-    """Add a tree of nested nodes; "left" is the false branch, and leaves have a "value"."""
+def _read_nested_tree(
+    tree: Mapping[str, Any], leaf_numbers: Any, columns: Columns, nodes: _NodeBuffer
+) -> int:
+    """Add a tree of nested nodes; "left" is the false branch, and leaves have a "value".
+
+    `leaf_numbers` has CatBoost's numbers of the leaves from left to right. If it is None, they are
+    0, 1, ..., as for a model that CatBoost has loaded from JSON.
+    """
     splits, leaf_values = list[Split | None](), list[Array | None]()
     left, right, weights = list[int](), list[int](), list[float]()
     left_codes: dict[int, int] = {}
@@ -111,11 +123,14 @@ def _read_nested_tree(tree: Mapping[str, Any], columns: Columns, nodes: _NodeBuf
         if split.code is not None:
             left_codes[index] = split.code
             false_children, true_children = right, left
-        stack += [(node["left"], false_children, index), (node["right"], true_children, index)]
+        stack += [(node["right"], true_children, index), (node["left"], false_children, index)]
     widths = {leaf_value.size for leaf_value in leaf_values if leaf_value is not None}
     width = widths.pop()
     if widths or not width:
         raise ArtifactError("the leaves of a CatBoost tree differ in width")
+    leaves = [i for i, leaf_value in enumerate(leaf_values) if leaf_value is not None]
+    number = np.zeros(len(splits), np.int32)
+    number[leaves] = range(len(leaves)) if leaf_numbers is None else leaf_numbers
     node_values = np.zeros((len(splits), width))
     for node_value, leaf_value in zip(node_values, leaf_values, strict=True):
         if leaf_value is not None:
@@ -133,6 +148,7 @@ def _read_nested_tree(tree: Mapping[str, Any], columns: Columns, nodes: _NodeBuf
         default_left=np.array([s is not None and s.nan_goes_left for s in splits], bool),
         value=node_values,
         cover=np.array(weights),
+        number=number,
     )
     return width
 

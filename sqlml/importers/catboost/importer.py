@@ -20,6 +20,7 @@ import numpy as np
 from sqlml.errors import ArtifactError, UnsupportedModelError
 from sqlml.importers import boosters
 from sqlml.importers.boosters import REGRESSION, Link, Objective, apply_link
+from sqlml.importers.catboost.binary import add_leaf_numbers
 from sqlml.importers.catboost.document import CatBoostModel, compact, read_document
 from sqlml.importers.catboost.features import Split, StatisticTable
 from sqlml.importers.frame import Frame, Leaf, Outputs, Schema, build_labels, encode_columns
@@ -123,7 +124,8 @@ def _read_model(model: Any) -> CatBoostModel:
                 f"CatBoost cannot write this {type(model).__name__} as JSON, which sqlml reads: "
                 f"{error}"
             ) from error
-        return read_document(read_json(path.read_bytes(), compact))
+        document = add_leaf_numbers(model, path.read_bytes())
+        return read_document(read_json(document, compact))
 
 
 def _find_loss(model: CatBoostModel) -> Objective:
@@ -187,6 +189,7 @@ def _build_raw_values(model: CatBoostModel, frame: Frame) -> Value:
     builder = frame.builder
     # A model without trees may have several outputs.
     trees = replace(model.trees, base=np.zeros(model.outputs))
+    trees = trees.with_stages(np.arange(1, trees.trees + 1))
     raw = builder.op("tree_ensemble", _build_tree_inputs(model, frame), **trees.attrs())
     if model.scale != 1:
         raw = builder.op("mul", raw, builder.constant(np.array([model.scale])))

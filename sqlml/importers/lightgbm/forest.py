@@ -109,6 +109,8 @@ def _build_raw_trees(
     is_leaf[leaf_indices] = True
     value = np.zeros((num_nodes, 1))
     value[leaf_indices, 0] = nodes.value
+    number = np.zeros(num_nodes, np.int32)
+    number[leaf_indices] = _concatenate_ranges(leaf_counts)
     cover = None
     if nodes.count is not None and nodes.leaf_count is not None:
         cover = scatter_inner(nodes.count, "float64")
@@ -125,6 +127,7 @@ def _build_raw_trees(
         sets={int(inner_indices[i]): members for i, members in nodes.sets.items()} or None,
         cover=cover,
         gain=None if nodes.gain is None else scatter_inner(nodes.gain, "float64"),
+        number=number,
     )
 
 

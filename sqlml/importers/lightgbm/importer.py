@@ -196,7 +196,9 @@ def _build_score(model: LightGBMModel, frame: Frame) -> Value:
         blocks.append(values)
         features += treated_features
     minima, maxima = parse_ranges([model.feature_infos[f] for f in features])
-    ensemble = replace(forest.ensemble, input_least=minima, input_most=maxima)
+    stage_ends = np.arange(model.outputs, forest.ensemble.trees + 1, model.outputs)
+    ensemble = forest.ensemble.with_stages(stage_ends, model.is_average)
+    ensemble = replace(ensemble, input_least=minima, input_most=maxima)
     score = builder.op("tree_ensemble", builder.concat(blocks), **ensemble.attrs())
     if model.nodes.linear is None:
         return score

@@ -33,7 +33,8 @@ class Nodes:
 
     Node i of tree `tree[i]` compares feature `feature[i]` with `split[i]`; `mode[i]` is the test.
     `true[i]` and `false[i]` are the indices of the children, or -1 at a leaf. `roots` has the index
-    of each tree's root. `sets` maps MEMBER nodes to the values that pass the test.
+    of each tree's root. `sets` maps MEMBER nodes to the values that pass the test. `number` has the
+    ID of each node in the file.
     """
 
     tree: Array
@@ -45,6 +46,7 @@ class Nodes:
     false: Array
     tracks_true: Array
     sets: dict[int, Array]
+    number: Array
 
 
 def read_classic_nodes(call: Call, dtype: DType) -> tuple[Nodes, dict[tuple[int, int], int]]:
@@ -90,6 +92,7 @@ def read_classic_nodes(call: Call, dtype: DType) -> tuple[Nodes, dict[tuple[int,
         false=find_children("falsenodeids"),
         tracks_true=columns["missing_value_tracks_true"] == 1,
         sets={},
+        number=columns["nodeids"],
     )
     _merge_chains(nodes, columns["values"])
     return nodes, node_indices
@@ -183,9 +186,9 @@ def read_modern_nodes(call: Call, dtype: DType) -> tuple[Nodes, Leaves]:
     if roots.min() < 0 or roots.max() >= num_inner:
         raise call.error("a root does not exist")
     has_equal_branches = children["true"] == children["false"]
-    if has_equal_branches.any():
+    shared_leaf = children["false"][has_equal_branches] - num_inner
+    if shared_leaf.size:
         # A tree of one leaf is stored as a node with two branches to this leaf. Copy the leaf.
-        shared_leaf = children["false"][has_equal_branches] - num_inner
         if (shared_leaf < 0).any():
             raise call.error("both branches of a node lead to the same inner node")
         first_copy = num_inner + num_leaves
@@ -194,6 +197,7 @@ def read_modern_nodes(call: Call, dtype: DType) -> tuple[Nodes, Leaves]:
         columns = np.concatenate([columns, columns[shared_leaf]])
         num_leaves = weights.size
     leaf_zeros = np.zeros(num_leaves, np.int64)
+    leaf_numbers = np.concatenate([np.arange(num_leaves - shared_leaf.size), shared_leaf])
     nodes = Nodes(
         tree=_find_trees(call, roots, children, num_leaves),
         roots=roots,
@@ -204,6 +208,7 @@ def read_modern_nodes(call: Call, dtype: DType) -> tuple[Nodes, Leaves]:
         false=np.concatenate([children["false"], leaf_zeros - 1]),
         tracks_true=np.concatenate([tracks_true == 1, leaf_zeros == 1]),
         sets=_read_member_sets(call, modes),
+        number=np.concatenate([np.arange(num_inner), leaf_numbers]),
     )
     return nodes, Leaves(num_inner + np.arange(num_leaves), columns, weights)
 
@@ -314,6 +319,7 @@ def _build_tests(call: Call, x: Value, nodes: Nodes) -> tuple[Value, RawTrees, s
         default_left=default_left & is_inner,
         value=np.zeros((mode.size, 0)),
         sets=sets or None,
+        number=nodes.number if (nodes.number.astype(np.int32) == nodes.number).all() else None,
     )
     return x, raw_trees, compare
 

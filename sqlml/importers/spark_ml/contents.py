@@ -96,6 +96,11 @@ class TreeNodes:
         threshold[is_numeric] = self.split_values[self.split_begin[:-1][is_numeric]]
         if not np.isfinite(threshold).all():
             raise _make_damage_error("a threshold is not finite")
+        # Spark numbers the leaves of a tree from left to right, and saves its nodes in pre-order.
+        is_preorder = (
+            self.left[~is_leaf] == (np.arange(is_leaf.size) - tree_root)[~is_leaf] + 1
+        ).all()
+        leaf_counts = np.cumsum(is_leaf)
         sets, is_swapped = self._find_sets(~is_leaf & (self.categories >= 0))
         return RawTrees(
             roots=roots,
@@ -107,6 +112,9 @@ class TreeNodes:
             default_left=np.zeros(is_leaf.size, bool),
             value=np.zeros((is_leaf.size, 1)),
             sets=sets or None,
+            number=leaf_counts - leaf_counts[tree_root] + is_leaf[tree_root] - 1
+            if is_preorder
+            else None,
         )
 
     def _find_sets(self, is_categorical: Array) -> tuple[dict[int, Array], Array]:

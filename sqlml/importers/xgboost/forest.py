@@ -90,7 +90,8 @@ class Forest:
             ensemble.check(matrix("float32", self.features))
         except ProgramError as error:
             raise ArtifactError(f"the XGBoost model is damaged: {error}") from None
-        return ensemble
+        ends = self.iteration_starts[1:]
+        return ensemble.with_stages(ends[ends <= num_trees])
 
 
 def compact(tree: dict[str, Any]) -> dict[str, Any]:
@@ -204,6 +205,7 @@ def read_forest(
     roots = np.repeat(starts.astype(np.int32), sizes)
     left += roots
     right += roots
+    number = np.arange(left.size, dtype=np.int32) - roots
     del roots
     nodes = RawTrees(
         roots=starts,
@@ -217,6 +219,7 @@ def read_forest(
         sets=sets or None,
         cover=join("sum_hessian"),
         gain=join("loss_changes"),
+        number=number,
     )
     _check_features(trees, nodes, num_features)
     iteration_starts = _read_iteration_starts(model, num_trees, num_outputs, leaf_width)

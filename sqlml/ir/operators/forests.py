@@ -13,7 +13,7 @@ from sqlml.types import Array, DType, TensorType, dtype_of, matrix
 
 TREES = (
     "roots, feature, threshold, left, right, default_left, leaf_values, target, base, "
-    f"compare: str, categorical?, set_offsets?, set_words?, {'?, '.join(STATISTICS)}?"
+    f"compare: str, categorical?, set_offsets?, set_words?, {'?, '.join(STATISTICS)}: bool?"
 )
 """The attributes that describe an Ensemble."""
 

@@ -61,6 +61,7 @@ def join_trees(trees: Sequence[Any], sizes: Sequence[int] | None = None) -> RawT
         value=value,
         cover=cover,
         gain=np.where(is_leaf, 0.0, impurity - impurity[left] - impurity[right]),
+        number=np.arange(is_leaf.size) - shift,
     )
 
 
@@ -100,10 +101,14 @@ def sum_trees(
     raw_trees: RawTrees,
     first_outputs: Array | None = None,
     base: Array | None = None,
+    stage_size: int | None = None,
+    is_mean: bool = False,
 ) -> Value:
     """Add the leaf values of the trees, one tree after the other, to `base`: (n, outputs) float64.
 
-    `first_outputs` has the first output of each tree, by default 0.
+    `first_outputs` has the first output of each tree, by default 0. `stage_size` is the number of
+    trees that a stage adds, or None if scikit-learn cannot score with the first trees. If
+    `is_mean`, the caller divides the sum by the number of stages.
     """
     first_outputs = (
         np.zeros(len(raw_trees.roots), np.int32) if first_outputs is None else first_outputs
@@ -111,6 +116,9 @@ def sum_trees(
     if base is None:
         base = np.zeros(int(first_outputs.max()) + raw_trees.value.shape[1])
     ensemble = build_ensemble(raw_trees, target=first_outputs, base=base, compare="le")
+    if stage_size is not None:
+        stage_ends = np.arange(stage_size, ensemble.trees + 1, stage_size)
+        ensemble = ensemble.with_stages(stage_ends, is_mean)
     return builder.op("tree_ensemble", x, **ensemble.attrs())
 
 
@@ -163,8 +171,11 @@ def _require_fitted_trees(model: Any, *attributes: str) -> Sequence[Any]:
 
 def _average_trees(model: Any, frame: Frame, trees: Sequence[Any], sizes: Sequence[int]) -> Value:
     raw_trees = join_trees([tree.tree_ for tree in trees], sizes)
-    total = sum_trees(frame.builder, read_tree_input(model, frame, trees[0]), raw_trees)
-    return total if trees[0] is model else frame.builder.op("div", total, float(len(trees)))
+    x = read_tree_input(model, frame, trees[0])
+    if trees[0] is model:
+        return sum_trees(frame.builder, x, raw_trees)
+    total = sum_trees(frame.builder, x, raw_trees, stage_size=1, is_mean=True)
+    return frame.builder.op("div", total, float(len(trees)))
 
 
 def import_random_trees_embedding(model: Any, frame: Frame) -> Frame:

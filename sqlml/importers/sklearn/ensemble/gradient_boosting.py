@@ -62,14 +62,14 @@ def _compute_raw_score(model: Any, frame: Frame, recurse: Recurse, is_classifier
     raw_trees = replace(raw_trees, value=float(model.learning_rate) * raw_trees.value)
     if constant_start is not None:
         first_outputs = np.tile(np.arange(width, dtype=np.int32), n_stages)
-        return sum_trees(builder, x, raw_trees, first_outputs=first_outputs, base=constant_start)
+        return sum_trees(builder, x, raw_trees, first_outputs, constant_start, stage_size=width)
     # The init model reads the float32 matrix, which has no column names.
     init_input = Frame.from_value(builder, builder.op("cast", x, dtype="float64"), frame.names)
     init_score = _compute_init_score(model, init_input, recurse, is_classifier)
     # Each tree has a separate output. The operator `linear` adds the outputs to the start one by
     # one, so that sums round like scikit-learn's.
     first_outputs = np.arange(n_stages * width, dtype=np.int32)
-    values = sum_trees(builder, x, raw_trees, first_outputs=first_outputs)
+    values = sum_trees(builder, x, raw_trees, first_outputs, stage_size=width)
     stages = builder.op("concat", init_score, values)
     return builder.linear(stages, np.tile(np.eye(width), (n_stages + 1, 1)))
 
@@ -174,7 +174,7 @@ def _compute_hist_raw_score(model: Any, frame: Frame) -> Value:
         )
     first_outputs = np.tile(np.arange(width, dtype=np.int32), len(model._predictors))
     x = _encode_categories(model, frame).matrix("float64")
-    return sum_trees(frame.builder, x, raw_trees, first_outputs=first_outputs, base=base)
+    return sum_trees(frame.builder, x, raw_trees, first_outputs, base, stage_size=width)
 
 
 def _encode_categories(model: Any, frame: Frame) -> Frame:
@@ -213,6 +213,7 @@ def _join_hist_trees(predictors: list[Any]) -> RawTrees:
         sets=_read_category_sets(predictors, nodes, is_categorical, tree_of_node),
         cover=nodes["count"],
         gain=np.where(is_leaf, 0.0, nodes["gain"]),
+        number=np.arange(is_leaf.size) - shift,
     )
 
 
