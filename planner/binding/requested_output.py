@@ -18,9 +18,16 @@ from sqlml.catalog.small_models import (
     format_coverage,
 )
 from sqlml.dialects import Dialect
-from sqlml.errors import BindError, MissingOutputError, SqlmlError, UnknownModelError
+from sqlml.errors import (
+    BindError,
+    MissingOutputError,
+    SqlmlError,
+    UnknownModelError,
+    UnsupportedModelError,
+)
 from sqlml.explaining.explained import OWN, explain_program
 from sqlml.ir.program import Program
+from sqlml.passes.tree_stages import LEAF, add_leaves, keep_stages
 from sqlml.planner.binding.context import Context
 from sqlml.planner.program.function_spec import Output, ResultPart
 from sqlml.planner.program.result_sql import ChosenClass, find_result_type
@@ -206,6 +213,7 @@ class Target:
         coverage: the coverage of intervals or sets, or None if the function computes none, or if
             each row has its own.
         coverage_sql: the requested coverage as written, or "" if the function computes none.
+        trees: the number of the first stages of the ensemble to score with, or None for all.
     """
 
     model: Model
@@ -215,6 +223,18 @@ class Target:
     key: str = ""
     coverage: float | None = None
     coverage_sql: str = ""
+    trees: int | None = None
+
+    @property
+    def program(self) -> Program:
+        """The Program of the model, with only the requested trees."""
+        program = self.model.program
+        return program if self.trees is None else keep_stages(program, self.trees)
+
+    @property
+    def variant(self) -> tuple[str, int | None, bool]:
+        """What is equal in calls of a version that one function can compute together."""
+        return self.coverage_sql, self.trees, self.output == LEAF
 
     @property
     def column(self) -> int | None:
@@ -265,6 +285,14 @@ def find_target(
         raise UnknownModelError(error.message, sql, offset) from None
     check_position(call, sql, context)
     key = "" if call.key is None else sql[call.key.span.start : call.key.span.end]
+    trees = _find_trees(call, model, sql, parameters)
+    if call.function == "predict_leaf":
+        try:
+            add_leaves(model.program)
+        except UnsupportedModelError as error:
+            message = f"predict_leaf does not fit model {model.name!r}: {error}"
+            raise MissingOutputError(message, sql, call.span.start) from None
+        return Target(model, LEAF, None, key=key, trees=trees)
     if call.function == "explain":
         if call.class_argument is not None and len(model.program.labels) > 1:
             raise BindError(
@@ -273,8 +301,11 @@ def find_target(
                 sql,
                 call.class_argument.span.start,
             )
+        if trees is not None and call.background is not None:
+            model, trees = replace(model, program=keep_stages(model.program, trees)), None
         model = _prepare_explanation(call, model, sql, context)
-        return Target(model, OWN, find_chosen_class(call, model, sql, parameters), key=key)
+        chosen = find_chosen_class(call, model, sql, parameters)
+        return Target(model, OWN, chosen, key=key, trees=trees)
     if call.function in _CONFORMAL:
         return _find_conformal_target(call, model, sql, parameters, context, key)
     output = _find_output(call.function, model.program)
@@ -290,8 +321,25 @@ def find_target(
     chosen = find_chosen_class(call, model, sql, parameters)
     keyed_class = find_keyed_class(call, model) if chosen is None else None
     if keyed_class is not None:
-        return Target(model, output, keyed_class)
-    return Target(model, output, chosen, key=key)
+        return Target(model, output, keyed_class, trees=trees)
+    return Target(model, output, chosen, key=key, trees=trees)
+
+
+def _find_trees(call: ModelCall, model: Model, sql: str, parameters: Parameters) -> int | None:
+    """Return the number of `trees := ...`, or None without it; raise if it does not fit."""
+    if call.trees is None:
+        return None
+    offset = call.trees.span.start
+    boxed = parameters.find_literal_value(call.trees)
+    if boxed is None or type(boxed[0]) is not int or boxed[0] < 1:
+        message = "trees := takes a whole number of at least 1, as a literal or a parameter"
+        raise BindError(message, sql, offset)
+    try:
+        keep_stages(model.program, boxed[0])
+    except UnsupportedModelError as error:
+        message = f"trees := {boxed[0]} does not fit model {model.name!r}: {error}"
+        raise BindError(message, sql, offset) from None
+    return boxed[0]
 
 
 def explain_no_calibration(model: Model, dialect: Dialect) -> str:

@@ -18,6 +18,7 @@ from sqlml.errors import BackendError
 from sqlml.ir.ops import CALIBRATED_OUTPUTS
 from sqlml.ir.program import Program
 from sqlml.passes.fold_into_trees import fold_casts_into_trees
+from sqlml.passes.tree_stages import LEAF
 from sqlml.planner.binding.column_types import BoundInput
 from sqlml.planner.binding.refused_nulls import build_missing_test, build_null_if, find_null_inputs
 from sqlml.planner.binding.requested_output import find_label
@@ -60,7 +61,7 @@ def build_expression(
     output_type = part_program.output_type(output)
     if output == "transform" and output_type.width == 1 and output_type.dtype != "float64":
         sql = f"CAST({sql} AS DOUBLE)"  # Class numbers are integers.
-    is_list = output == "proba" and column is None and output_type.width == 1
+    is_list = output in ("proba", LEAF) and column is None and output_type.width == 1
     return dialect.array([sql]) if is_list else sql
 
 

@@ -27,7 +27,7 @@ from sqlml.planner.model_sql.export_macros import build_expression
 from sqlml.planner.model_sql.tree_expression import build_tree_sql
 from sqlml.planner.program.choose import SQL_BACKEND, Choice, allows_sql
 from sqlml.planner.program.cost import CostEstimate, estimate_sql
-from sqlml.planner.program.prepare_program import PreparedProgram
+from sqlml.planner.program.prepare_program import PreparedProgram, is_list
 from sqlml.planner.program.result_sql import build_label_literal, decode_result, find_label_type
 from sqlml.planner.syntax.outline import ModelCall
 from sqlml.types import Array
@@ -169,8 +169,7 @@ class ModelExpression:
             literal = build_label_literal(classes.values[index], classes.kind, self.dialect)
             return f"CAST({literal} AS {sql_type})" if classes.sql_type else literal
         numbers = [number_literal(float(v)) for v in leaf_values.tolist()]
-        is_list = self.target.output == "proba" and self.target.column is None
-        has_array = len(numbers) > 1 or is_list
+        has_array = is_list(self.target.part, len(numbers))
         return self._decode(self.dialect.array(numbers) if has_array else numbers[0])
 
     def _build_program_sql(self) -> str:

@@ -18,7 +18,7 @@ from sqlml.planner.binding.context import EstimateRows, RowEstimate
 from sqlml.planner.plan.explain_plan import QueryMeasurement, draw_plan, format_plan
 from sqlml.planner.program.choose import ARROW, SQL_BACKEND, Choice, Route, estimate_choice
 from sqlml.planner.program.cost import BATCH
-from sqlml.planner.program.function_spec import FunctionSpec, NamedFunction, ResultPart
+from sqlml.planner.program.function_spec import TREES, FunctionSpec, NamedFunction, ResultPart
 from sqlml.planner.program.prepare_program import SharedParts, prepare_parts, select_parts
 
 SELECTION_PASSES = "inject_selection, push_selection"
@@ -104,7 +104,7 @@ class PlannedCall:
 
     @property
     def constants(self) -> Mapping[str, float | str | None]:
-        names = () if self.source is None else tuple(self.source.inputs)
+        names = () if self.source is None else (*self.source.inputs, TREES)
         return {names[index]: value for index, value in self.spec.constants}
 
     @property

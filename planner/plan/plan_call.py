@@ -90,7 +90,7 @@ def plan_call(
     max_categories = None if asks_for_sql(options) else count_inline_categories()
     if by_function or (max_categories is not None and route.by_column):
         max_categories = 0
-    constants = _fold_coverage(target)
+    constants = _fold_coverage_or_trees(target)
     prepared = prepare_parts(
         program, shared.parts, constants=constants, max_categories=max_categories
     )
@@ -113,9 +113,14 @@ def plan_call(
     return _build_call_in_from(draft)
 
 
-def _fold_coverage(target: Target) -> Constants:
-    """Return a known coverage as a constant, or () if the model cannot have more constants."""
+def _fold_coverage_or_trees(target: Target) -> Constants:
+    """Return the number of trees, or a known coverage, as a constant.
+
+    Return () if the model cannot have more constants, with which only coverages can be computed.
+    """
     program = target.model.program
+    if target.trees is not None:
+        return ((len(program.inputs), float(target.trees)),)
     if target.coverage is None:
         return ()
     constants: Constants = ((list(program.inputs).index(COVERAGE), target.coverage),)

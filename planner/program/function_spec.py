@@ -30,9 +30,15 @@ from sqlml.limits import CALL_CONSTANTS_BYTES
 from sqlml.passes.split import Layout
 
 Constants = tuple[tuple[int, float | str | None], ...]
-"""Pairs of the index of a Program's input and the input's value, which is None for NULL."""
+"""Pairs of the index of a Program's input and the input's value, which is None for NULL.
 
-CONSTANTS_PATTERN = r"(?:_k\d{1,6}(?:n|f[0-9a-f]{1,16}|s(?:[0-9a-f]{2})*))*"
+The index after that of the last input is `TREES`.
+"""
+
+TREES = "(trees)"
+"""The constant that is no input: the number of the first stages of an ensemble to score with."""
+
+CONSTANTS_PATTERN = r"(?:_k\d{1,7}(?:n|f[0-9a-f]{1,16}|s(?:[0-9a-f]{2})*))*"
 
 MAX_CONSTANTS = 64
 """The maximum number of sets of constants per model. Further literals are passed as columns."""
@@ -40,7 +46,7 @@ MAX_CONSTANTS = 64
 _BYTES_PER_SET = 1000  # The approximate memory of one set of constants.
 _admitted: RecentCache[str, set[Constants]] = RecentCache(CALL_CONSTANTS_BYTES)
 _lock = threading.Lock()
-_CONSTANT = re.compile(r"_k(\d{1,6})([nfs])([0-9a-f]*)")
+_CONSTANT = re.compile(r"_k(\d{1,7})([nfs])([0-9a-f]*)")
 
 
 def encode_constants(constants: Constants) -> str:
@@ -89,7 +95,7 @@ def admit_constants(program: Program, constants: Constants) -> bool:
 
 
 Output = Literal[
-    "label", "proba", "score", "samples", "transform", "contributions", "interval", "set"
+    "label", "proba", "score", "samples", "transform", "contributions", "interval", "set", "leaf"
 ]
 FUNCTION_PREFIX = "sqlml_"
 REFUSED_TEXT = f"{STORED_PREFIX}refused_text"
@@ -98,7 +104,7 @@ REFUSED_TEXT = f"{STORED_PREFIX}refused_text"
 _REFUSED_TEXT = re.compile(
     rf"\b(?:{STORED_PREFIX}|{FUNCTION_PREFIX})refused_text(?:_t[1-9]\d{{0,9}})?\b"
 )
-_PART = r"(label|proba|score|samples|transform|contributions|interval|set)(0|[1-9]\d{0,6})?"
+_PART = r"(label|proba|score|samples|transform|contributions|interval|set|leaf)(0|[1-9]\d{0,6})?"
 _NAME = re.compile(
     r"sqlml_(?P<kept>open_a_session_first_)?(?P<program>[0-9a-f]{24})_(?P<parts>PART(?:_PART)*)_(?P<layout>f32|f64)"
     r"_(?P<backend>[a-z]{1,20})_(?P<strategy>[a-z]{1,20})_(?P<device>[a-z]{1,20})"

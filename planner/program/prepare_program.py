@@ -11,7 +11,7 @@ from sqlml.bounded_cache import cache_by_program
 from sqlml.catalog.small_models import COVERAGE
 from sqlml.dialects import DUCKDB, Dialect
 from sqlml.errors import BackendError, ConfigError
-from sqlml.explaining.explained import BY_CLASS, OWN, ensure_explained
+from sqlml.explaining.explained import BY_CLASS, OWN, ensure_output
 from sqlml.ir.builder import Builder, Value, copy_retyped
 from sqlml.ir.ops import OPS
 from sqlml.ir.program import Program
@@ -19,8 +19,16 @@ from sqlml.passes import TENSOR_PASSES, prepare_for_kernels, run, select_outputs
 from sqlml.passes.fold_arguments import fold_arguments, fold_input
 from sqlml.passes.lower import lower
 from sqlml.passes.split import Layout, SplitProgram, split
+from sqlml.passes.tree_stages import LEAF, keep_stages
 from sqlml.planner.program.choose import Choice
-from sqlml.planner.program.function_spec import Constants, Field, Output, ResultPart, format_struct
+from sqlml.planner.program.function_spec import (
+    TREES,
+    Constants,
+    Field,
+    Output,
+    ResultPart,
+    format_struct,
+)
 from sqlml.types import Array
 
 
@@ -71,7 +79,7 @@ def prepare_parts(
 
 
 def _require_output(program: Program, output: str, column: int | None) -> None:
-    explained = ensure_explained(program, output)
+    explained = ensure_output(program, output)
     exists = output in explained.outputs
     if exists and column is not None:
         has_blocks = _has_class_blocks(explained, output)
@@ -87,7 +95,7 @@ def _has_class_blocks(program: Program, output: str) -> bool:
 
 
 def find_part_width(program: Program, part: ResultPart) -> int:
-    explained = ensure_explained(program, part.output)
+    explained = ensure_output(program, part.output)
     is_single = part.column is not None and not _has_class_blocks(explained, part.output)
     return 1 if is_single else explained.output_type(part.output).width
 
@@ -102,7 +110,7 @@ def _locate_column(program: Program, output: str, column: int) -> tuple[str, Arr
 
 def is_list(part: ResultPart, width: int) -> bool:
     """Return whether a part of `width` columns is a list in SQL, as all probabilities are."""
-    return width > 1 or (part.output == "proba" and part.column is None)
+    return width > 1 or (part.output in ("proba", LEAF) and part.column is None)
 
 
 def list_result_fields(
@@ -126,12 +134,14 @@ def _find_number_type(program: Program, part: ResultPart) -> str:
 @cache_by_program
 def fold_constants(program: Program, constants: Constants) -> Program:
     """Return a Program for rows in which inputs have the values of `constants`."""
-    names = list(program.inputs)
+    names = [*program.inputs, TREES]
     if constants[-1][0] >= len(names):
         message = "the model has no such input; the function's name belongs to another model"
         raise ConfigError(message)
     arguments = {names[k]: value for k, value in constants}
-    coverage = arguments.pop(COVERAGE, None)
+    trees, coverage = arguments.pop(TREES, None), arguments.pop(COVERAGE, None)
+    if isinstance(trees, float):
+        program = keep_stages(program, int(trees))
     if isinstance(coverage, float):
         program = fold_input(program, COVERAGE, coverage)
     return fold_arguments(program, arguments, sums=False) if arguments else program
@@ -143,7 +153,7 @@ ALL_PARTS: Output = "transform"  # The output that holds several parts side by s
 @cache_by_program
 def _concatenate_parts(program: Program, parts: tuple[ResultPart, ...]) -> Program:
     for output_name in {part.output for part in parts}:
-        program = ensure_explained(program, output_name)
+        program = ensure_output(program, output_name)
     builder, values = _copy_retyped_nodes(program)
     columns_of_parts = []
     for part in parts:
@@ -163,7 +173,7 @@ def select_parts(program: Program, parts: tuple[ResultPart, ...]) -> Program:
 
 
 def _select_output(program: Program, output: str, column: int | None) -> Program:
-    explained = ensure_explained(program, output)
+    explained = ensure_output(program, output)
     if column is None:
         return select_outputs(explained, [output])
     source, columns = _locate_column(explained, output, column)

@@ -15,8 +15,9 @@ import numpy as np
 
 from sqlml.backends.sql.expression import string_literal
 from sqlml.dialects import DUCKDB, Dialect
-from sqlml.explaining.explained import OWN, ensure_explained, find_block_size
+from sqlml.explaining.explained import OWN, ensure_output, find_block_size
 from sqlml.ir.program import Program
+from sqlml.passes.tree_stages import LEAF
 from sqlml.types import Labels, class_text
 
 ChosenClass = tuple[int | None, ...]
@@ -31,6 +32,8 @@ def find_result_type(program: Program, output: str, chosen: ChosenClass | None) 
         return "MAP(VARCHAR, DOUBLE)" + "[]" * (_count_explained(program, chosen) > 1)
     if output == "interval":
         return "STRUCT(lower DOUBLE, upper DOUBLE)"
+    if output == LEAF:
+        return "INTEGER[]"
     if output == "set":
         return f"{find_label_type(labels[0])}[]"
     if output == "label" and labels:
@@ -83,6 +86,8 @@ def decode_result(
         interval = dialect.struct(dict(zip(("lower", "upper"), ends, strict=True)))
         interval = f"CASE WHEN {_BOUND} IS NOT NULL THEN {interval} END"
         return dialect.let(_BOUND, call_sql, interval)
+    if output == LEAF:
+        return f"CAST({call_sql} AS {dialect.type('INTEGER[]')})"
     if output == "set":
         members = dialect.where(build_label_array(labels[0], dialect), _BOUND)
         members = f"CASE WHEN {_BOUND} IS NOT NULL THEN {members} END"
@@ -107,7 +112,7 @@ def decode_result(
 def _count_explained(program: Program, chosen: ChosenClass | None) -> int:
     if chosen is not None:
         return 1
-    explained = ensure_explained(program, OWN)
+    explained = ensure_output(program, OWN)
     return explained.output_type(OWN).width // find_block_size(explained)
 
 
@@ -116,7 +121,7 @@ def _build_contribution_maps(
 ) -> str:
     baseline_key = "(baseline)" if "baseline" in program.inputs else "baseline"
     names = [*program.inputs, *([baseline_key] if baseline else [])]
-    block_size = find_block_size(ensure_explained(program, OWN))
+    block_size = find_block_size(ensure_output(program, OWN))
     if value_count == 1:
         keys = _make_text_keys(names, dialect)
         return _map_call(keys, call_sql, dialect, is_whole=len(names) == block_size)
@@ -126,7 +131,7 @@ def _build_contribution_maps(
 
 def _build_error_maps(call_sql: str, program: Program, value_count: int, dialect: Dialect) -> str:
     """Build the SQL of a MAP of standard errors per value, which are 0 if they are exact."""
-    names, block_size = list(program.inputs), find_block_size(ensure_explained(program, OWN))
+    names, block_size = list(program.inputs), find_block_size(ensure_output(program, OWN))
     if block_size > len(names) + 1:
         starts = [value * block_size + len(names) + 2 for value in range(value_count)]
         maps = _map_parts(names, starts, dialect)

@@ -80,7 +80,7 @@ def _share_calibrations(draft: Draft) -> Mapping[ModelCall, Target]:
         other = calibrated.get(_identify_rows(call, target))
         if (
             other is not None
-            and not target.coverage_sql
+            and not any(target.variant)
             and _binds_alike(call, target, other)
             and call not in draft.models_of_rows
             and call.approximate is not True
@@ -169,6 +169,8 @@ def _choose_small_model(draft: Draft, target: Target) -> Cascade | TopKFilter | 
     """Return the small model that a call may run first, or the reason why there is none."""
     if not draft.dialect.lazy_calls:
         return "this engine evaluates both models for every row"
+    if target.trees is not None:
+        return "the small model was learned for all trees"
     model = target.model
     small_models = draft.context.small_models(model)
     cascade, top_k_filter = small_models.get("cascade"), small_models.get("top_k")

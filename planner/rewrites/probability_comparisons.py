@@ -73,7 +73,7 @@ def probability_comparisons(draft: Draft) -> Draft:
 
 def _find_thresholds(target: Target, bounds: Sequence[tuple[str, float]]) -> list[Threshold] | None:
     """Return the score threshold for each bound, or None if a bound has no threshold."""
-    program = target.model.program
+    program = target.program
     thresholds = [find_margin_threshold(program, target.column or 0, *bound) for bound in bounds]
     found_thresholds = [threshold for threshold in thresholds if threshold is not None]
     return found_thresholds if len(found_thresholds) == len(bounds) else None

@@ -96,7 +96,7 @@ def make_sharing_key(call: ModelCall, target: Target, outline: Outline) -> Any:
     model, block = target.model, call.block
     if len(model.program.labels) > 1:
         return call  # Several targets are returned as separate lists.
-    version = model.database, model.name, model.version, model.program.hash, target.coverage_sql
+    version = model.database, model.name, model.version, model.program.hash, target.variant
     if block is not None and block.output in outline.comparing_outputs:
         return block.output, version
     if call.uses_select_names:
@@ -109,7 +109,7 @@ def _make_comparable_key(draft: Draft, call: ModelCall) -> Any:
         return call
     models = frozenset(target.model.program.hash for target in draft.list_targets(call))
     is_comparing = call.output in draft.outline.comparing_outputs
-    models_key = models, draft.targets[call].coverage_sql
+    models_key = models, draft.targets[call].variant
     return call.output, models_key, None if is_comparing else call.written_arguments
 
 

@@ -31,9 +31,13 @@ from sqlml.types import fold
 CONFORMAL_FUNCTIONS = ("predict_interval", "predict_set")
 """The scalar functions of calibrated models, which take a coverage."""
 
+STAGED_FUNCTIONS = ("predict", "predict_proba", "predict_score", "predict_leaf", "explain")
+"""The scalar functions that can score with the first trees of an ensemble."""
+
 FUNCTIONS = (
     *("predict", "predict_proba", "predict_score", "transform", "explain"),
     *CONFORMAL_FUNCTIONS,
+    "predict_leaf",
 )
 """The scalar functions that call a model."""
 
@@ -91,7 +95,7 @@ def _read_class(option: NamedArgument) -> Argument:
     return option.argument
 
 
-def _read_coverage(option: NamedArgument) -> Argument:
+def _read_argument(option: NamedArgument) -> Argument:
     return option.argument
 
 
@@ -129,7 +133,8 @@ def _read_null_or_error(option: NamedArgument) -> bool:
 _OPTIONS: Mapping[str, _Option] = MappingProxyType(
     {
         "CLASS": _Option("class_argument", _read_class),
-        "COVERAGE": _Option("coverage", _read_coverage, CONFORMAL_FUNCTIONS),
+        "COVERAGE": _Option("coverage", _read_argument, CONFORMAL_FUNCTIONS),
+        "TREES": _Option("trees", _read_argument, STAGED_FUNCTIONS),
         "APPROXIMATE": _Option("approximate", _read_boolean),
         "BASELINE": _Option("baseline", _read_boolean, ("explain",)),
         "STANDARD_ERRORS": _Option("standard_errors", _read_boolean, ("explain",)),

@@ -264,6 +264,7 @@ class ModelCall(Surroundings):
             background row.
         skips_unknown: a row whose model is unknown yields NULL instead of an error.
         coverage: the requested coverage of a prediction interval or set, or None for the default.
+        trees: the number of the first boosting iterations or trees to score with, or None for all.
     """
 
     function: str
@@ -287,12 +288,13 @@ class ModelCall(Surroundings):
     permutations: int | None = None
     skips_unknown: bool = False
     coverage: Argument | None = None
+    trees: Argument | None = None
 
     @property
     def planning_parameters(self) -> tuple[Parameter, ...]:
-        """The parameters, if any, that hold the model's name and the class of the call."""
-        class_parameter = None if self.class_argument is None else self.class_argument.parameter
-        return tuple(p for p in (self.model, class_parameter) if isinstance(p, Parameter))
+        """The parameters, if any, that hold the model's name, the class and the trees."""
+        arguments = (a.parameter for a in (self.class_argument, self.trees) if a is not None)
+        return tuple(p for p in (self.model, *arguments) if isinstance(p, Parameter))
 
     @property
     def is_nested(self) -> bool:

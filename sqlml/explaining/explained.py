@@ -22,6 +22,7 @@ from sqlml.ir.operators.contributions import MAX_BACKGROUND, MAX_ORDERS
 from sqlml.ir.ops import verify
 from sqlml.ir.program import Program
 from sqlml.passes import run, select_outputs
+from sqlml.passes.tree_stages import LEAF, add_leaves
 from sqlml.types import NESTED, Array
 
 LINKS = frozenset({"sigmoid", "exp", "exp2", "expm1", "softmax", "tanh", "ndtr"})
@@ -233,8 +234,10 @@ def find_block_size(program: Program) -> int:
     return (2 if is_estimated else 1) * len(program.inputs) + 1
 
 
-def ensure_explained(program: Program, output: str) -> Program:
-    """Return `program`, with contributions if the requested `output` needs them."""
+def ensure_output(program: Program, output: str) -> Program:
+    """Return `program`, with contributions or leaves if the requested `output` is one of them."""
+    if output == LEAF:
+        return program if LEAF in program.outputs else add_leaves(program)
     needs_explanation = output in (OWN, BY_CLASS) and OWN not in program.outputs
     return explain_program(program) if needs_explanation else program
 

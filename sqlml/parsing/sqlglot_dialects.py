@@ -22,7 +22,9 @@ from sqlml.parsing.model_statements import ModelStatements
 from sqlml.parsing.statement_parts import token_types
 
 _MODEL_FUNCTIONS = frozenset(
-    "PREDICT PREDICT_PROBA PREDICT_SCORE PREDICT_INTERVAL PREDICT_SET TRANSFORM".split()
+    (
+        "PREDICT PREDICT_PROBA PREDICT_SCORE PREDICT_INTERVAL PREDICT_SET PREDICT_LEAF TRANSFORM"
+    ).split()
 )
 """Scalar functions that accept MODEL m as the first argument."""
 

@@ -18,7 +18,7 @@ from sqlml.catalog.small_models import COVERAGE, DEFAULT_COVERAGE
 from sqlml.dialects import DUCKDB
 from sqlml.dialects.type_names import element, map_types, struct_fields
 from sqlml.errors import BackendError, SqlmlError
-from sqlml.explaining.explained import OWN, ensure_explained, find_block_size
+from sqlml.explaining.explained import OWN, ensure_output, find_block_size
 from sqlml.ir.program import Program
 from sqlml.planner.binding.refused_nulls import find_null_inputs
 from sqlml.planner.binding.requested_output import find_label
@@ -183,7 +183,7 @@ def _list_outputs(program: Program) -> Iterator[Output]:
     """Yield the outputs that become functions, and the contributions if the model has some."""
     yield from _list_plain_outputs(program)
     with suppress(SqlmlError):
-        explained = ensure_explained(program, OWN)
+        explained = ensure_output(program, OWN)
         if OWN in explained.outputs and all(op.op not in _SAMPLED for op in explained.nodes):
             yield OWN
 
@@ -388,7 +388,7 @@ def _shape_map(pair_count: int) -> tuple[int, ...]:
 
 def _make_contributions(program: Program, width: int) -> tuple[tuple[int, ...], Value]:
     names = list(program.inputs)
-    block_size = find_block_size(ensure_explained(program, OWN))
+    block_size = find_block_size(ensure_output(program, OWN))
     value_count = width // block_size
 
     def write(writer: DataWriter) -> list[Word]:
