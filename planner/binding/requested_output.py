@@ -144,7 +144,7 @@ def explain_missing_output(output: str, program: Program) -> str:
     )
 
 
-_TABLE_FORMS = {"explain": "ml_explain_predict", "transform": None}
+_TABLE_FORMS = {"explain": "ml_explain_predict", "transform": None, "predict_leaf": None}
 """Scalar function -> the table function for all rows. The default is ml_predict."""
 
 

@@ -20,7 +20,7 @@ _WEIGHT_COLUMNS = "processed_input VARCHAR, category VARCHAR, class VARCHAR, wei
 _TREE_COLUMNS = (
     "tree BIGINT, node BIGINT, depth BIGINT, feature VARCHAR, category VARCHAR, operator VARCHAR, "
     "threshold DOUBLE, categories VARCHAR[], yes BIGINT, no BIGINT, missing BIGINT, cover DOUBLE, "
-    "gain DOUBLE, output BIGINT, leaf_values DOUBLE[]"
+    "gain DOUBLE, output BIGINT, leaf_values DOUBLE[], leaf BIGINT"
 )
 _TRAINING_COLUMNS = "iteration BIGINT, loss DOUBLE, eval_loss DOUBLE, seconds DOUBLE"
 _TRIAL_COLUMNS = (
@@ -102,7 +102,7 @@ def build_tree(call: TableFunctionCall) -> tuple[str]:
     rows = [
         (
             *(int(tree_index), n.node, n.depth, n.feature, n.column, n.operator, n.threshold),
-            *(n.categories, n.yes, n.no, n.missing, n.cover, n.gain, n.output, n.values),
+            *(n.categories, n.yes, n.no, n.missing, n.cover, n.gain, n.output, n.values, n.leaf),
         )
         for n in model_facts.list_tree_nodes(model.program, int(tree_index))
     ]

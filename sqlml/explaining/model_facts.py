@@ -270,6 +270,7 @@ class TreeNode:
     `output` is the first output to which the tree adds values. `column` is as in `Weight`.
     `operator` is "<" or "<=" with a threshold, or "in" with category codes. `yes`, `no` and
     `missing` are the children for rows that pass the test, fail the test, or lack the value.
+    `leaf` is the number by which the library calls the leaf, if it is known.
     """
 
     node: int
@@ -286,6 +287,7 @@ class TreeNode:
     cover: float | None = None
     gain: float | None = None
     values: tuple[float, ...] | None = None
+    leaf: int | None = None
 
 
 def count_trees(program: Program) -> int:
@@ -313,7 +315,9 @@ def _list_tree_nodes(program: Program, i: int, ensemble: Ensemble, tree: int) ->
         if index < 0:
             values = tuple(ensemble.leaf_values[~index].astype(np.float64).tolist())
             cover = None if ensemble.leaf_cover is None else float(ensemble.leaf_cover[~index])
-            nodes.append(TreeNode(numbers[index], cover=cover, values=values, **common_fields))
+            leaf = None if ensemble.leaf_number is None else int(ensemble.leaf_number[~index])
+            common_fields |= {"cover": cover, "values": values, "leaf": leaf}
+            nodes.append(TreeNode(numbers[index], **common_fields))
             continue
         for child in (int(ensemble.left[index]), int(ensemble.right[index])):
             numbers[child] = len(numbers)
