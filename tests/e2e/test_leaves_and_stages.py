@@ -340,7 +340,7 @@ def test_scorer_checks_and_compiles_the_number_of_trees() -> None:
 LEAVES = BOOSTED.apply(X).astype(int)
 
 
-@pytest.mark.parametrize("setting", ["route = 'native'", "route = 'arrow'", "backend = 'sql'"])
+@pytest.mark.parametrize("setting", ["route = 'auto'", "route = 'arrow'", "backend = 'sql'"])
 def test_sql_returns_the_same_on_each_route(con: Session, setting: str) -> None:
     con.execute(f"SET sqlml_{setting}")
     try:
