@@ -114,6 +114,9 @@ VIEWS = {
     "quoted": "SELECT predict('it''s a name', *) AS p FROM t",
     "careful": "SELECT predict('careful', NULL, b) AS p, predict('careful', *) AS q FROM t",
     "yes": "SELECT predict_proba('yes', *) AS p FROM t",
+    "leaves": "SELECT predict_leaf('churn', *) AS p FROM t",
+    "leaf_of_one_tree": "SELECT predict_leaf('two', *) AS p FROM t",
+    "first_trees": "SELECT predict_proba('churn', *, trees := 2) AS p FROM t",
     "view": "SELECT p, count(*) FROM v_label GROUP BY 1 ORDER BY 1",
 }
 """Queries of views, and the ends of their names."""
