@@ -105,7 +105,9 @@ class PlannedCall:
     @property
     def constants(self) -> Mapping[str, float | str | None]:
         names = () if self.source is None else (*self.source.inputs, TREES)
-        return {names[index]: value for index, value in self.spec.constants}
+        constants = {names[index]: value for index, value in self.spec.constants}
+        trees = constants.get(TREES)
+        return constants if trees is None else {**constants, TREES: int(trees)}
 
     @property
     def dropped_by(self) -> Mapping[str, str | None]:

@@ -108,6 +108,13 @@ def test_a_catboost_tree_that_is_nested_without_end() -> None:
     refused(text.replace(b'"here"', nested + b'{"value": 1}' + b"}" * 100_000), "CATBOOST", "deep")
 
 
+@pytest.mark.parametrize(
+    "numbers", ["no list", [[0, 1]], [[0.5] * 9, [0.5] * 9], [[0], [0]], [{}] * 2]
+)
+def test_numbers_of_leaves_that_do_not_fit(numbers: Any) -> None:
+    refused(catboost(lambda d: d.update(leaf_numbers=numbers), 2), "CATBOOST")
+
+
 @pytest.mark.parametrize("change", CATBOOST.values(), ids=CATBOOST)
 def test_hostile_catboost_documents(change: Callable[[Any], Any]) -> None:
     refused(catboost(change), "CATBOOST")

@@ -42,6 +42,38 @@ def test_a_stored_tree_that_is_too_deep() -> None:
         b.op("tree_ensemble", b.input("x", "float64"), **trees.attrs())
 
 
+@pytest.mark.parametrize(
+    ("name", "array"),
+    [
+        ("leaf_number", np.zeros(1, np.int32)),
+        ("leaf_number", np.zeros((2, 1), np.int32)),
+        ("leaf_number", np.zeros(2)),
+        ("stage_ends", np.zeros(0, np.int32)),
+        ("stage_ends", np.zeros(1, np.int32)),
+        ("stage_ends", np.array([2], np.int32)),
+        ("stage_ends", np.array([1, 0, 1], np.int32)),
+        ("stage_ends", np.array([-1, 1], np.int32)),
+        ("stage_ends", np.ones(1)),
+    ],
+)
+def test_statistics_of_trees_that_do_not_fit(name: str, array: np.ndarray) -> None:
+    trees = {
+        "roots": np.zeros(1, np.int32),
+        "feature": np.zeros(1, np.int32),
+        "threshold": np.zeros(1),
+        "left": np.array([-1], np.int32),
+        "right": np.array([-2], np.int32),
+        "default_left": np.zeros(1, bool),
+        "leaf_values": np.zeros((2, 1)),
+        "target": np.zeros(1, np.int32),
+        "base": np.zeros(1),
+        "compare": "le",
+    }
+    b = Builder()
+    with pytest.raises(ProgramError, match=name):
+        b.op("tree_ensemble", b.input("x", "float64"), **trees, **{name: array})
+
+
 Make = Callable[[Builder, Value], Value]
 
 

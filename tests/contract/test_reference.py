@@ -15,7 +15,7 @@ from sqlml.parsing.model_statements import CHANGES, EXPORT_FORMATS, FORMATS
 from sqlml.parsing.parse import parse
 from sqlml.parsing.statements import AlterModel, Explain, SetOption, Statement
 from sqlml.planner.program import choose
-from sqlml.planner.syntax.arguments import _OPTIONS, FUNCTIONS
+from sqlml.planner.syntax.arguments import _OPTIONS, FUNCTIONS, STAGED_FUNCTIONS
 from sqlml.planner.syntax.table_forms import FORMS
 from sqlml.statements import dispatch
 from sqlml.statements.model_options import AT_CREATION, STORED
@@ -93,6 +93,7 @@ def test_options_of_calls_are_those_of_the_code() -> None:
     assert in_tables(parts["predict_interval"]) == options_of["predict_interval"]
     assert options_of["predict_set"] == options_of["predict_interval"] == {"coverage"}
     assert in_tables(parts["predict_proba"]) == {"class"}
+    assert all("[trees := n]" in parts[name] for name in STAGED_FUNCTIONS)
 
 
 @pytest.mark.parametrize("name", FORMS)

@@ -129,8 +129,11 @@ def _read_nested_tree(
     if widths or not width:
         raise ArtifactError("the leaves of a CatBoost tree differ in width")
     leaves = [i for i, leaf_value in enumerate(leaf_values) if leaf_value is not None]
+    leaf_order = np.arange(len(leaves)) if leaf_numbers is None else np.asarray(leaf_numbers)
+    if leaf_order.dtype.kind != "i" or leaf_order.shape != (len(leaves),):
+        raise ArtifactError("the numbers of the leaves of a CatBoost tree do not fit it")
     number = np.zeros(len(splits), np.int32)
-    number[leaves] = range(len(leaves)) if leaf_numbers is None else leaf_numbers
+    number[leaves] = leaf_order
     node_values = np.zeros((len(splits), width))
     for node_value, leaf_value in zip(node_values, leaf_values, strict=True):
         if leaf_value is not None:
