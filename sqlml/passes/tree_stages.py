@@ -23,8 +23,8 @@ from sqlml.ir.trees import Ensemble, build_ensemble
 LEAF: Literal["leaf"] = "leaf"
 """The output with the library's number of the leaf in each tree, float64 (n, trees)."""
 
-_FOLLOWING = ("linear_leaves", "interpolate")
-"""Opaque operators that may follow trees: the linear models of leaves, and isotonic calibration."""
+_CALIBRATING = ("interpolate", "search_sorted")
+"""Opaque operators that may follow trees, as in isotonic calibration."""
 
 _NO_TREES = "it is not a single ensemble of trees"
 _IMPORT_AGAIN = "create the model again from the fitted object or the library's own file"
@@ -37,6 +37,8 @@ def add_leaves(program: Program) -> Program:
     if index is None:
         raise UnsupportedModelError(_NO_TREES)
     ensemble = _read_ensemble(program, index)
+    if not ensemble.trees:
+        raise UnsupportedModelError("it has no trees")
     if ensemble.leaf_number is None:
         raise UnsupportedModelError(
             "it lacks its library's numbers of the leaves, since an older sqlml stored it: "
@@ -147,12 +149,12 @@ def _find_trees(program: Program) -> int | None:
             ensembles.append(index)
         elif node.op == "linear" and (stages := _find_added_stages(program, node)) is not None:
             ensembles.append(stages)
-        elif node.op in _FOLLOWING:
+        elif node.op == "linear_leaves":
             pending.append(node.inputs[0])
-        elif node.op == "input" or OPS[node.op].group in ("complex", "opaque"):
-            return None
-        else:
+        elif node.op in _CALIBRATING or OPS[node.op].group in ("injective", "reduction"):
             pending += node.inputs
+        elif node.op != "constant":
+            return None
     return ensembles[0] if len(ensembles) == 1 else None
 
 

@@ -324,6 +324,12 @@ def test_models_that_are_not_one_ensemble_have_no_leaves(model: Any) -> None:
         scorer.predict(COMPLETE.to_numpy(), trees=1)
 
 
+def test_boosters_without_iterations_have_no_leaves() -> None:
+    booster = xgb.train({}, xgb.DMatrix(X, ROWS.y), num_boost_round=0)
+    with pytest.raises(UnsupportedModelError, match="it has no trees"):
+        sqlml.compile(booster).predict_leaf(X)
+
+
 def test_scorer_checks_and_compiles_the_number_of_trees() -> None:
     scorer = sqlml.compile(BOOSTED, trees=2)
     expected = BOOSTED.predict_proba(X, iteration_range=(0, 2))
@@ -472,6 +478,17 @@ def test_trained_models_have_leaves_and_stages(con: Session) -> None:
     assert fetch(con, "SELECT DISTINCT len(predict_leaf('trained', *, trees := 3)) FROM t") == [9]
     same = "predict_proba('trained', *, trees := 4) = predict_proba('trained', *)"
     assert fetch(con, f"SELECT DISTINCT {same} FROM t") == [True]
+
+
+def test_calibrated_probabilities_keep_the_leaves(con: Session) -> None:
+    con.create_model("two", xgb.XGBClassifier(**XGB).fit(X, ROWS.k > 0), verify=False)
+    for version, method in enumerate(("isotonic", "sigmoid"), 2):
+        rows = "(SELECT * REPLACE (k > 0 AS k) FROM t)"
+        con.execute(
+            f"ALTER MODEL two CALIBRATE USING {rows} OPTIONS (label = 'k', method = '{method}')"
+        )
+        same = f"predict_leaf('two/{version}', *) = predict_leaf('two/1', *)"
+        assert fetch(con, f"SELECT DISTINCT {same} FROM t") == [True]
 
 
 def test_steps_before_the_trees_and_null_rows(con: Session) -> None:
