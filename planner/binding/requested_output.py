@@ -17,7 +17,7 @@ from sqlml.catalog.small_models import (
     CalibrationFacts,
     format_coverage,
 )
-from sqlml.dialects import Dialect
+from sqlml.dialects import DUCKDB, Dialect
 from sqlml.errors import (
     BindError,
     MissingOutputError,
@@ -255,6 +255,10 @@ class Target:
         if self.label:
             return self.label
         labels, description = self.model.program.labels, str(self.output)
+        if self.output == LEAF:
+            return (
+                description if self.column is None else f"{description} of tree {self.column + 1}"
+            )
         if self.chosen is not None:
             target_index, index = next((t, i) for t, i in enumerate(self.chosen) if i is not None)
             description += f", class {class_literal(labels[target_index].values[index])}"
@@ -287,12 +291,14 @@ def find_target(
     key = "" if call.key is None else sql[call.key.span.start : call.key.span.end]
     trees = _find_trees(call, model, sql, parameters)
     if call.function == "predict_leaf":
+        target = Target(model, LEAF, None, key=key, trees=trees)
         try:
-            add_leaves(model.program)
+            tree_count = add_leaves(target.program).output_type(LEAF).width
         except UnsupportedModelError as error:
             message = f"predict_leaf does not fit model {model.name!r}: {error}"
             raise MissingOutputError(message, sql, call.span.start) from None
-        return Target(model, LEAF, None, key=key, trees=trees)
+        tree_index = _find_keyed_tree(call, tree_count, context.dialect)
+        return target if tree_index is None else replace(target, chosen=(tree_index,), key="")
     if call.function == "explain":
         if call.class_argument is not None and len(model.program.labels) > 1:
             raise BindError(
@@ -323,6 +329,15 @@ def find_target(
     if keyed_class is not None:
         return Target(model, output, keyed_class, trees=trees)
     return Target(model, output, chosen, key=key, trees=trees)
+
+
+def _find_keyed_tree(call: ModelCall, tree_count: int, dialect: Dialect) -> int | None:
+    """Return the only tree that `predict_leaf(...)[1]` reads, or None for other calls."""
+    if call.key is None or dialect is not DUCKDB:
+        return None
+    position = _read_key(call.key.literal, "int64")
+    is_tree = isinstance(position, int) and 1 <= position <= tree_count
+    return position - 1 if is_tree and isinstance(position, int) else None
 
 
 def _find_trees(call: ModelCall, model: Model, sql: str, parameters: Parameters) -> int | None:

@@ -341,7 +341,9 @@ def _build_result_sql(
     """Build the SQL of a call's value, which is NULL for rows that meet `null_condition`."""
     dialect, target, program = draft.dialect, draft.target, draft.model.program
     value_sql = dialect.value_of(call_sql)
-    element_sql = draft.shared.build_part_sql(value_sql, program, target.part, by_column, dialect)
+    element_sql = draft.shared.build_part_sql(
+        value_sql, target.program, target.part, by_column, dialect
+    )
     output, chosen, call = target.output, target.chosen, draft.call
     result = decode_result(
         element_sql, program, output, chosen, dialect, call.baseline, call.standard_errors

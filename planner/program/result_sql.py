@@ -33,7 +33,7 @@ def find_result_type(program: Program, output: str, chosen: ChosenClass | None) 
     if output == "interval":
         return "STRUCT(lower DOUBLE, upper DOUBLE)"
     if output == LEAF:
-        return "INTEGER[]"
+        return "INTEGER[]" if chosen is None else "INTEGER"
     if output == "set":
         return f"{find_label_type(labels[0])}[]"
     if output == "label" and labels:
@@ -87,7 +87,7 @@ def decode_result(
         interval = f"CASE WHEN {_BOUND} IS NOT NULL THEN {interval} END"
         return dialect.let(_BOUND, call_sql, interval)
     if output == LEAF:
-        return f"CAST({call_sql} AS {dialect.type('INTEGER[]')})"
+        return f"CAST({call_sql} AS {dialect.type(find_result_type(program, output, chosen))})"
     if output == "set":
         members = dialect.where(build_label_array(labels[0], dialect), _BOUND)
         members = f"CASE WHEN {_BOUND} IS NOT NULL THEN {members} END"

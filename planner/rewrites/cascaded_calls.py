@@ -52,6 +52,7 @@ def called_models(draft: Draft) -> Draft:
             new_draft = replace(new_draft, targets={**new_draft.targets, call: target})
     if not new_draft.targets:
         return new_draft
+    new_draft = replace(new_draft, targets=_leave_compared_keys(new_draft))
     new_draft = replace(new_draft, targets=_share_calibrations(new_draft))
     consumed = [parameter for call in new_draft.targets for parameter in call.planning_parameters]
     consumed += [
@@ -61,6 +62,31 @@ def called_models(draft: Draft) -> Draft:
     ]
     new_draft = replace(new_draft, parameters=parameters.consume(consumed))
     return draft if _is_too_deep(new_draft) else new_draft
+
+
+def _leave_compared_keys(draft: Draft) -> Mapping[ModelCall, Target]:
+    """Leave keys to the engine in queries that also group by the whole result.
+
+    It compares `predict_proba('m', *)` with that part of `predict_proba('m', *)['yes']`.
+    """
+
+    def identify_result(call: ModelCall, target: Target) -> Any:
+        return call.output, target.model.program.hash, target.output
+
+    compared = {
+        identify_result(call, target)
+        for call, target in draft.targets.items()
+        if target.chosen is None and call.output in draft.outline.comparing_outputs
+    }
+    return {
+        call: replace(target, chosen=None, key=draft.text[call.key.span.start : call.key.span.end])
+        if call.key is not None
+        and not target.key
+        and call not in draft.models_of_rows
+        and identify_result(call, target) in compared
+        else target
+        for call, target in draft.targets.items()
+    }
 
 
 def _share_calibrations(draft: Draft) -> Mapping[ModelCall, Target]:

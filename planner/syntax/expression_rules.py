@@ -114,7 +114,7 @@ def _read_call(walker: Walker, node: exp.Expr, function: str, context: WalkConte
     if call is None:
         return
     is_indexed = isinstance(node.parent, exp.Bracket) and node.parent.this is node
-    may_have_key = is_indexed and function == "predict_proba"
+    may_have_key = is_indexed and function in ("predict_proba", "predict_leaf")
     key = walker.arguments.find_key_after(call_span) if may_have_key else None
     call_in_context = replace(
         call,

@@ -128,6 +128,17 @@ class Ensemble:
         categories[nodes] = (words - self.set_offsets[nodes]) * 32 + bits
         return categories
 
+    def keep_trees(self, trees: Array) -> Ensemble:
+        """Return the trees with these indices, without stages; the outputs stay the same."""
+        raw = self.to_raw_trees()
+        kept = build_ensemble(
+            replace(raw, roots=raw.roots[trees]),
+            target=self.target[trees],
+            base=self.base,
+            compare=self.compare,
+        )
+        return replace(kept, input_least=self.input_least, input_most=self.input_most)
+
     def to_raw_trees(self) -> RawTrees:
         """Return the trees with their statistics; the leaves follow the inner nodes."""
         num_leaves, values_per_leaf = self.leaf_values.shape

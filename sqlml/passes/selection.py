@@ -8,6 +8,7 @@ for a NULL, infinity or unknown category in an ignored column, but sqlml does no
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -16,6 +17,7 @@ from sqlml.ir.builder import Builder, Value, make_pass
 from sqlml.ir.operators import elementwise
 from sqlml.ir.ops import OPS
 from sqlml.ir.program import Node
+from sqlml.ir.trees import Ensemble
 from sqlml.ir.utf8_column import select_words
 from sqlml.passes.fold_layout import fold_select, match_sparsity, select_from_concat
 from sqlml.types import TEXTUAL, Array
@@ -137,6 +139,27 @@ def _push_into_weights(builder: Builder, node: Node, indices: Array) -> Value:
     return builder.op("linear", builder.value(node.inputs[0]), weights=weights, bias=bias)
 
 
+def _push_into_trees(builder: Builder, node: Node, indices: Array) -> Value:
+    """Drop the trees whose values are not selected, if each tree has one value per leaf."""
+    x, ensemble = builder.value(node.inputs[0]), Ensemble.of(node.attrs)
+    trees = np.flatnonzero(np.isin(ensemble.target, indices))
+    if ensemble.leaf_values.shape[1] > 1 or trees.size == ensemble.trees:
+        return fold_select(builder, builder.op("tree_ensemble", x, **node.attrs), indices)
+    kept = ensemble.keep_trees(trees)
+    used_columns, feature = np.unique(kept.feature, return_inverse=True)
+    order = np.argsort(indices)
+    kept = replace(
+        kept,
+        feature=feature.astype(np.int32),
+        target=order[np.searchsorted(indices, kept.target, sorter=order)].astype(np.int32),
+        base=kept.base[indices],
+        input_least=None,
+        input_most=None,
+    )
+    x = push_down(builder, x, used_columns.astype(np.int64))
+    return builder.op("tree_ensemble", x, **kept.attrs())
+
+
 def _push_below_select(builder: Builder, node: Node, indices: Array) -> Value:
     inner_indices: Array = node.attrs["indices"]
     return push_down(builder, builder.value(node.inputs[0]), inner_indices[indices])
@@ -174,6 +197,7 @@ _RULES: Mapping[str, Callable[[Builder, Node, Array], Value]] = {
     "one_hot": _push_below_one_hot,
     "require_finite": _push_below_require_finite,
     "select": _push_below_select,
+    "tree_ensemble": _push_into_trees,
 }
 
 

@@ -18,7 +18,7 @@ from sqlml.errors import UnsupportedModelError
 from sqlml.ir.builder import Builder, Value, rewrite
 from sqlml.ir.ops import OPS, OUTPUTS
 from sqlml.ir.program import Node, Program
-from sqlml.ir.trees import Ensemble, build_ensemble
+from sqlml.ir.trees import Ensemble
 
 LEAF: Literal["leaf"] = "leaf"
 """The output with the library's number of the leaf in each tree, float64 (n, trees)."""
@@ -89,7 +89,8 @@ def keep_stages(program: Program, count: int) -> Program:
 
     def rule(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
         if node is program.nodes[index]:
-            kept = _keep_trees(ensemble, num_trees, count)
+            kept = ensemble.keep_trees(np.arange(num_trees))
+            kept = kept.with_stages(stage_ends[:count], bool(ensemble.stage_mean))
             return builder.op("tree_ensemble", inputs[0], **kept.attrs())
         if node is linear_leaves:
             leaves = builder.op("select", inputs[0], indices=np.arange(num_trees))
@@ -109,25 +110,6 @@ def _read_ensemble(program: Program, index: int) -> Ensemble:
 def _reads_leaves(program: Program, node: Node, index: int) -> bool:
     """Return whether `node` has the linear models in the leaves of the ensemble."""
     return node.op == "linear_leaves" and program.nodes[node.inputs[0]].inputs == (index,)
-
-
-def _keep_trees(ensemble: Ensemble, num_trees: int, count: int) -> Ensemble:
-    """Return the first trees of `count` stages, with as many outputs as all trees have."""
-    raw = ensemble.to_raw_trees()
-    kept = build_ensemble(
-        replace(raw, roots=raw.roots[:num_trees]),
-        target=ensemble.target[:num_trees],
-        base=ensemble.base,
-        compare=ensemble.compare,
-    )
-    assert ensemble.stage_ends is not None
-    return replace(
-        kept,
-        input_least=ensemble.input_least,
-        input_most=ensemble.input_most,
-        stage_ends=ensemble.stage_ends[:count],
-        stage_mean=ensemble.stage_mean,
-    )
 
 
 def _find_trees(program: Program) -> int | None:

@@ -139,6 +139,13 @@ def test_keys_stand_in_lambdas_subqueries_views_and_after_other_calls(con: Any) 
     assert len({call.spec.name for call in shared.calls}) == 1
 
 
+def test_keys_beside_the_whole_result_that_the_query_groups_by(con: Any) -> None:
+    proba = "predict_proba('integers', *)"
+    found = answer(con, f"SELECT {proba}[7], count(*) FROM t GROUP BY {proba} ORDER BY ALL")
+    grouped = "SELECT p[7], count(*) FROM integers_made GROUP BY p ORDER BY ALL"
+    assert found[1] == answer(con, grouped)[1]
+
+
 def test_results_that_are_no_map_keep_their_index(con: Any) -> None:
     con.create_model("p", LogisticRegression().fit(FRAME, GROUP), positive_class=1)
     several = RandomForestClassifier(3, max_depth=3).fit(

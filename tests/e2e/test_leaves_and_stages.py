@@ -374,6 +374,17 @@ def test_sql_calls_differ_in_their_trees(con: Session) -> None:
     np.testing.assert_array_equal(columns[4], LEAVES[:, :3])
 
 
+def test_a_key_computes_only_its_tree(con: Session) -> None:
+    whole, first = "predict_leaf('forest', *)", "predict_leaf('forest', *, trees := 3)"
+    keys = ("[2]", "[2]", "[-1]", "[9]", "[1:2]", "['2']", "")
+    calls = [*(f"{whole}{key}" for key in keys), f"{first}[1]", f"{first}[5]"]
+    rows = con.execute(f"SELECT {', '.join(calls)} FROM t ORDER BY id").fetchall()
+    for row, leaves in zip(rows, FOREST.apply(X).tolist(), strict=True):
+        keyed = (leaves[1], leaves[1], leaves[4], None, leaves[:2], leaves[1])
+        assert row == (*keyed, leaves, leaves[0], None)
+    assert "output            leaf of tree 2\n" in str(con.explain(f"SELECT {calls[0]} FROM t"))
+
+
 def test_leaves_group_and_filter_rows(con: Session) -> None:
     query = """
         WITH leaves AS (SELECT predict_leaf('forest', t.*)[2] AS leaf, y FROM t)
@@ -387,6 +398,10 @@ def test_leaves_group_and_filter_rows(con: Session) -> None:
     groups = np.unique(FOREST.apply(X), axis=0, return_counts=True)
     expected = list(zip(groups[0].tolist(), groups[1].tolist(), strict=True))
     assert con.execute(query).fetchall() == expected
+    query = (
+        "SELECT predict_leaf('forest', *)[2], count(*) FROM t GROUP BY predict_leaf('forest', *)"
+    )
+    assert sorted(con.execute(query).fetchall()) == sorted((leaf[1], n) for leaf, n in expected)
     (leaf_type,) = fetch(con, "SELECT DISTINCT typeof(predict_leaf('forest', *)) FROM t")
     assert leaf_type == "INTEGER[]"
     probability = "predict_proba('forest', *, class := 1, trees := 2)"

@@ -99,6 +99,27 @@ def selected_late() -> Program:
     return b.build({"transform": b.op("select", x, indices=np.array([2, 0]))})
 
 
+def selected_trees() -> Program:
+    """Three trees over three columns, of which the second and the first are selected."""
+    b = Builder()
+    inner, leaves = np.arange(3, dtype=np.int32), np.arange(6, dtype=np.int32)
+    trees = b.op(
+        "tree_ensemble",
+        three(b),
+        roots=inner,
+        feature=inner,
+        threshold=np.array([1.0, 2.0, 3.0]),
+        left=~leaves[::2],
+        right=~leaves[1::2],
+        default_left=np.zeros(3, bool),
+        leaf_values=leaves[:, None].astype(np.float64),
+        target=inner,
+        base=np.array([0.5, 0.25, 0.125]),
+        compare="le",
+    )
+    return b.build({"score": b.op("select", trees, indices=np.array([1, 0]))})
+
+
 def products_of_columns() -> Program:
     """Each column is a factor of several products, and is scaled once all the same."""
     b = Builder()
@@ -281,7 +302,12 @@ PROGRAMS: Mapping[str, tuple[Callable[[], Program], ...]] = MappingProxyType(
         "fold_monotone": (repeats,),
         "compare_margins": (sigmoid_label, label_of_two_probabilities),
         "inject_selection": (ignored_column, two_stumps),
-        "push_selection": (selected_late, products_of_columns, selected_categories),
+        "push_selection": (
+            selected_late,
+            products_of_columns,
+            selected_categories,
+            selected_trees,
+        ),
         "sink_checks": (checked_late,),
         "fold_scaling": (scaled_linear, scaled_beside_others),
         "fold_into_trees": (scaled_tree, imputed_tree),
