@@ -362,8 +362,8 @@ def test_sql_calls_differ_in_their_trees(con: Session) -> None:
     items = [
         "predict_score('boosted', *)",
         *(f"predict_score('boosted', *, trees := {count})" for count in (1, 2)),
-        "predict_leaf('boosted', *)",
-        "predict_leaf('boosted', *, trees := 1)",
+        "predict_leaf(MODEL boosted, t.*)",
+        "predict_leaf('boosted', a, b, c, code, trees := 1)",
     ]
     rows = con.execute(f"SELECT {', '.join(items)} FROM t ORDER BY id").fetchall()
     columns = [np.array(column) for column in zip(*rows, strict=True)]
