@@ -127,6 +127,8 @@ class Scorer:
         unsupported = {name for name, output in _OUTPUT_OF_METHOD.items() if output not in outputs}
         if not self.program.labels:
             unsupported.add("classes_")
+        if not any(node.op == "tree_ensemble" for node in self.program):
+            unsupported.add("predict_leaf")
         names = set(object.__dir__(self)) - unsupported
         return sorted(n for n in names if not n.startswith("_") or n.startswith("__"))
 

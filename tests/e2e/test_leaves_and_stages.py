@@ -45,6 +45,7 @@ from sqlml.errors import (
     MissingOutputError,
     UnsupportedModelError,
 )
+from sqlml.planner.plan import call_draft
 from sqlml.session.session import Session
 
 NUMBERS = ["a", "b", "c"]
@@ -341,6 +342,8 @@ def test_scorer_checks_and_compiles_the_number_of_trees() -> None:
     for count in (0, -1, 1.0, True, "2"):
         with pytest.raises(ConfigError, match="trees must be a positive integer"):
             full.predict(X, trees=count)
+    assert "predict_leaf" in dir(full)
+    assert "predict_leaf" not in dir(sqlml.compile(LinearRegression().fit(COMPLETE, ROWS.y)))
 
 
 LEAVES = BOOSTED.apply(X).astype(int)
@@ -467,6 +470,19 @@ def test_first_trees_read_fewer_columns(con: Session) -> None:
     assert fetch(con, query)[0] == pytest.approx(expected)
     plan = str(con.explain("SELECT predict('stumps', *, trees := 1) FROM t"))
     assert "columns read      c DOUBLE\n" in plan
+
+
+def test_literal_arguments_prune_the_first_trees(
+    con: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(call_draft, "MIN_SECONDS", 0)
+    rows = X.assign(c=1.0)
+    call = "predict_score('boosted', *, c := 1, trees := 2)"
+    margin = BOOSTED.predict(rows, output_margin=True, iteration_range=(0, 2))
+    np.testing.assert_array_equal(fetch(con, f"SELECT {call} FROM t ORDER BY id"), margin)
+    assert "c = 1.0, (trees) = 2: literal" in str(con.explain(f"SELECT {call} FROM t"))
+    leaves = fetch(con, "SELECT predict_leaf('forest', *, c := 1) FROM t ORDER BY id")
+    assert leaves == FOREST.apply(rows).tolist()
 
 
 def test_contributions_of_the_first_trees(con: Session) -> None:

@@ -19,6 +19,7 @@ from sqlml.planner.program.function_spec import FunctionSpec, ResultPart, parse_
         [ResultPart("proba")],
         [ResultPart("proba", 12)],
         [ResultPart("label"), ResultPart("proba", 0), ResultPart("score")],
+        [ResultPart("leaf"), ResultPart("leaf", 99)],
     ],
 )
 def test_a_name_is_read_back(parts: list[ResultPart], again: bool) -> None:
