@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from sqlml.ir.program import Program
 from sqlml.passes import TENSOR_PASSES, prepare_for_kernels, run, select_outputs
 from sqlml.passes.fold_arguments import fold_arguments, fold_input
 from sqlml.passes.lower import lower
+from sqlml.passes.prepare_partition import prepare_partition
 from sqlml.passes.split import Layout, SplitProgram, split
 from sqlml.passes.tree_stages import LEAF, keep_stages
 from sqlml.planner.program.choose import Choice
@@ -229,13 +231,17 @@ def _compile(core: Program, backend: str, strategy: str, device: str) -> Compile
             core = run(lower(core, strategy), passes=TENSOR_PASSES)
         elif backend == "native":
             core = prepare_for_kernels(core)
-        loaded_backend = load_backend(backend)
+        loaded_backend: Any = load_backend(backend)
         reason = loaded_backend.supports(core)
         if reason is not None:
             raise BackendError(
                 f"backend {backend!r} cannot run this model ({reason}); use backend 'auto'"
             )
-        return loaded_backend.compile(core, device=device, strategy=strategy)
+        options = {"prepare": prepare_partition} if backend == "native" else {}
+        compiled: CompiledProgram = loaded_backend.compile(
+            core, device=device, strategy=strategy, **options
+        )
+        return compiled
     except RecursionError:
         raise BackendError(_TOO_DEEP_MESSAGE) from None
 

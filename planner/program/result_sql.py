@@ -76,6 +76,8 @@ def decode_result(
     value has the standard errors of the contributions instead of the contributions.
     """
     labels = program.labels
+    if _marks_missing(program):
+        call_sql = _build_null_if_nan(call_sql, program, output, chosen, dialect)
     if output == OWN:
         value_count = _count_explained(program, chosen)
         if standard_errors:
@@ -107,6 +109,36 @@ def decode_result(
         has_one_probability = program.has_one_probability_per_target
         return _build_probability_maps(call_sql, labels, has_one_probability, dialect)
     return call_sql
+
+
+def _marks_missing(program: Program) -> bool:
+    """Return whether the outputs are NaN, or -1, for rows of a partition without a model."""
+    nodes = program.nodes
+    return any(
+        node.op == "by_partition"
+        and not node.attrs["has_default"]
+        and nodes[node.inputs[0]].op != "require_known"
+        for node in nodes
+    )
+
+
+def _build_null_if_nan(
+    call_sql: str, program: Program, output: str, chosen: ChosenClass | None, dialect: Dialect
+) -> str:
+    """Build the SQL of a result that is NULL if its number, or its first number, is NaN."""
+    labels = program.labels
+    if output == "label" and labels:
+        return call_sql  # The class number -1 has no label, so the label is NULL.
+    is_list = output == OWN or (
+        program.output_type(output).width > 1 and not (output == "proba" and chosen is not None)
+    )
+    number = dialect.at(_SCORE, 1) if is_list else _SCORE
+    value = f"CASE WHEN {number} <> CAST('NaN' AS {dialect.type('DOUBLE')}) THEN {_SCORE} END"
+    return dialect.let(_SCORE, call_sql, value)
+
+
+_SCORE = "sqlml_s"
+"""The variable for a result that may be NaN; `_BOUND` may be bound to the result around it."""
 
 
 def _count_explained(program: Program, chosen: ChosenClass | None) -> int:

@@ -125,6 +125,7 @@ FORMS: Mapping[str, Form] = MappingProxyType(
         "training_info": Form((0, 0)),
         "feature_info": Form((0, 0)),
         "trial_info": Form((0, 0)),
+        "partitions": Form((0, 0)),
     }
 )
 """Name of a table form without `ml_` -> the arguments that it accepts."""

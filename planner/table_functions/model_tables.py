@@ -128,6 +128,27 @@ def build_trial_info(call: TableFunctionCall) -> tuple[str]:
     return _build_table_query(call, _TRIAL_COLUMNS, rows)
 
 
+def build_partitions(call: TableFunctionCall) -> tuple[str]:
+    """Return the query of ml_partitions: the rows and metrics of each partition of the model."""
+    training, program = _require_training(call), call.model.program
+    if not training.partitions:
+        raise call.error(
+            f"model {call.model.label} has no partitions: CREATE MODEL m PARTITION BY column ... "
+            "trains a model for each value of a column"
+        )
+    columns = {
+        name: "VARCHAR" if program.input_type(name).dtype == "string" else "BIGINT"
+        for name in training.partition_by
+    }
+    metrics = list(dict.fromkeys(name for row in training.partitions for name in row[3]))
+    columns |= {"rows": "BIGINT", "held_out": "BIGINT", **dict.fromkeys(metrics, "DOUBLE")}
+    rows = [
+        [*key, row_count, held_out, *(values.get(name) for name in metrics), seconds]
+        for key, row_count, held_out, values, seconds in training.partitions
+    ]
+    return _build_table_query(call, {**columns, "seconds": "DOUBLE"}, rows)
+
+
 def build_feature_info(call: TableFunctionCall) -> tuple[str]:
     """Return the query of ml_feature_info, from training or from the steps of an imported model."""
     if call.training is None:

@@ -33,6 +33,7 @@ TABLE_FUNCTIONS: Mapping[str, Builder] = {
     "training_info": model_tables.build_training_info,
     "feature_info": model_tables.build_feature_info,
     "trial_info": model_tables.build_trial_info,
+    "partitions": model_tables.build_partitions,
 }
 """Function name without `ml_` -> its SQL builder. `FORMS` has the syntax under the same names."""
 

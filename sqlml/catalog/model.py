@@ -33,7 +33,8 @@ class TrainingFacts:
     the losses in `rounds`. rounds: iteration, loss, eval_loss and seconds of each round. features:
     the statistics of each training column. trials: number, parameters (JSON), objective, status and
     seconds of each trial, and whether the model uses its parameters. pipeline: the repr of the
-    fitted object.
+    fitted object. partitions: the values of the partition columns, the numbers of fitted and
+    held-out rows, the metrics and the seconds of each partition.
     """
 
     model_type: str
@@ -54,6 +55,14 @@ class TrainingFacts:
     notices: tuple[str, ...]
     versions: Mapping[str, str]
     seconds: float
+    partitions: tuple[tuple[Any, ...], ...] = ()
+
+    @property
+    def partition_by(self) -> tuple[str, ...]:
+        """The partition columns, or () without PARTITION BY."""
+        names = self.options.get("partition_by", ())
+        names = (names,) if isinstance(names, str) else names
+        return tuple(name for name in names if isinstance(name, str))
 
     @property
     def label(self) -> str | None:
@@ -72,6 +81,11 @@ def read_training_facts(text: Any, name: str) -> TrainingFacts:
         _check_rows("trials", facts.trials, _TRIAL_TYPES)
         features = [[feature.get(field) for field in _FEATURE_TYPES] for feature in facts.features]
         _check_rows("features", features, tuple(_FEATURE_TYPES.values()))
+        _check_rows("partitions", facts.partitions, _PARTITION_TYPES)
+        num_columns = len(facts.partition_by) if facts.partitions else 0
+        for key, _, _, metrics, _ in facts.partitions:
+            _check_rows("a partition", [key], [str | int] * num_columns)
+            _check_rows("metrics", [list(metrics.values())], [_NUMBER | None] * len(metrics))
         for feature in facts.features:
             value_type = _NUMBER if feature["distinct"] is None else str
             _check_rows("values", feature.get("values", ()), (value_type, int))
@@ -83,6 +97,7 @@ def read_training_facts(text: Any, name: str) -> TrainingFacts:
 
 _NUMBER = int | float
 _ROUND_TYPES = (int, _NUMBER | None, _NUMBER | None, _NUMBER | None)
+_PARTITION_TYPES = (list, int, int, dict, _NUMBER)
 _TRIAL_TYPES = (int, str, _NUMBER | None, str, _NUMBER | None, bool)
 _FEATURE_TYPES: dict[str, Any] = {
     **dict.fromkeys(("name", "type"), str),

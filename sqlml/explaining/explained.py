@@ -7,7 +7,7 @@ to sums of trees and linear terms are exact (`additive.py`). Other contributions
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,6 +20,7 @@ from sqlml.ir import store
 from sqlml.ir.builder import Builder, Value, copy_retyped
 from sqlml.ir.operators.contributions import MAX_BACKGROUND, MAX_ORDERS
 from sqlml.ir.ops import verify
+from sqlml.ir.partition_programs import load_program, pack_programs
 from sqlml.ir.program import Program
 from sqlml.passes import run, select_outputs
 from sqlml.passes.tree_stages import LEAF, add_leaves
@@ -210,6 +211,8 @@ def explain_against_background(
 
 
 def _build_explained(program: Program, background: Background, pairs: int | None) -> Program:
+    if background is None and any(node.op == "by_partition" for node in program.nodes):
+        return _explain_partitions(program)
     builder, values = Builder(), list[Value]()
     for node in program.nodes:
         values.append(copy_retyped(builder, node, [values[i] for i in node.inputs]))
@@ -227,6 +230,42 @@ def _build_explained(program: Program, background: Background, pairs: int | None
         contributions = ClassContributions(program, builder, values, block_size).outputs(blocks)
     outputs |= contributions
     return verify(builder.build(outputs, program.labels, tuple(program.inputs)))
+
+
+def _explain_partitions(program: Program) -> Program:
+    """Explain each row with the model of its partition; partition columns contribute 0."""
+    name = find_explained_output(program)
+    if name is None:
+        raise UnsupportedModelError("explain needs a model that returns numbers or probabilities")
+    node = program.nodes[program.outputs[name]]
+    members = [
+        _align_blocks(explain_program(load_program(node.attrs, index)), tuple(program.inputs))
+        for index in range(len(node.attrs["ends"]))
+    ]
+    builder, values = Builder(program.nodes), dict[str, Value]()
+    for output in (OWN, BY_CLASS):
+        if not all(output in member.outputs for member in members):
+            continue
+        attrs = {**node.attrs, **pack_programs(members), "output": output, "dtype": "float64"}
+        attrs["width"] = members[0].output_type(output).width
+        inputs = [builder.value(j) for j in node.inputs]
+        values[output] = builder.op("by_partition", *inputs, **attrs)
+    outputs = {n: builder.value(i) for n, i in program.outputs.items()}
+    return verify(builder.build({**outputs, **values}, program.labels, tuple(program.inputs)))
+
+
+def _align_blocks(explained: Program, inputs: Sequence[str]) -> Program:
+    """Return `explained` with contributions of all `inputs`, which are 0 for those it lacks."""
+    positions = [*(inputs.index(name) for name in explained.inputs), len(inputs)]
+    builder = Builder(explained.nodes)
+    outputs = {name: builder.value(i) for name, i in explained.outputs.items()}
+    for output in (OWN, BY_CLASS):
+        if output not in outputs:
+            continue
+        num_blocks = outputs[output].type.width // len(positions)
+        places = np.kron(np.eye(num_blocks), np.eye(len(inputs) + 1)[positions])
+        outputs[output] = builder.linear(outputs[output], places)
+    return builder.build(outputs, explained.labels, tuple(explained.inputs))
 
 
 def find_block_size(program: Program) -> int:

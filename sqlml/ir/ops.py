@@ -15,6 +15,7 @@ import numpy as np
 
 from sqlml.errors import ProgramError
 from sqlml.ir.operators import (
+    by_partition,
     categories,
     contributions,
     distances,
@@ -63,7 +64,7 @@ _INPUT = "name: str, dtype: str, width: int, kind: str?"
 
 FAMILIES = (
     *(elementwise, matrices, distances, neighbours, categories, imputation, piecewise, forests),
-    *(contributions, torch_module, opaque, sparse_rows, text),
+    *(contributions, torch_module, opaque, sparse_rows, text, by_partition),
 )
 """The modules of `operators/`."""
 

@@ -12,9 +12,11 @@ import numpy as np
 
 from sqlml.errors import InputTypeError
 from sqlml.ir import store
+from sqlml.ir.operators.by_partition import score_by_partition
 from sqlml.ir.operators.contributions import sample_contributions
 from sqlml.ir.operators.op import Function
 from sqlml.ir.ops import TABLE
+from sqlml.ir.partition_programs import load_program
 from sqlml.ir.program import Attrs, Node, Program
 from sqlml.ir.utf8_column import TextColumn
 from sqlml.types import TEXTUAL, Array, numpy_dtype
@@ -25,9 +27,18 @@ def _sampled_contributions(args: Sequence[Array], attrs: Attrs) -> Array:
     return sample_contributions(lambda inputs: run(program, inputs)["y"], args, attrs)
 
 
+def _score_by_partition(args: Sequence[Array], attrs: Attrs) -> Array:
+    def run_partition(index: int, rows: Mapping[str, Array]) -> Array:
+        output = attrs["output"]
+        return run(load_program(attrs, index), rows, (output,))[output]
+
+    return score_by_partition(run_partition, args, attrs)
+
+
 FUNCTIONS: Mapping[str, Function] = {
     **{op.name: op.function for op in TABLE if op.function is not None},
     "sampled_contributions": _sampled_contributions,
+    "by_partition": _score_by_partition,
 }
 
 

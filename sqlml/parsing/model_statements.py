@@ -33,7 +33,8 @@ class ModelStatements(StatementParts):
 
     def _parse_origin(self) -> statements.Artifact | Training:
         """Parse `[INPUT ...] [OUTPUT ...] FROM 'path' ...`, or the clauses of a training query."""
-        if self._peek_word() in ("TRANSFORM", "OPTIONS", "WITH", "COMMENT", "AS"):
+        words = ("TRANSFORM", "OPTIONS", "WITH", "COMMENT", "AS")
+        if self._peek_word() in words or self._curr.token_type == TokenType.PARTITION_BY:
             return self._parse_training()
         inputs = self._parse_typed_columns() if self._accept("INPUT") else None
         output = self._parse_typed_columns() if self._accept("OUTPUT") else None
@@ -59,14 +60,17 @@ class ModelStatements(StatementParts):
 
     def _parse_training(self) -> Training:
         transform = comment = None
+        partition_by: tuple[str, ...] = ()
         options: Options = {}
         seen_words: set[str] = set()
         while not self._accept("AS"):
-            word = self._peek_word()
+            word = self._peek_word() or self._curr.text.upper()
             if word in seen_words:
                 raise self._error_here(f"{word} is given twice")
             seen_words.add(word)
-            if self._accept("TRANSFORM"):
+            if self._match(TokenType.PARTITION_BY):
+                partition_by = self._parse_column_names()
+            elif self._accept("TRANSFORM"):
                 transform = self._parse_item_texts()
             elif self._match_texts(("OPTIONS", "WITH")):
                 options = self._parse_option_list()
@@ -76,7 +80,24 @@ class ModelStatements(StatementParts):
                 raise self._error_here("OPTIONS (...) goes after FROM '<path of a model file>'")
             else:
                 raise self._error_here("expected AS and the query whose rows train the model")
+        if partition_by:
+            if "partition_by" in options:
+                raise self._error_here("give PARTITION BY or the option partition_by, not both")
+            options = {**options, "partition_by": partition_by}
         return Training(self._parse_query_until(), options, transform, comment)
+
+    def _parse_column_names(self) -> tuple[str, ...]:
+        """Parse names of columns between commas, which may be in brackets."""
+        if self._match(TokenType.L_PAREN):
+            names = [self._parse_column_name() for _ in self._iterate_items(TokenType.R_PAREN)]
+        else:
+            names = [self._parse_column_name()]
+            while self._match(TokenType.COMMA):
+                names.append(self._parse_column_name())
+        return tuple(names)
+
+    def _parse_column_name(self) -> str:
+        return self._parse_name("the name of a column")
 
     def _parse_query_until(self, *end_words: str) -> str:
         """Return the SQL of a query up to the word sequence `end_words` outside brackets."""
@@ -178,13 +199,14 @@ class ModelStatements(StatementParts):
         if not self._accept_model("EXPORT"):
             return None
         name = self._parse_model_version()
+        partition = self._parse_partition_values() if self._accept("PARTITION") else None
         path, options = self._parse_export_target()
         file_format, platform = options.pop("FORMAT", None), options.pop("PLATFORM", None)
         if platform is not None and file_format not in (None, "EXTENSION"):
             raise self._error_here(f"PLATFORM goes with FORMAT EXTENSION, not {file_format}")
         database = self._make_other_database(file_format, options) if options else None
         return statements.ExportModel(
-            self._statement_sql, name, path, file_format, database, platform
+            self._statement_sql, name, path, file_format, database, platform, partition
         )
 
     def _parse_export_models(self) -> Statement:
@@ -316,9 +338,20 @@ class ModelStatements(StatementParts):
         return statements.AddVersion(origin, number)
 
     def _parse_retrain(self, name: ModelName) -> Change:
+        partition = self._parse_partition_values() if self._accept("PARTITION") else None
         promotion = self._parse_promotion()
         query = self._parse_query_until("PROMOTE", "IF") if self._accept("AS") else None
-        return statements.RetrainModel(query, promotion or self._parse_promotion())
+        return statements.RetrainModel(query, promotion or self._parse_promotion(), partition)
+
+    def _parse_partition_values(self) -> Options:
+        """Parse `(column = value, ...)`, where a value is a string, an integer or a boolean."""
+        partition = self._parse_option_list()
+        for column, value in partition.items():
+            if not isinstance(value, str | int):
+                raise self._error_here(f"the value of {column} must be a literal", tokens_back=1)
+        if not partition:
+            raise self._error_here("expected a column and its value, as in PARTITION (shop = 'a')")
+        return partition
 
     def _parse_promotion(self) -> statements.Promotion | None:
         if not self._accept("PROMOTE"):
@@ -400,6 +433,7 @@ STATEMENT_RULES: Mapping[str, Callable[[ModelStatements], Statement | None]] = {
 CHANGES: Mapping[str, Callable[[ModelStatements, ModelName], Change]] = {
     "ADD VERSION": ModelStatements._parse_add_version,
     "RETRAIN": ModelStatements._parse_retrain,
+    "DROP PARTITION": lambda rules, _: statements.DropPartition(rules._parse_partition_values()),
     "DROP VERSION": lambda rules, name: statements.DropVersion(rules._parse_version_of(name)),
     "SET DEFAULT_VERSION": ModelStatements._parse_set_default,
     "SET ALIAS": ModelStatements._parse_set_alias,
@@ -427,6 +461,6 @@ CHANGES: Mapping[str, Callable[[ModelStatements, ModelName], Change]] = {
 _VERSION_CHANGES = (
     *("SET OPTIONS", "RESET OPTIONS", "RETRAIN"),
     *("ADD CASCADE", "DROP CASCADE", "ADD TOP_K FILTER", "DROP TOP_K FILTER"),
-    *("CALIBRATE", "DROP CALIBRATION"),
+    *("CALIBRATE", "DROP CALIBRATION", "DROP PARTITION"),
 )
 """Changes that apply to the named version; all others apply to the whole model."""

@@ -54,7 +54,10 @@ class Artifact:
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """[TRANSFORM (...)] [OPTIONS (...)] [COMMENT ...] AS query; `transform` lists items as SQL."""
+    """[PARTITION BY ...] [TRANSFORM (...)] [OPTIONS (...)] [COMMENT ...] AS query.
+
+    `transform` lists items as SQL. The columns of PARTITION BY are the option `partition_by`.
+    """
 
     query: str
     options: Options = field(default_factory=dict)
@@ -148,10 +151,21 @@ class TrainVersion(Change):
 
 @dataclass(frozen=True, slots=True)
 class RetrainModel(Change):
-    """RETRAIN [PROMOTE IF ...] [AS query], which trains the named version again."""
+    """RETRAIN [PARTITION (...)] [PROMOTE IF ...] [AS query], which trains the named version again.
+
+    `partition` maps partition columns to values, or is None to train the whole model.
+    """
 
     query: str | None = None
     promotion: Promotion | None = None
+    partition: Options | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DropPartition(Change):
+    """DROP PARTITION (column = value, ...)."""
+
+    partition: Options
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,15 +331,17 @@ class OtherDatabase:
 
 @dataclass(frozen=True, slots=True)
 class ExportModel(OfModel):
-    """EXPORT MODEL m TO 'path' (FORMAT ONNX), or (DIALECT postgres, TABLE t).
+    """EXPORT MODEL m [PARTITION (...)] TO 'path' (FORMAT ONNX), or (DIALECT postgres, TABLE t).
 
-    `platform` is DuckDB's name of the platform that an extension is for, or None for this one.
+    `partition` maps partition columns to values, or is None for the whole model. `platform` is
+    DuckDB's name of the platform that an extension is for, or None for this one.
     """
 
     path: str
     format: str | None = None
     database: OtherDatabase | None = None
     platform: str | None = None
+    partition: Options | None = None
 
 
 @dataclass(frozen=True, slots=True)

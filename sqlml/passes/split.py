@@ -24,7 +24,7 @@ from sqlml.types import TEXTUAL, DType
 
 Layout = Literal["f32", "f64"]
 _DTYPE: dict[str, DType] = {"f32": "float32", "f64": "float64"}
-_MIXED = frozenset({"hash_categories", "onnx_graph", "sampled_contributions"})
+_MIXED = frozenset({"hash_categories", "onnx_graph", "sampled_contributions", "by_partition"})
 """Operators that may read both strings and numbers."""
 _TEXT_READERS = (TEXT_OPERATORS | ITEM_OPERATORS | HASHING_OPERATORS) - _MIXED
 """Operators that read strings instead of codes; lists and maps are JSON strings."""
@@ -91,10 +91,11 @@ def split(
     is_textual = [not TEXTUAL.isdisjoint(dtypes_of_node) for dtypes_of_node in dtypes]
     text_nodes = _find_text_nodes(program)
     texts = tuple(name for name, i in program.inputs.items() if i in text_nodes)
-    readers = [j for i, node in enumerate(nodes) if not is_textual[i] for j in node.inputs]
+    in_core = [i in text_nodes or not is_textual[i] for i in range(len(nodes))]
+    readers = [j for i, node in enumerate(nodes) if in_core[i] for j in node.inputs]
     readers += program.outputs.values()
-    # The boundary consists of the textual nodes whose numbers other nodes read.
-    boundary = sorted({j for j in readers if is_textual[j] and not _reads_texts(program, j)})
+    # The boundary consists of the textual nodes whose numbers the core reads.
+    boundary = sorted({j for j in readers if not in_core[j]})
     columns = [PackedColumn(name) for name, i in program.inputs.items() if not is_textual[i]]
     category_limit = float("inf") if max_categories is None else max_categories
     large_encoders = {i for i in boundary if _is_large_encoder(program, i, category_limit)}

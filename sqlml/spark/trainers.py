@@ -34,6 +34,7 @@ from sqlml.training.rows.feature_pipeline import FeatureGroups, make_transformer
 from sqlml.training.rows.training_columns import TrainingColumn, TrainingColumns
 from sqlml.training.train_estimator import train_estimator
 from sqlml.training.train_model_type import TrainedModel, collect_versions, train
+from sqlml.training.train_partitions import train_partitions
 from sqlml.types import fold
 from sqlml.udfs.duckdb.engine import DuckDBEngine
 from sqlml.udfs.duckdb.function_registry import Registry
@@ -64,7 +65,11 @@ class SparkTrainers:
         if _is_distributed(request):
             return _forget_positions(_train_distributed(rows, request))
         with _fetch_rows(rows, request.trainer.path.rpartition(".")[2]) as host:
-            return _forget_positions(train(host, _FETCHED, request, inlines=False, identity=query))
+            if request.partition_by:
+                trained = train_partitions(host, _FETCHED, request, inlines=False)
+            else:
+                trained = train(host, _FETCHED, request, inlines=False, identity=query)
+            return _forget_positions(trained)
 
     def train_estimator(self, query: str, estimator: Any, request: Request) -> TrainedModel:
         _reject_calibration(request)

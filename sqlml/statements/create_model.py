@@ -190,13 +190,19 @@ def build_version(model: Any, request: ModelRequest, file: ModelFile | None = No
     else:
         source = open_source(file, version.program, allow_pickle=False)
         comparison = verify_source(source, version.program, version.features)
-    if verify is True and not comparison.agrees:
+    if verify is True:
+        require_agreement(model, comparison)
+    return replace(version, verification=comparison.to_dict())
+
+
+def require_agreement(model: Any, comparison: Verification) -> None:
+    """Raise VerificationError if the imported model predicts differently from `model` itself."""
+    if not comparison.agrees:
         raise VerificationError(
             f"the imported model predicts differently from this {type(model).__name__} itself: "
             f"{comparison.complaint}. Nothing was registered; the option verify = 'record' "
             "registers it anyway. Please report this message: the fault is sqlml's"
         )
-    return replace(version, verification=comparison.to_dict())
 
 
 def import_version(model: Any, request: ModelRequest, file: ModelFile | None = None) -> NewVersion:

@@ -216,10 +216,19 @@ def _describe_training(facts: TrainingFacts | None) -> list[tuple[str, str]]:
     return [
         ("model_type", f"{facts.model_type} by {facts.library}"),
         ("trained_on", f"{facts.rows:,} rows, {facts.held_out:,} held out"),
+        *_describe_partitions(facts),
         ("split", _format_pairs({k: v for k, v in facts.split.items() if v is not None})),
         ("metrics", _format_pairs(metrics)),
         ("query", facts.query),
     ]
+
+
+def _describe_partitions(facts: TrainingFacts) -> list[tuple[str, str]]:
+    if not facts.partitions:
+        return []
+    names = ", ".join(facts.partition_by)
+    unseen = facts.options.get("unseen_partition", "error")
+    return [("partitions", f"{len(facts.partitions):,} by {names}; unseen ones: {unseen}")]
 
 
 def _describe_input(model: Model, column: Feature) -> str:

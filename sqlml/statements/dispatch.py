@@ -15,6 +15,7 @@ from sqlml.statements.connection_models import Answer, Models, resolve_model, re
 from sqlml.statements.create_model import add_version, create_model
 from sqlml.statements.export_model import export_models, export_statement
 from sqlml.statements.learn_small_models import add_cascade, add_top_k_filter
+from sqlml.statements.model_partitions import drop_partition
 from sqlml.statements.show_create_model import show_create
 from sqlml.statements.train_model import retrain_model, train_model, train_version
 from sqlml.statements.verify_model import verify_model
@@ -78,6 +79,7 @@ CHANGES: Mapping[type, Callable[[Models, Reference, Any], Answer | None]] = {
     statements.AddVersion: add_version,
     statements.TrainVersion: train_version,
     statements.RetrainModel: retrain_model,
+    statements.DropPartition: drop_partition,
     statements.DropVersion: lambda m, _, c: m.versions.drop(resolve_name(c.version)),
     statements.SetDefault: lambda m, _, c: m.versions.set_default(resolve_name(c.version)),
     statements.SetAlias: lambda m, _, c: m.versions.set_alias(resolve_name(c.version), c.alias),

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 
-from sqlml.catalog.model import Reference, extend_version
+from sqlml.catalog.model import Model, Reference, extend_version
 from sqlml.catalog.small_models import Calibration, dump_facts
 from sqlml.errors import ConfigError
 from sqlml.importers.sqlml_file import build_description
@@ -14,21 +14,25 @@ from sqlml.parsing.statements import ExportModel, ExportModels, OtherDatabase
 from sqlml.planner.databases.export_for import export_for, find_database
 from sqlml.planner.export_bytes import FORMATS, export_to_bytes
 from sqlml.statements.connection_models import Models, resolve_name
+from sqlml.statements.model_partitions import select_partition
 
 
 def export_statement(models: Models, statement: ExportModel) -> None:
     """Carry out EXPORT MODEL ... TO 'path' [FORMAT ...] [FOR ...]."""
     reference = resolve_name(statement.name)
+    model = models.catalog.get(reference)
+    if statement.partition is not None:
+        model = select_partition(model, models.catalog.training(model), statement.partition)
     if statement.database is None:
-        export_model(models, reference, statement.path, statement.format, statement.platform)
+        _export(models, model, statement.path, statement.format, statement.platform)
     else:
-        _export_for_database(models, reference, statement.path, statement.database)
+        _export_for_database(models, model, statement.path, statement.database)
 
 
 def export_models(models: Models, statement: ExportModels) -> None:
     """Carry out EXPORT MODELS (a, b) TO 'path'."""
-    references = [resolve_name(name) for name in statement.names]
-    _export_extension(models, references, statement.path, statement.platform)
+    exported = [models.catalog.get(resolve_name(name)) for name in statement.names]
+    _export_extension(models, exported, statement.path, statement.platform)
 
 
 def export_model(
@@ -42,11 +46,16 @@ def export_model(
 
     `platform` is DuckDB's name of the platform that an extension is for, or None for this one.
     """
-    model = models.catalog.get(reference)
+    _export(models, models.catalog.get(reference), path, format, platform)
+
+
+def _export(
+    models: Models, model: Model, path: str, format: str | None, platform: str | None
+) -> None:
     _check_path(path)
     extension = path.rsplit(".", 1)[-1].upper()
     if (format or extension) in ("EXTENSION", "DUCKDB_EXTENSION"):
-        _export_extension(models, [reference], path, platform)
+        _export_extension(models, [model], path, platform)
         return
     if platform is not None:
         raise ConfigError("PLATFORM goes with FORMAT EXTENSION")
@@ -75,15 +84,14 @@ def export_model(
 
 
 def _export_extension(
-    models: Models, references: Sequence[Reference], path: str, platform: str | None
+    models: Models, exported_models: Sequence[Model], path: str, platform: str | None
 ) -> None:
     # Imported late, since it imports LLVM.
     from sqlml.udfs.duckdb.native.export_extension import ExportedModel, export_extension
 
     _check_path(path)
     exported = []
-    for reference in references:
-        model = models.catalog.get(reference)
+    for model in exported_models:
         if model.transform is not None:
             raise ConfigError(
                 f"model {model.label} {model.transform.summary()}, which an extension cannot "
@@ -102,10 +110,7 @@ def _export_extension(
     models.host.write_file(path, export_extension(exported, path, platform))
 
 
-def _export_for_database(
-    models: Models, reference: Reference, path: str, target: OtherDatabase
-) -> None:
-    model = models.catalog.get(reference)
+def _export_for_database(models: Models, model: Model, path: str, target: OtherDatabase) -> None:
     _check_path(path)
     find_database(target.dialect)
     if model.transform is not None:

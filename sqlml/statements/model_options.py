@@ -86,6 +86,9 @@ class TrainingOptions(ModelOptions, total=False):
         checkpoint: a folder in which finished rounds are saved.
         out_of_core: read rows in blocks from a file instead of keeping them in memory.
         num_workers: the number of Spark tasks that train together.
+        partition_by: the column or columns whose values get a model each.
+        unseen_partition, min_partition_rows: what scores the rows of partitions without a model,
+            and the fewest rows of a partition with a model.
         calibration, calibration_by: the method that calibrates intervals or sets on the held-out
             rows, and the column that divides them into groups.
     """
@@ -111,6 +114,9 @@ class TrainingOptions(ModelOptions, total=False):
     num_workers: int
     calibration: Literal["split", "lac", "aps", "mondrian"]
     calibration_by: str
+    partition_by: str | list[str]
+    unseen_partition: Literal["error", "null", "fallback"]
+    min_partition_rows: int
     alpha: object
     colsample_bytree: object
     hidden_units: object

@@ -65,8 +65,11 @@ def _format_training(
     options = ", ".join(
         f"{quoted_keywords.get(option, option)} = {option_text(decode_option(value), dialect)}"
         for option, value in {**facts.options, **select_user_options(model.options)}.items()
+        if option != "partition_by"
     )
     lines = [f"CREATE MODEL {name}"]
+    if facts.partition_by:
+        lines.append(f"PARTITION BY {', '.join(map(dialect.quote_name, facts.partition_by))}")
     if facts.transform is not None:
         lines.append(f"TRANSFORM ({', '.join(facts.transform)})")
     lines.append(f"OPTIONS ({options})")

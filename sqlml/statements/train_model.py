@@ -16,14 +16,16 @@ from sqlml.parsing.statements import Promotion, RetrainModel, Training, TrainMod
 from sqlml.scorer.scorer import Scorer
 from sqlml.statements.calibrate_model import calibrate_new_version, check_calibration_request
 from sqlml.statements.connection_models import Answer, Models, format_pairs_answer, resolve_model
-from sqlml.statements.create_model import ModelRequest, build_version
+from sqlml.statements.create_model import ModelRequest, build_version, require_agreement
 from sqlml.statements.model_options import AT_CREATION, OUTPUT, STORED, select_user_options
+from sqlml.statements.model_partitions import keep_definition, merge_partitions, select_rows
 from sqlml.statements.show_create_model import decode_option, encode_option
 from sqlml.training.model_types import MODEL_TYPES, compute_model_metrics
 from sqlml.training.options.request import parse_request
 from sqlml.training.train_estimator import parse_estimator_request
 from sqlml.training.train_model_type import TrainedModel
 from sqlml.types import fold
+from sqlml.verifying.verification import verify_object
 
 _MODEL_OPTIONS = (*STORED, "verify")
 """Options of a training statement that are stored with the model or control the verification."""
@@ -120,17 +122,23 @@ def retrain_model(models: Models, reference: Reference, change: RetrainModel) ->
             f"sqlml did not train model {model.label}: CREATE OR REPLACE MODEL ... AS SELECT does"
         )
     models.changes.check_writable(reference)
-    training = _read_definition(model, facts, change.query)
+    definition = training = _read_definition(model, facts, change.query)
+    if change.partition is not None:
+        training = select_rows(definition, facts, change.partition, models.dialect)
     if change.promotion is not None:
         _check_promotion(models, change.promotion, facts, training, current)
     held_out_for = None if change.promotion is None else _NO_HELD_OUT_ROWS
     with long_work(f"retraining {reference.name}"):
         estimator = None if facts.model_type in MODEL_TYPES else load_estimator(models, reference)
         trained = _train_requested(models, training, estimator, held_out_for)
-        version = _build_trained_version(whole_model, training, trained)
         show_stage("comparing it with the current version")
         promotion = change.promotion
         is_promoted, reason = _decide_promotion(models, promotion, training, trained, current)
+        if change.partition is not None:
+            trained = merge_partitions(model, facts, trained, change.partition)
+        version = _build_trained_version(whole_model, definition, trained)
+        if change.partition is not None:
+            version = keep_definition(version, model, facts)
         version = calibrate_new_version(models, whole_model, version)
         show_stage("storing it")
         if is_promoted:
@@ -179,7 +187,7 @@ def _decide_promotion(
     """Return whether the new version becomes the default, and the reason for the answer."""
     if promotion is None:
         return True, ""
-    if trained.held_out_rows is None:
+    if trained.held_out_rows is None or not trained.held_out:
         raise ConfigError(_NO_HELD_OUT_ROWS)
     metric = promotion.metric
     new_value = _read_metric(metric, trained.metrics)
@@ -245,6 +253,10 @@ def _build_trained_version(
         **({} if request.label is None else {OUTPUT: request.label}),
         **({} if transform is None else {TRANSFORM: transform.to_json()}),
     }
+    verify = request.stored_options.get("verify", True)
+    if trained.samples and verify is not False:
+        version = replace(version, verification=_verify_partitions(trained, verify is True))
+    keeps_estimator = request.keep_estimator and not trained.samples
     library_version = trained.versions.get(request.library)
     library = request.library + ("" if library_version is None else f" {library_version}")
     return replace(
@@ -252,9 +264,24 @@ def _build_trained_version(
         options=stored_options,
         origin=Origin(request.model_type, library),
         training=_collect_facts(training, trained),
-        estimator=_pickle_estimator(trained.model) if request.keep_estimator else None,
+        estimator=_pickle_estimator(trained.model) if keeps_estimator else None,
         transform=transform,
     )
+
+
+def _verify_partitions(trained: TrainedModel, requires_agreement: bool) -> Mapping[str, Any]:
+    """Compare the models of some partitions with their source, and return the least exact result.
+
+    Raise VerificationError if `requires_agreement` and one of them predicts differently.
+    """
+    show_stage("comparing it with its source")
+    comparisons = []
+    for model, program in trained.samples:
+        comparison = verify_object(model, program, program.features)
+        if requires_agreement:
+            require_agreement(model, comparison)
+        comparisons.append(comparison)
+    return min(comparisons, key=lambda comparison: comparison.agrees).to_dict()
 
 
 def _collect_facts(training: Training, trained: TrainedModel) -> TrainingFacts:
@@ -277,9 +304,10 @@ def _collect_facts(training: Training, trained: TrainedModel) -> TrainingFacts:
         ),
         features=trained.statistics,
         trials=trained.trials,
-        pipeline=repr(trained.model),
+        pipeline=repr(trained.samples[0][0] if trained.samples else trained.model),
         notices=trained.notices,
         versions=trained.versions,
+        partitions=trained.partitions,
         seconds=round(trained.seconds, 3),
     )
 

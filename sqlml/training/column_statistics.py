@@ -201,6 +201,13 @@ class Classes:
         indices = encoded.indices.to_numpy(zero_copy_only=False)
         return np.asarray(np.array([*new_codes, -1], np.int64)[indices])
 
+    def encode_codes(self, codes: Array, values: Sequence[Any]) -> Array:
+        """Encode the codes (n,) of other classes, which are `values`, adding new classes."""
+        return _encode_codes(self._codes, codes, values).astype(np.int64)
+
+    def list_by_code(self) -> tuple[Any, ...]:
+        return tuple(self._codes)
+
     def find_positions(self, values: Any) -> Array:
         """Return the int64 positions (n,) of `values` in the sorted classes; -1 if unknown."""
         positions = {value: n for n, value in enumerate(self.values())}
@@ -260,6 +267,16 @@ def _sort_codes(codes: Mapping[Any, int], dtype: Any) -> Array:
     return positions
 
 
+def _encode_codes(own_codes: dict[Any, int], codes: Array, values: Sequence[Any]) -> Array:
+    """Map codes of `values` to `own_codes`, to which new values are added; -1 stays -1."""
+    distinct, indices = np.unique(codes, return_inverse=True)
+    new_codes = [
+        -1 if code < 0 else own_codes.setdefault(values[code], len(own_codes))
+        for code in distinct.tolist()
+    ]
+    return np.asarray(np.array(new_codes, np.int64)[indices])
+
+
 class CategoryNumbers:
     """The categories of a column, numbered by first occurrence."""
 
@@ -287,6 +304,10 @@ class CategoryNumbers:
             indices = indices.cast(pa.int32()).fill_null(-1)
         positions = indices.to_numpy(zero_copy_only=False)
         return np.asarray(np.array([*new_codes, -1], np.int32)[positions])
+
+    def encode_codes(self, codes: Array, names: Sequence[str]) -> Array:
+        """Encode the codes (n,) of other categories, -1 for NULL, adding new names."""
+        return _encode_codes(self._codes, codes, names).astype(np.int32)
 
     def list_by_code(self) -> tuple[str, ...]:
         return tuple(self._codes)

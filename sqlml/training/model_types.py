@@ -422,15 +422,9 @@ def compute_model_metrics(
 
     The labels of `part` are the codes of `n_classes` classes, or numbers if `task` has no classes.
     """
-    if task == "classify":
-        proba = _predict_all(estimator.predict_proba, part)
-        proba /= proba.sum(axis=1, keepdims=True)  # Float32 probabilities may not add up to 1.
-        predicted = (proba[:, 1] > 0.5).astype(int) if n_classes == 2 else proba.argmax(axis=1)
-        labels = np.asarray(part.y)
-        return compute_class_metrics(labels, predicted, n_classes, part.weight, proba=proba)
-    if task == "regress":
-        predicted = _predict_all(estimator.predict, part).reshape(-1)
-        return compute_number_metrics(np.asarray(part.y), predicted, part.weight)
+    measured = predict_measured(estimator, part, task)
+    if measured is not None:
+        return compute_measured_metrics(measured, n_classes)
     if task == "rank":
         return {"ndcg": _compute_ndcg(np.asarray(estimator.predict(part.X)).reshape(-1), part)}
     if task == "cluster":
@@ -439,6 +433,41 @@ def compute_model_metrics(
         ratios = getattr(estimator, "explained_variance_ratio_", None)
         return {} if ratios is None else {"total_explained_variance_ratio": float(ratios.sum())}
     return {"outlier_share": float((np.asarray(estimator.predict(part.X)) < 0).mean())}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MeasuredRows:
+    """Rows on which a model is measured.
+
+    labels: the codes of classes or the numbers (n,). predictions: the probabilities of the classes
+    (n, k), or the predicted numbers (n,). weight: float64 (n,), or None.
+    """
+
+    labels: Any
+    predictions: Any
+    weight: Any
+
+
+def predict_measured(estimator: Any, part: EstimatorRows, task: Task) -> MeasuredRows | None:
+    """Return the predictions for `part`, or None if `task` neither classifies nor regresses."""
+    if task == "classify":
+        predictions = _predict_all(estimator.predict_proba, part)
+        predictions /= predictions.sum(axis=1, keepdims=True)  # Float32 may not add up to 1.
+    elif task == "regress":
+        predictions = _predict_all(estimator.predict, part).reshape(-1)
+    else:
+        return None
+    return MeasuredRows(np.asarray(part.y), predictions, part.weight)
+
+
+def compute_measured_metrics(measured: MeasuredRows, n_classes: int) -> Metrics:
+    """Compute the metrics of a classifier, or of a regressor if `n_classes` is 0."""
+    labels, predictions, weight = measured.labels, measured.predictions, measured.weight
+    if not n_classes:
+        return compute_number_metrics(labels, predictions, weight)
+    is_binary = n_classes == 2
+    predicted = (predictions[:, 1] > 0.5).astype(int) if is_binary else predictions.argmax(axis=1)
+    return compute_class_metrics(labels, predicted, n_classes, weight, proba=predictions)
 
 
 def _predict_all(predict: Any, part: EstimatorRows) -> Any:

@@ -39,6 +39,7 @@ from sqlml.training.rows.training_columns import (
     read_columns,
 )
 from sqlml.training.train_model_type import TrainedModel, collect_versions, train
+from sqlml.training.train_partitions import train_partitions
 from sqlml.types import NESTED
 
 _KEYS = ("sqlml_key_0", "sqlml_key_1")
@@ -269,13 +270,19 @@ class RowTrainers:
     ) -> TrainedModel:
         if request.num_workers is not None:
             raise ConfigError("num_workers applies only to boosted trees by xgboost in Spark")
-        return train(self.host, query, request, transform)
+        train_requested = train_partitions if request.partition_by else train
+        return train_requested(self.host, query, request, transform)
 
     def train_estimator(self, query: str, estimator: Any, request: Request) -> TrainedModel:
         return train_estimator(self.host, query, estimator, request)
 
     def read_held_out(self, query: str, trained: TrainedModel, model: Model) -> EstimatorRows:
         has_expressions = any(column.expression is not None for column in trained.columns.features)
+        if trained.partitions and (model.transform is not None or has_expressions):
+            raise ConfigError(
+                "PROMOTE IF ... CURRENT does not compare models with PARTITION BY that compute "
+                "features from columns: compare with a number"
+            )
         if model.transform is not None or has_expressions:
             return self._read_held_out_for(query, trained, model)
         assert trained.held_out_rows is not None

@@ -26,7 +26,14 @@ from sqlml.scorer.evaluate import Metrics
 from sqlml.training.fitting.checkpoint import Checkpoint, FitArguments
 from sqlml.training.fitting.fit import fit, make_training_error
 from sqlml.training.fitting.tuning import FitResult, Trials, is_end_of_trial, tune
-from sqlml.training.model_types import SUPERVISED, compute_model_metrics, find_block_estimator
+from sqlml.training.model_types import (
+    SUPERVISED,
+    MeasuredRows,
+    compute_measured_metrics,
+    compute_model_metrics,
+    find_block_estimator,
+    predict_measured,
+)
 from sqlml.training.options.estimator_parameters import order_constraints
 from sqlml.training.options.request import Request
 from sqlml.training.options.splits import SplitRule
@@ -66,7 +73,10 @@ class TrainedModel:
     rows, or on the fitted rows if no rows are held out. statistics: statistics of the features.
     notices: messages for the user. held_out_rows: a function that reads the held-out rows as a
     pandas frame, or None if no rows are held out. columns: the columns of the query. trials: the
-    trials of a search, as in `TrainingFacts.trials`.
+    trials of a search, as in `TrainingFacts.trials`. measured: the predictions for the rows of the
+    metrics. partitions: the values, numbers of fitted and held-out rows, metrics and seconds of
+    each partition. samples: the fitted objects and Programs of some partitions, if `model` is the
+    Program of all partitions.
     """
 
     model: Any
@@ -84,6 +94,9 @@ class TrainedModel:
     held_out_rows: Callable[[], EstimatorRows] | None
     columns: TrainingColumns
     trials: Trials = ()
+    measured: MeasuredRows | None = None
+    partitions: tuple[tuple[Any, ...], ...] = ()
+    samples: tuple[tuple[Any, Any], ...] = ()
 
 
 def train(
@@ -112,13 +125,13 @@ def train(
     log = TrainingLog()
     try:
         rows = read_rows(host, query, columns, request, log.progress)
-        trained = _train_on_rows(rows, columns, request, log, inlines, identity or query)
+        trained = train_on_rows(rows, columns, request, log, inlines, identity or query)
     finally:
         log.progress.close()
     return replace(trained, seconds=time.perf_counter() - start)
 
 
-def _train_on_rows(
+def train_on_rows(
     rows: TrainingRows,
     columns: TrainingColumns,
     request: Request,
@@ -126,6 +139,7 @@ def _train_on_rows(
     inlines: bool,
     identity: str,
 ) -> TrainedModel:
+    """Train the requested model on `rows`; the other arguments are those of `train`."""
     if rows.held_out is None and request.held_out_for is not None:
         raise ConfigError(request.held_out_for)
     keys = find_keys(rows)
@@ -174,6 +188,7 @@ def _train_on_rows(
         held_out_rows=partial(read_held_out, rows, groups, request) if has_held_out else None,
         columns=columns.fill_texts(filled_texts),
         trials=trials,
+        measured=fit_result.measured,
     )
 
 
@@ -255,8 +270,12 @@ class _PreparedRows:
                 measured_rows = sample_rows(fitted_rows, MAX_MEASURED_ROWS)
             elif request.task not in SUPERVISED:  # These metrics need all rows at once.
                 measured_rows = sample_rows(measured_rows, MAX_MEASURED_ROWS)
-            metrics = compute_model_metrics(estimator, measured_rows, request.task, n_classes)
-            return FitResult(estimator, metrics, log)
+            measured = predict_measured(estimator, measured_rows, request.task)
+            if measured is None:
+                metrics = compute_model_metrics(estimator, measured_rows, request.task, n_classes)
+            else:
+                metrics = compute_measured_metrics(measured, n_classes)
+            return FitResult(estimator, metrics, log, measured)
         except SqlmlError:
             raise
         except Exception as error:  # A library may raise any exception.

@@ -31,6 +31,7 @@ CALLS = {
     "training_info": "ml_training_info(MODEL m)",
     "feature_info": "ml_feature_info(MODEL m)",
     "trial_info": "ml_trial_info(MODEL m)",
+    "partitions": "ml_partitions(MODEL parts)",
 }
 
 
@@ -79,13 +80,14 @@ COLUMNS = {
     "training_info": "iteration loss eval_loss seconds",
     "feature_info": "input type min max mean stddev category_count null_count",
     "trial_info": "trial_id hyperparameters objective status seconds is_best",
+    "partitions": "b rows held_out ... seconds",
 }
 """The columns of each table function, in order."""
 
 
 @pytest.fixture(scope="module")
 def con() -> Iterator[sqlml.Session]:
-    """A session with a logistic regression `m`, a forest `trees` and a table `t`."""
+    """A session with a logistic regression `m`, a forest `trees`, models `parts`, a table `t`."""
     with sqlml.connect() as session:
         session.execute(
             "CREATE TABLE t AS SELECT CAST(i AS DOUBLE) AS a, i % 7 AS b, "
@@ -96,6 +98,10 @@ def con() -> Iterator[sqlml.Session]:
                 f"CREATE MODEL {name} OPTIONS (model_type = '{kind}', label = 'y') "
                 "AS SELECT * FROM t"
             )
+        session.execute(
+            "CREATE MODEL parts PARTITION BY b OPTIONS (model_type = 'linear_reg', label = 'a') "
+            "AS SELECT a, b, y FROM t"
+        )
         yield session
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from sqlml.backends.base import Filler, explain_unsupported, require_support
 from sqlml.backends.native.jit.background_compiler import count_pending
+from sqlml.backends.native.partitions import PartitionScorer, Prepare
 from sqlml.backends.native.stages import Stages
 from sqlml.backends.native.step_filler import StagedFiller, StepFiller, TextFiller, TreeFiller
 from sqlml.backends.native.stepwise import StepRunner
@@ -38,9 +39,12 @@ BACK_OFF_FACTOR = 10
 class NativeCompiled:
     """A Program compiled by the native backend. Thread-safe. Pickled as the Program."""
 
-    def __init__(self, program: Program, strategy: str = "traverse") -> None:
+    def __init__(
+        self, program: Program, strategy: str = "traverse", prepare: Prepare | None = None
+    ) -> None:
         self.program = program
         self._strategy = strategy
+        self._prepare = prepare
         self._kernels: _Kernels | None = None
         self._lock = threading.Lock()
         self._next_attempt = 0.0
@@ -98,14 +102,14 @@ class NativeCompiled:
         if start < self._next_attempt and count_pending() and not waits_for_kernels():
             raise NotReady
         try:
-            return _Kernels(self.program, self._strategy)
+            return _Kernels(self.program, self._strategy, self._prepare)
         except NotReady:
             now = time.monotonic()
             self._next_attempt = now + BACK_OFF_FACTOR * (now - start)
             raise
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (NativeCompiled, (self.program, self._strategy))
+        return (NativeCompiled, (self.program, self._strategy, self._prepare))
 
 
 def _slice_rows(arrays: Batch, start: int, stop: int) -> dict[str, Array]:
@@ -115,13 +119,14 @@ def _slice_rows(arrays: Batch, start: int, stop: int) -> dict[str, Array]:
 class _Kernels:
     """The kernels of a Program. Thread-safe. Every method may raise NotReady."""
 
-    def __init__(self, program: Program, strategy: str) -> None:
+    def __init__(self, program: Program, strategy: str, prepare: Prepare | None) -> None:
         self.program = program
         self._strategy = strategy
+        self._prepare = prepare
         self._vm_fillers = {name: VmFiller.of(program, name) for name in program.outputs}
         self._text_fillers: dict[str, TextFiller | None] = {}
         self._lock = threading.Lock()
-        self._steps = None if all(self._vm_fillers.values()) else StepRunner(program, strategy)
+        self._steps = None if all(self._vm_fillers.values()) else self._make_steps()
 
     def run(self, inputs: Batch, names: tuple[str, ...]) -> dict[str, Array]:
         if self._steps is not None and not all(self._vm_fillers[name] for name in names):
@@ -203,8 +208,18 @@ class _Kernels:
     def _get_steps(self) -> StepRunner:
         with self._lock:
             if self._steps is None:
-                self._steps = StepRunner(self.program, self._strategy)
+                self._steps = self._make_steps()
             return self._steps
+
+    def _make_steps(self) -> StepRunner:
+        prepare = self._prepare
+        if prepare is None:
+            return StepRunner(self.program, self._strategy)
+        return StepRunner(
+            self.program,
+            self._strategy,
+            lambda attrs: PartitionScorer(attrs, prepare, NativeCompiled),
+        )
 
 
 class NativeBackend:
@@ -216,12 +231,18 @@ class NativeBackend:
         return explain_unsupported(program, operators)
 
     def compile(
-        self, program: Program, *, device: str = "cpu", strategy: str = "traverse"
+        self,
+        program: Program,
+        *,
+        device: str = "cpu",
+        strategy: str = "traverse",
+        prepare: Prepare | None = None,
     ) -> NativeCompiled:
+        """Compile a Program; `prepare` prepares the Programs of partitions for kernels."""
         require_support("native", self.supports(program))
         if device not in ("cpu", "auto"):
             raise BackendError(
                 f"the native backend runs on the cpu, not on {device!r}; "
                 "leave device out, or choose backend='torch'"
             )
-        return NativeCompiled(program, strategy)
+        return NativeCompiled(program, strategy, prepare)

@@ -19,6 +19,7 @@ import numpy as np
 
 from sqlml.backends.native.kernel_calls import Call, RowKernel, Rows
 from sqlml.backends.native.operators import KERNEL_FLOATS, ColumnSource
+from sqlml.backends.native.partitions import PartitionScorer
 from sqlml.backends.native.rows.column_kernels import call_convert, call_take
 from sqlml.backends.native.rows.distance_kernels import make_nearest_kernel, make_pairwise_kernel
 from sqlml.backends.native.rows.number_codes import make_code_kernel
@@ -214,6 +215,14 @@ def _make_stage(program: Program, step: Step, computed: Collection[int]) -> _Sta
         reads = _read_all(program, step.inputs)
         return _Stage(i, reads, forest.outputs, forest.dtype, make_calls, forest)
     node = program.nodes[i]
+    if isinstance(step.function, PartitionScorer):
+        if any(program.nodes[j].type.dtype in TEXTUAL for j in node.inputs):
+            return None
+        make_partition_calls = _make_partition_calls(step.function)
+        reads = tuple(_find_columns(program, j, computed) for j in step.inputs)
+        dtype = np.dtype(node.type.dtype if node.type.dtype in KERNEL_FLOATS else np.float64)
+        width = step.function.width
+        return _Stage(i, reads, width, dtype, make_partition_calls, is_joined=True)
     if not node.inputs:
         return None
     source_node = node.inputs[0]
@@ -283,6 +292,10 @@ def _make_tree_calls(forest: Forest) -> _MakeCalls:
     return lambda values, out, block: forest.make_calls(
         values[0], out, block.buffers, block.row_count
     )
+
+
+def _make_partition_calls(scorer: PartitionScorer) -> _MakeCalls:
+    return lambda values, out, block: [scorer.make_call(values[0], out)]
 
 
 def _make_encode_calls(node: Node) -> _MakeCalls:

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.backends.native.jit.process_memory import call_1, free, malloc, words_at
-from sqlml.backends.native.jit.specialise import COUNT, inlined_helper, reads, specialise, writes
+from sqlml.backends.native.follow_calls import ALIGN, align_address, follow
+from sqlml.backends.native.jit.process_memory import free, malloc, words_at
+from sqlml.backends.native.jit.specialise import COUNT, reads, specialise, writes
 from sqlml.backends.native.kernel_calls import (
     INPUT,
-    PATCH_ADDRESS,
     RESULT,
     SCRATCH,
     Call,
@@ -38,8 +38,6 @@ from sqlml.types import Array, numpy_dtype
 # DuckDB's row path follows a table of calls (`kernel_calls.py`) for its vectors of rows.
 # `CallRunner` does the same for rows and strings in Python's memory, with one Python call instead
 # of many.
-
-ALIGN = 64
 
 MAX_BLOCK_ROWS = 512
 """The most rows of a block. A block has fewer if the scratch space would exceed BLOCK_BYTES."""
@@ -73,39 +71,6 @@ class CallRunner:
         arrays = (x.view(np.uint8), ends, out.view(np.uint8))
         stopped_row: int = self._run(self._table, counts, self._sizes, *arrays)
         return stopped_row
-
-
-@inlined_helper
-def align_address(address: Any) -> Any:
-    """Round an address up to the beginning of a cache line."""
-    return (address + ALIGN - 1) // ALIGN * ALIGN
-
-
-@inlined_helper
-def follow(table: Any, call_count: Any, rows: Any, buffers: Any, words: Any) -> Any:
-    """Make the calls of `table` for a block of rows; stop if a call returns anything but -1.
-
-    Returns the result of the last call. `buffers` holds the addresses of the buffers, and `words`
-    is scratch space.
-    """
-    index = 0
-    for _ in range(call_count):
-        address, word_count, patch_count = table[index], table[index + 1], table[index + 2]
-        index += 3
-        for i in range(word_count):
-            words[i] = table[index + i]
-        index += word_count
-        for _ in range(patch_count):
-            patch_kind, value = table[index + 1], table[index + 2]
-            if patch_kind == PATCH_ADDRESS:
-                words[table[index]] = buffers[value >> 32] + (value & 0xFFFFFFFF)
-            else:
-                words[table[index]] = value * rows
-            index += 3
-        result = call_1(address, words.ctypes.data)
-        if result >= 0 or result < -1:
-            return result
-    return -1
 
 
 def follow_blocks(table: Any, counts: Any, sizes: Any, x: Any, ends: Any, out: Any) -> Any:

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from sqlml.backends.native.operators import KERNELS, BoundOperator, bind_trees
+from sqlml.backends.native.partitions import PartitionScorer
 from sqlml.backends.native.vm.whole_output import TreeTail
 from sqlml.backends.row_blocks import Batch, Schedules, Step, measure_row_bytes, run_blocks
 from sqlml.ir import reference, store
 from sqlml.ir.operators.contributions import sample_contributions
 from sqlml.ir.operators.elementwise import UFUNCS
-from sqlml.ir.program import Node, Program
+from sqlml.ir.program import Attrs, Node, Program
 from sqlml.ir.utf8_column import TextColumn
 from sqlml.types import Array
 
@@ -65,6 +66,9 @@ TREE_ROWS = 512
 
 MOST_ROWS = 1 << 15
 
+MakePartitionScorer = Callable[[Attrs], PartitionScorer]
+"""Makes the function of an operator `by_partition`, given its attributes."""
+
 
 class StepRunner:
     """A Program whose operators are bound to kernels or to numpy. Thread-safe.
@@ -72,7 +76,12 @@ class StepRunner:
     A block has up to `rows` rows. `constants` are the values of nodes that do not depend on rows.
     """
 
-    def __init__(self, program: Program, strategy: str = "traverse") -> None:
+    def __init__(
+        self,
+        program: Program,
+        strategy: str = "traverse",
+        make_partition_scorer: MakePartitionScorer | None = None,
+    ) -> None:
         self.program = program
         row_bytes = measure_row_bytes(program)
         has_trees = any(node.op == "tree_ensemble" for node in program.nodes)
@@ -87,7 +96,7 @@ class StepRunner:
             if i in in_place:
                 bound = BoundOperator(node.inputs, in_place[i])
             else:
-                bound = bind_node(program, i, strategy)
+                bound = bind_node(program, i, strategy, make_partition_scorer)
             if node.type.rowwise:
                 steps[i] = Step(i, bound.inputs, bound.function)
             else:
@@ -121,14 +130,24 @@ def _make_sampler(node: Node) -> Callable[..., Array]:
     return lambda *args: sample_contributions(lambda rows: steps.run(rows)["y"], args, node.attrs)
 
 
-def bind_node(program: Program, i: int, strategy: str = "traverse") -> BoundOperator:
-    """Return a function of numpy arrays that computes node i; `strategy` names a tree kernel."""
+def bind_node(
+    program: Program,
+    i: int,
+    strategy: str = "traverse",
+    make_partition_scorer: MakePartitionScorer | None = None,
+) -> BoundOperator:
+    """Return a function of numpy arrays that computes node i; `strategy` names a tree kernel.
+
+    Without `make_partition_scorer`, the reference interpreter scores partitions.
+    """
     node = program.nodes[i]
     bind_kernel = KERNELS.get(node.op)
     if node.op == "tree_ensemble":
         bind_kernel = partial(bind_trees, strategy=strategy)
     if node.op == "sampled_contributions":
         return BoundOperator(node.inputs, _make_sampler(node))
+    if node.op == "by_partition" and make_partition_scorer is not None:
+        return BoundOperator(node.inputs, make_partition_scorer(node.attrs))
     bound = None if bind_kernel is None else bind_kernel(program, i)
     if bound is not None:
         return bound

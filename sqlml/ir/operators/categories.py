@@ -95,6 +95,8 @@ def make_unknown_category_error(
         message = f"column {feature!r} has NULL, but had no NULL when {step} was fitted"
     elif step == LABEL_BINARIZER:  # LabelBinarizer accepts unknown labels, so this is a NULL.
         message = f"column {feature!r} has NULL, which {step} does not take"
+    elif step == PARTITION:
+        message = f"no model was trained for {feature} = {value}"
     else:
         link = " that" if value.startswith("a ") else ", which"
         message = f"column {feature!r} has {value}{link} {step} has never seen"
@@ -109,6 +111,8 @@ EMBEDDING = "the module's embedding"
 LABEL_BINARIZER = "LabelBinarizer"
 MISSING_INDICATOR = "MissingIndicator"
 ONNX_GRAPH = "the ONNX graph"
+PARTITION = "PARTITION BY"
+"""Step name of the check that a row belongs to a partition with a model."""
 _FIXES: Mapping[str, str] = {
     "OneHotEncoder": "fit the encoder with handle_unknown='ignore'",
     "OrdinalEncoder": "fit the encoder with handle_unknown='use_encoded_value', unknown_value=-1",
@@ -121,6 +125,7 @@ _FIXES: Mapping[str, str] = {
         "'null' does this), or train with it"
     ),
     EMBEDDING: "use numbers within that range",
+    PARTITION: "train the model with unseen_partition = 'fallback' or 'null'",
     MISSING_INDICATOR: "fit it with error_on_new=False",
 }
 """Map a step to a fix other than filtering rows."""

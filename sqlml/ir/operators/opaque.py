@@ -21,8 +21,9 @@ from sqlml.types import Array, TensorType, matrix
 OWNING_BACKENDS: Mapping[str, str] = {"onnx_graph": "onnxruntime", "torch_module": "torch"}
 """Map an operator to the only backend that runs it."""
 
-NATIVE_ONLY = frozenset({"tree_contributions", "sampled_contributions"})
-"""Operators of explanations, which the native backend runs even if another one is requested."""
+NATIVE_ONLY = frozenset({"tree_contributions", "sampled_contributions", "by_partition"})
+"""Operators of explanations and of partitions, which the native backend runs even if another one is
+requested."""
 
 
 def _onnx_graph_type(types: Types, attrs: Attrs) -> TensorType:

@@ -19,7 +19,7 @@ import numpy as np
 from sqlml.errors import ConfigError, MissingDependencyError
 from sqlml.scorer.evaluate import Metrics
 from sqlml.training.fitting.checkpoint import Checkpoint, SavedProgress
-from sqlml.training.model_types import LOWER_IS_BETTER, METRICS
+from sqlml.training.model_types import LOWER_IS_BETTER, METRICS, MeasuredRows
 from sqlml.training.options.estimator_parameters import Candidates, SearchSpace
 from sqlml.training.options.request import Request
 from sqlml.training.progress import TrainingLog
@@ -27,11 +27,12 @@ from sqlml.training.progress import TrainingLog
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FitResult:
-    """A fitted estimator with its metrics and rounds."""
+    """A fitted estimator with its metrics, rounds, and predictions for the measured rows."""
 
     estimator: Any
     metrics: Metrics
     log: TrainingLog
+    measured: MeasuredRows | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

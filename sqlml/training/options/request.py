@@ -141,7 +141,10 @@ class Request:
     with a fixed value, if another penalty is searched for. held_out_for: the error to raise if no
     rows are held out, or None if that is allowed. out_of_core: whether rows are read in blocks from
     a file, or None to decide by the size of the rows. num_workers: workers that train together in
-    Spark, or None for one worker in each executor.
+    Spark, or None for one worker in each executor. partition_by: the columns whose values divide
+    the rows into partitions with a model each, or (). unseen_partition: what scores the rows of
+    other partitions: 'error', 'null' or 'fallback'. min_partition_rows: the fewest rows of a
+    partition with a model.
     """
 
     model_type: str
@@ -170,6 +173,9 @@ class Request:
     checkpoint: str | None = None
     out_of_core: bool | None = None
     num_workers: int | None = None
+    partition_by: tuple[str, ...] = ()
+    unseen_partition: str = "error"
+    min_partition_rows: int = 1
     stored_options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
 
     @classmethod
@@ -213,7 +219,8 @@ class Request:
     @property
     def other_columns(self) -> frozenset[str]:
         """The columns that options name, such as the label, which are not features."""
-        option_columns = (self.label, self.weight, self.group, self.split.column)
+        named_columns = (self.label, self.weight, self.group, self.split.column)
+        option_columns = (*named_columns, *self.partition_by)
         return frozenset(name for name in option_columns if name is not None)
 
     def make_parameters(self, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -235,6 +242,10 @@ class Request:
             for name in ("label", "weight", "group")
             if getattr(self, name) is not None
         }
+        if self.partition_by:
+            resolved_names["partition_by"] = tuple(
+                _find_column("PARTITION BY", name, columns) for name in self.partition_by
+            )
         split = self.split
         if split.column is not None:
             split_option = self.written.get("split_column", "split_column")
@@ -245,6 +256,7 @@ class Request:
 _UNCHANGED_OPTIONS = (
     *("label", "weight", "group", "seed", "encoding", "standardize", "leaks", "keep_estimator"),
     *("num_trials", "checkpoint", "out_of_core", "num_workers"),
+    *("partition_by", "unseen_partition", "min_partition_rows"),
 )
 """Options that are copied unchanged to fields of a request."""
 
@@ -402,9 +414,16 @@ def _check_sqlml_options(
         message = f"this library encodes categories itself; leave {spellings['encoding']} out"
         raise ConfigError(message)
     columns = [values[n] for n in ("label", "weight", "group", "split_column") if values.get(n)]
+    columns = [fold(name) for name in (*columns, *values.get("partition_by", ()))]
     for column in columns:
         if columns.count(column) > 1:
-            raise ConfigError(f"column {column!r} cannot be two of label, weight, group and split")
+            raise ConfigError(
+                f"column {column!r} cannot be two of label, weight, group, split and partition"
+            )
+    if not values.get("partition_by"):
+        for name in ("unseen_partition", "min_partition_rows"):
+            if name in values:
+                raise ConfigError(f"option {name} needs PARTITION BY")
 
 
 def _parse_split(values: Mapping[str, Any], task: Task) -> SplitRule:

@@ -37,6 +37,9 @@ TRAINING_OPTIONS: Mapping[str, tuple[tuple[type, ...], str]] = {
     "checkpoint": ((str,), "the path of a folder"),
     "out_of_core": ((bool,), "true or false"),
     "num_workers": ((int,), "an integer"),
+    "partition_by": ((str, tuple), "the name of a column, or a list of names"),
+    "unseen_partition": ((str,), "'error', 'null' or 'fallback'"),
+    "min_partition_rows": ((int,), "an integer"),
     "calibration": ((str,), "split, lac, aps or mondrian"),
     "calibration_by": ((str,), "the name of a column"),
 }
@@ -126,6 +129,13 @@ def _check_value(name: str, value: Any, spelling: str) -> Any:
     is_valid = isinstance(value, types) and (not isinstance(value, bool) or bool in types)
     if name == "checkpoint":
         is_valid = is_valid and value != "" and "\0" not in value
+    if name == "partition_by" and is_valid:
+        value = (value,) if isinstance(value, str) else value
+        is_valid = bool(value) and all(isinstance(column, str) for column in value)
+    if name == "unseen_partition":
+        is_valid = is_valid and value in ("error", "null", "fallback")
+    if name == "min_partition_rows":
+        is_valid = is_valid and value >= 1
     if name == "seed":
         is_valid = is_valid and 0 <= value < 2**32  # All libraries accept these seeds.
     if not is_valid and not (name == "class_weights" and value is None):
@@ -134,7 +144,7 @@ def _check_value(name: str, value: Any, spelling: str) -> Any:
 
 
 _KEYWORD_OPTIONS = frozenset(
-    "calibration class_weights encoding leaks library tuning_objective".split()
+    "calibration class_weights encoding leaks library tuning_objective unseen_partition".split()
 )
 """Options whose values are keywords, which BigQuery writes in capitals."""
 

@@ -253,8 +253,9 @@ def _encode_one_hot(codes: Array, categories: Sequence[Array]) -> Any:
 def build_held_out_query(host: RowHost, facts: TrainingFacts) -> str | None:
     """Return a query in parentheses for the rows that a repeated training would hold out today.
 
-    Return None if the training held out no rows. A sequential split trains on as many rows as in
-    the original training. If the engine can no longer bind the query, duckdb.Error is raised.
+    Return None if the training held out no rows, or if each partition held out its last rows. A
+    sequential split trains on as many rows as in the original training. If the engine can no longer
+    bind the query, duckdb.Error is raised.
     """
     columns = dict(host.describe(facts.query))
     try:
@@ -267,7 +268,7 @@ def build_held_out_query(host: RowHost, facts: TrainingFacts) -> str | None:
     group = facts.options.get("group")
     group_name = None if group is None else str(group)
     keys = split.build_keys(columns, label, group_name, facts.seed)
-    if not keys or not facts.held_out:
+    if not keys or not facts.held_out or (facts.partitions and split.method == "seq"):
         return None
     condition = "true" if label is None else f"{DUCKDB.quote_name(label)} IS NOT NULL"
     rows_sql = f"(SELECT * FROM (\n{facts.query}\n) AS sqlml_query WHERE {condition}) AS sqlml_rows"

@@ -91,7 +91,14 @@ def read_rows(
     host: RowHost, query: str, columns: TrainingColumns, request: Request, progress: Progress
 ) -> TrainingRows:
     """Run a query once, and collect its rows for training."""
-    reader = _Reader(columns, request, host)
+    return collect_rows(host, query, columns, request, progress).finish()
+
+
+def collect_rows(
+    host: RowHost, query: str, columns: TrainingColumns, request: Request, progress: Progress
+) -> RowReader:
+    """Run a query once, and return the reader that has read all of its rows."""
+    reader = RowReader(columns, request, host)
     expected = host.estimated_rows(query)
     reader.check_memory(expected)
     progress.begin("reading", expected, "row")
@@ -101,13 +108,16 @@ def read_rows(
         progress.add(batch.num_rows)
     if reader.crowds_engine:
         host.drop_pages()
-    return reader.finish()
+    return reader
 
 
-class _Reader:
+class RowReader:
+    """Collects the rows of a query in columns or in a matrix, batch by batch."""
+
     def __init__(self, columns: TrainingColumns, request: Request, host: RowHost) -> None:
         self.columns = columns
         self.request = request
+        self.host = host
         self.memory_limit = host.memory_limit()
         numbers = [column for column in columns.features if column.role == "number"]
         categories = [column for column in columns.features if column.role == "category"]
@@ -122,6 +132,8 @@ class _Reader:
         self.group_encoder = CategoryNumbers() if request.group else None
         self.group_codes = RowBuffer(np.int64) if request.group else None
         split_options = request.label, request.group, request.seed
+        self.partition_names = [CategoryNumbers() for _ in request.partition_by]
+        self.partition_codes = [RowBuffer(np.int32) for _ in request.partition_by]
         self.split_keys = request.split.build_keys(columns.raw, *split_options)
         self.hashes = [RowBuffer(np.uint64) for _ in self.split_keys]
         self.split_values: list[Any] = []
@@ -189,6 +201,9 @@ class _Reader:
             row_hash = DUCKDB.call("hash", *list_hash_arguments(self.columns.raw))
             # The order is total, so it does not depend on the number of threads.
             order_by = f" ORDER BY {group_sql}, {row_hash}"
+        expressions += [
+            f"CAST({DUCKDB.quote_name(name)} AS VARCHAR)" for name in request.partition_by
+        ]
         expressions += self.split_keys
         columns_sql = ", ".join(f"{expression} AS c{n}" for n, expression in enumerate(expressions))
         return f"SELECT {columns_sql} FROM (\n{query}\n) AS sqlml_rows{order_by}"
@@ -225,6 +240,8 @@ class _Reader:
             self.weights.append(check_weights(_to_numbers(next(remaining_columns)), request))
         if self.group_encoder is not None and self.group_codes is not None:
             self.group_codes.append(self.group_encoder.encode(next(remaining_columns)))
+        for names, codes in zip(self.partition_names, self.partition_codes, strict=True):
+            codes.append(names.encode(next(remaining_columns)))
         for hashes, values in zip(self.hashes, remaining_columns, strict=True):
             if request.split.reads_hashes:
                 hashes.append(values.to_numpy())
@@ -264,6 +281,53 @@ class _Reader:
             advice = f"leave them out of the query: WHERE isfinite({quote_if_needed(name)})"
             raise ConfigError(f"the label {name!r} is infinite or NaN in some rows; {advice}")
         return values
+
+    def take(self, rows: Array) -> RowReader:
+        """Return a reader that has read only the rows (n,) at these indices, in this order.
+
+        The rows of this reader must be in memory.
+        """
+        import pyarrow as pa
+
+        part = RowReader(self.columns, self.request, self.host)
+        block = None if self.matrix is None else np.empty((len(rows), len(self.features)))
+        for index, column in enumerate(self.features):
+            if self.matrix is None:
+                values = self.arrays[column.name].array()[rows]
+            else:
+                values = self.matrix.array()[rows, index]
+            statistics = part.statistics[column.name]
+            if column.role == "category":
+                codes = np.where(values >= 0, values, -1).astype(np.int64)
+                names = self.names[column.name].list_by_code()
+                values = part.names[column.name].encode_codes(codes, names)
+                statistics.add_codes(values)
+            else:
+                statistics.add_numbers(values)
+            if block is None:
+                part.arrays[column.name].append(values)
+            elif column.role == "category":
+                block[:, index] = np.where(values < 0, np.nan, values)
+            else:
+                block[:, index] = values
+        if part.matrix is not None and block is not None:
+            part.matrix.append(block)
+        if part.labels is not None and self.labels is not None:
+            labels = self.labels.array()[rows]
+            if part.classes is not None and self.classes is not None:
+                labels = part.classes.encode_codes(labels, self.classes.list_by_code())
+            part.labels.append(labels)
+        if part.weights is not None and self.weights is not None:
+            part.weights.append(self.weights.array()[rows])
+        if part.group_codes is not None and self.group_codes is not None:
+            part.group_codes.append(self.group_codes.array()[rows])
+        # The part has no hashes if the split was settled to hold out no rows.
+        for part_hashes, hashes in zip(part.hashes, self.hashes, strict=False):
+            part_hashes.append(hashes.array()[rows] if len(hashes) else np.empty(0, np.uint64))
+        if self.split_values:
+            self.split_values = [pa.concat_arrays(self.split_values)]
+            part.split_values = [self.split_values[0].take(pa.array(rows))]
+        return part
 
     def finish(self) -> TrainingRows:
         """Split the rows, and return them with categories and classes numbered in sorted order."""

@@ -271,6 +271,11 @@ def _make_function(
 
 def _make_native_function(spec: FunctionSpec, program: Program) -> BatchFunction:
     """Make the function `spec`, or raise BackendError if it needs Python."""
+    if any(node.op == "by_partition" for node in program.nodes):
+        raise BackendError(
+            "an extension cannot run a model with PARTITION BY, whose partitions are compiled when "
+            "their rows arrive"
+        )
     function = make_engine_function(spec, program).function
     assert isinstance(function, BatchFunction)
     obstacle = explain_obstacle(function)

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from sqlml.backends.native.follow_calls import ALIGN, align_address, follow
 from sqlml.backends.native.jit.call_wrapper import LONG
 from sqlml.backends.native.jit.helpers import intrinsic
 from sqlml.backends.native.jit.process_memory import (
@@ -34,7 +35,6 @@ from sqlml.backends.native.jit.process_memory import (
     words_at,
 )
 from sqlml.backends.native.jit.specialise import COUNT, Signature, compiled_helper, inlined_helper
-from sqlml.backends.native.step_filler import ALIGN, align_address, follow
 from sqlml.udfs.duckdb.native.memory_layout import (
     ALL_BATCHES,
     BATCHES,

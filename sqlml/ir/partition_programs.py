@@ -1,0 +1,52 @@
+"""The Programs of an operator `by_partition`, which are read one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from sqlml.errors import ArtifactError
+from sqlml.ir import store
+from sqlml.ir.ops import NEVER_STORED, OUTPUTS, find_invalid_unicode
+from sqlml.ir.program import Attrs, Program
+from sqlml.types import Array
+
+
+def pack_programs(programs: Sequence[Program]) -> dict[str, Array]:
+    """Serialize Programs to the attributes `programs` and `ends` of the operator `by_partition`."""
+    contents = [store.dumps(program) for program in programs]
+    return {
+        "programs": np.frombuffer(b"".join(contents), np.uint8),
+        "ends": np.cumsum([len(content) for content in contents], dtype=np.int64),
+    }
+
+
+def load_program(attrs: Attrs, index: int) -> Program:
+    """Read the Program of a partition, and check that it returns the output of the operator.
+
+    Raise ArtifactError if the Program is damaged or does not fit the operator.
+    """
+    ends = attrs["ends"]
+    start = int(ends[index - 1]) if index else 0
+    program = store.loads(attrs["programs"][start : int(ends[index])].tobytes())
+    output = attrs["output"]
+    is_model = output in OUTPUTS
+    fault = None
+    if any(n.op == "by_partition" or (is_model and n.op in NEVER_STORED) for n in program.nodes):
+        fault = "has operators that sqlml never stores in a partition"
+    elif find_invalid_unicode(program) is not None:
+        fault = "has strings that are not valid Unicode"
+    elif not program.inputs.keys() <= set(attrs["names"]):
+        fault = "reads columns that the model does not have"
+    elif output not in program.outputs:
+        fault = f"lacks the output {output!r}"
+    else:
+        result_type = program.output_type(output)
+        if (result_type.dtype, result_type.shape[1:]) != (attrs["dtype"], (attrs["width"],)):
+            fault = f"returns {result_type!r}"
+    if fault is not None:
+        raise ArtifactError(
+            f"the stored model of partition {index} {fault}; create the model again"
+        )
+    return program

@@ -1,0 +1,501 @@
+"""CREATE MODEL ... PARTITION BY: a model for each value of a column, as one model."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sqlml
+from sqlml.errors import (
+    BackendError,
+    BindError,
+    CatalogError,
+    ConfigError,
+    MissingColumnError,
+    ParseError,
+    UnknownCategoryError,
+)
+from sqlml.session.session import Session
+from sqlml.training import train_partitions
+
+VISITS = """
+    CREATE TABLE visits AS
+        SELECT
+            i AS id, ['north', 'south', 'it''s'][(hash(i, 1) % 3)::INTEGER + 1] AS shop,
+            (hash(i, 2) % 2)::INTEGER AS floor,
+            if(hash(i, 3) % 9 = 0, NULL, (hash(i, 4) % 1000) / 100) AS hour,
+            if(hash(i, 5) % 9 = 0, NULL, ['card', 'cash', 'app'][(hash(i, 6) % 3)::INTEGER + 1])
+                AS payment,
+            (hash(i, 7) % 100) / 100 AS noise,
+            CASE shop
+                WHEN 'north' THEN 2 * coalesce(hour, 3) WHEN 'south' THEN 9 - coalesce(hour, 0)
+                ELSE if(payment = 'card', 5, 1)
+            END + noise AS amount,
+            CASE WHEN amount > if(shop = 'north', 10, 5) THEN 'large' WHEN noise > 0.7 THEN 'odd'
+                ELSE 'small' END AS size,
+            size = 'large' AS is_large
+        FROM range(1200) AS t(i)
+"""
+
+FEATURES = "shop, floor, hour, payment"
+
+NUMBERS = "label = 'amount'"
+CLASSES = "label = 'size'"
+
+
+@pytest.fixture(scope="module")
+def con() -> Iterator[Session]:
+    with sqlml.connect() as connection:
+        connection.execute(VISITS)
+        yield connection
+
+
+def train(con: Session, options: str, query: str = "", partition_by: str = "shop") -> None:
+    label = next(word for word in ("amount", "size", "is_large") if f"'{word}'" in options)
+    con.execute(
+        f"CREATE OR REPLACE MODEL m PARTITION BY {partition_by} OPTIONS ({options}) AS "
+        + (query or f"SELECT {FEATURES}, {label} FROM visits")
+    )
+
+
+def fetch(con: Session, query: str, *parameters: Any) -> list[tuple[Any, ...]]:
+    return con.execute(query, list(parameters)).fetchall()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        f"model_type = 'linear_reg', {NUMBERS}",
+        f"model_type = 'linear_reg', {NUMBERS}, l1_reg = 0.1",
+        f"model_type = 'boosted_tree_regressor', {NUMBERS}, max_iterations = 5",
+        f"model_type = 'boosted_tree_regressor', {NUMBERS}, library = 'lightgbm', num_leaves = 4",
+        f"model_type = 'random_forest_regressor', {NUMBERS}, library = 'sklearn', n_estimators = 4",
+        f"model_type = 'logistic_reg', {CLASSES}",
+        f"model_type = 'boosted_tree_classifier', {CLASSES}, max_iterations = 5",
+        "model_type = 'boosted_tree_classifier', label = 'is_large', max_iterations = 5",
+    ],
+)
+def test_each_row_gets_the_prediction_of_its_own_model(con: Session, options: str) -> None:
+    train(con, f"{options}, split = 'none'")
+    label = next(word for word in ("amount", "size", "is_large") if f"'{word}'" in options)
+    is_classifier = label != "amount"
+    functions = ["predict", *(["predict_proba"] if is_classifier else [])]
+    for index, shop in enumerate(["north", "south", "it''s"]):
+        con.execute(
+            f"CREATE OR REPLACE MODEL own_{index} OPTIONS ({options}, split = 'none') AS "
+            f"SELECT floor, hour, payment, {label} FROM visits WHERE shop = '{shop}'"
+        )
+        for function in functions:
+            differences = fetch(
+                con,
+                f"SELECT count(*), count(*) FILTER (WHERE {function}('m', *) IS DISTINCT FROM "
+                f"{function}('own_{index}', *)) FROM visits WHERE shop = '{shop}'",
+            )
+            (count, different) = differences[0]
+            assert count > 300
+            assert different == 0
+        contributions = fetch(
+            con,
+            f"SELECT explain('m', *), explain('own_{index}', *) FROM visits "
+            f"WHERE shop = '{shop}' LIMIT 50",
+        )
+        for whole, own in contributions:
+            assert whole["shop"] == 0
+            for name, value in own.items():
+                assert math.isclose(whole[name], value, rel_tol=1e-9, abs_tol=1e-12)
+
+
+def test_several_columns_divide_the_rows(con: Session) -> None:
+    options = f"model_type = 'linear_reg', {NUMBERS}, split = 'none'"
+    train(con, options, partition_by="(shop, floor)")
+    con.execute(
+        f"CREATE OR REPLACE MODEL own_0 OPTIONS ({options}) AS "
+        "SELECT hour, payment, amount FROM visits WHERE shop = 'south' AND floor = 1"
+    )
+    (result,) = fetch(
+        con,
+        "SELECT count(*), count(*) FILTER (WHERE predict('m', *) = predict('own_0', *)) "
+        "FROM visits WHERE shop = 'south' AND floor = 1",
+    )
+    assert result[0] == result[1] > 100
+    assert len(fetch(con, "FROM ml_partitions(MODEL m)")) == 6
+    with pytest.raises(UnknownCategoryError, match="no model was trained for"):
+        con.execute("SELECT predict('m', * REPLACE (7 AS floor)) FROM visits").fetchall()
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        "floor = 1",
+        "floor - 5",
+        "(shop || '\u00fc' || repeat('x', 40))",
+        "shop::ENUM ('north', 'south', 'it''s')",
+        "md5(shop)::UUID",
+    ],
+)
+def test_columns_of_each_type_divide_the_rows(con: Session, column: str) -> None:
+    query = f'SELECT {column} AS "my ""key", hour, amount FROM visits'
+    train(con, f"model_type = 'linear_reg', {NUMBERS}", query, '"my ""key"')
+    (result,) = fetch(con, f"SELECT count(predict('m', *)), count(*) FROM ({query})")
+    assert result[0] == result[1] == 1200
+
+
+def test_rows_of_other_partitions(con: Session) -> None:
+    unseen = "SELECT * REPLACE (if(id = 0, 'new', if(id = 1, NULL, shop)) AS shop) FROM visits"
+    options = f"model_type = 'linear_reg', {NUMBERS}"
+    train(con, options)
+    with pytest.raises(UnknownCategoryError) as error:
+        con.execute(f"SELECT predict('m', *) FROM ({unseen}) WHERE id = 0").fetchall()
+    assert "no model was trained for shop = 'new'; filter such rows, or train" in str(error.value)
+    with pytest.raises(UnknownCategoryError, match="shop = NULL"):
+        con.execute(f"SELECT predict('m', *) FROM ({unseen}) WHERE id = 1").fetchall()
+
+    train(con, f"{options}, unseen_partition = 'null'")
+    predictions = fetch(con, f"SELECT id, predict('m', *) FROM ({unseen}) ORDER BY id")
+    assert [p is None for _, p in predictions] == [True, True] + [False] * 1198
+
+    train(con, f"{options}, unseen_partition = 'fallback'")
+    con.execute(
+        f"CREATE OR REPLACE MODEL own_0 OPTIONS ({options}) AS "
+        "SELECT floor, hour, payment, amount FROM visits"
+    )
+    pairs = fetch(
+        con, f"SELECT predict('m', *), predict('own_0', *) FROM ({unseen}) ORDER BY id LIMIT 2"
+    )
+    # The models hold out other rows, because the hash of a row includes the shop.
+    assert all(abs(whole - own) < 0.5 for whole, own in pairs)
+
+
+def test_classes_of_other_partitions_are_null_too(con: Session) -> None:
+    train(con, f"model_type = 'logistic_reg', {CLASSES}, unseen_partition = 'null'")
+    row = "(SELECT * REPLACE ('new' AS shop) FROM visits LIMIT 1)"
+    calls = "predict('m', *), predict_proba('m', *), predict_proba('m', *, class := 'odd')"
+    assert fetch(con, f"SELECT {calls} FROM {row}") == [(None, None, None)]
+    assert fetch(con, f"SELECT predicted_size FROM ml_predict(MODEL m, {row})") == [(None,)]
+    assert fetch(con, f"SELECT explain('m', *) FROM {row}") == [(None,)]
+
+
+def test_a_classifier_has_the_classes_of_all_partitions(con: Session) -> None:
+    query = (
+        f"SELECT {FEATURES}, if(shop = 'north' AND size = 'odd', 'small', size) AS size FROM visits"
+    )
+    train(con, f"model_type = 'boosted_tree_classifier', {CLASSES}, max_iterations = 3", query)
+    probabilities = fetch(con, f"SELECT shop, predict_proba('m', *) FROM ({query})")
+    for shop, row in probabilities:
+        assert list(row) == ["large", "odd", "small"]
+        assert (row["odd"] == 0) == (shop == "north")
+        assert math.isclose(sum(row.values()), 1, rel_tol=1e-6)
+
+
+def test_a_partition_without_a_model_of_its_own(con: Session) -> None:
+    query = f"SELECT {FEATURES}, if(shop = 'north', 'small', size) AS size FROM visits"
+    options = f"model_type = 'logistic_reg', {CLASSES}"
+    with pytest.raises(ConfigError) as error:
+        train(con, options, query)
+    assert "partition shop = 'north': the label 'size' is 'small' in all rows" in str(error.value)
+    assert "unseen_partition = 'fallback'" in str(error.value)
+    answer = dict(
+        fetch(
+            con,
+            f"CREATE OR REPLACE MODEL m PARTITION BY shop OPTIONS ({options}, "
+            f"unseen_partition = 'fallback') AS {query}",
+        )
+    )
+    assert answer["notice"].startswith("partition shop = 'north' has no model of its own")
+    assert fetch(con, "SELECT shop FROM ml_partitions(MODEL m)") == [("it's",), ("south",)]
+    (result,) = fetch(con, f"SELECT count(predict('m', *)), count(*) FROM ({query})")
+    assert result[0] == result[1]
+
+
+def test_partitions_of_few_rows_have_no_model(con: Session) -> None:
+    query = f"SELECT {FEATURES}, amount FROM visits WHERE shop <> 'south' OR id < 60"
+    train(con, f"model_type = 'linear_reg', {NUMBERS}, min_partition_rows = 100", query)
+    assert fetch(con, "SELECT shop FROM ml_partitions(MODEL m)") == [("it's",), ("north",)]
+    with pytest.raises(UnknownCategoryError, match="shop = 'south'"):
+        con.execute("SELECT predict('m', *) FROM visits").fetchall()
+
+
+def test_predictions_appear_wherever_columns_do(con: Session, tmp_path: Path) -> None:
+    file = tmp_path / "shops.duckdb"
+    with sqlml.connect(str(file)) as other:
+        other.execute(VISITS)
+        train(other, f"model_type = 'boosted_tree_regressor', {NUMBERS}, max_iterations = 3")
+        other.execute("CREATE VIEW scored AS SELECT *, predict('m', *) AS hat FROM visits")
+        expected = fetch(other, "SELECT id, predict('m', *) FROM visits ORDER BY id")
+    with sqlml.connect(str(file)) as again:
+        assert fetch(again, "SELECT id, hat FROM scored ORDER BY id") == expected
+        grouped = fetch(
+            again,
+            "WITH p AS (SELECT shop, predict('m', *) AS hat FROM visits WHERE predict('m', *) > ?) "
+            "SELECT shop, count(*) FROM p GROUP BY shop HAVING count(*) > 5 ORDER BY shop",
+            2,
+        )
+        assert sum(count for _, count in grouped) == sum(hat > 2 for _, hat in expected)
+        again.execute(f"EXPORT MODEL m TO '{tmp_path}/m.sqlml'")
+        again.execute(f"CREATE MODEL copied FROM '{tmp_path}/m.sqlml'")
+        assert fetch(again, "SELECT id, predict('copied', *) FROM visits ORDER BY id") == expected
+        frame = again.sql("SELECT shop, floor, hour, payment FROM visits ORDER BY id").df()
+        scores = sqlml.compile(f"{tmp_path}/m.sqlml").predict(frame)
+        assert [float(score) for score in scores] == [hat for _, hat in expected]
+
+
+def test_what_is_stored_about_partitions(con: Session) -> None:
+    train(con, f"model_type = 'linear_reg', {NUMBERS}, split = 'random', eval_fraction = 0.25")
+    partitions = con.sql("FROM ml_partitions(MODEL m)").to_df()
+    assert list(partitions.shop) == ["it's", "north", "south"]
+    assert (partitions.rows + partitions.held_out).sum() == 1200
+    assert partitions.held_out.min() > 50
+    (stored,) = fetch(con, "SELECT r2_score, rows FROM ml_evaluate(MODEL m)")
+    assert stored[1] == partitions.held_out.sum()
+    assert partitions.r2_score.min() <= 1
+    description = dict(fetch(con, "DESCRIBE MODEL m"))
+    assert description["partitions"] == "3 by shop; unseen ones: error"
+    by_shop = fetch(
+        con,
+        "SELECT shop, mean_absolute_error FROM ml_evaluate(MODEL m, TABLE visits, by := 'shop') "
+        "ORDER BY shop",
+    )
+    assert [shop for shop, _ in by_shop] == ["it's", "north", "south"]
+    ((_, statement),) = fetch(con, "SHOW CREATE MODEL m")
+    before = fetch(con, "SELECT id, predict('m', *) FROM visits ORDER BY id")
+    con.execute("DROP MODEL m")
+    con.execute(statement)
+    assert fetch(con, "SELECT id, predict('m', *) FROM visits ORDER BY id") == before
+    answer = dict(fetch(con, "ALTER MODEL m RETRAIN PROMOTE IF r2_score >= CURRENT"))
+    assert answer["promoted"].startswith("yes")
+    importances = fetch(con, "SELECT feature FROM ml_permutation_importance(MODEL m)")
+    assert sorted(importances) == [("floor",), ("hour",), ("payment",), ("shop",)]
+
+
+def test_held_out_rows_are_the_same_in_sql(con: Session) -> None:
+    for options in (", eval_fraction = 0.2", ", split = 'random', eval_fraction = 0.3"):
+        train(con, f"model_type = 'linear_reg', {NUMBERS}{options}")
+        (stored,) = fetch(con, "SELECT mean_absolute_error, rows FROM ml_evaluate(MODEL m)")
+        ((rows, error),) = fetch(
+            con, "SELECT rows, mean_absolute_error FROM ml_evaluate(MODEL m, label := 'amount')"
+        )
+        assert stored[1] == rows
+        assert math.isclose(stored[0], error, rel_tol=1e-9)
+    train(con, f"model_type = 'linear_reg', {NUMBERS}, split = 'random', calibration = 'split'")
+    assert fetch(con, "SELECT count(predict_interval('m', *)) FROM visits") == [(1200,)]
+    order = "split = 'seq', split_column = 'id', eval_fraction = 0.2"
+    query = f"SELECT id, {FEATURES}, amount FROM visits"
+    train(con, f"model_type = 'linear_reg', {NUMBERS}, {order}", query)
+    held_out = fetch(con, "SELECT rows, held_out FROM ml_partitions(MODEL m)")
+    assert all(abs(held / (rows + held) - 0.2) < 0.01 for rows, held in held_out)
+    with pytest.raises(BindError, match="sqlml held out no rows"):
+        con.execute("FROM ml_permutation_importance(MODEL m)")
+
+
+def test_metrics_of_the_whole_model_are_those_of_all_held_out_rows(con: Session) -> None:
+    query = f"SELECT {FEATURES}, id % 4 = 0 AS held_out, size FROM visits"
+    train(
+        con,
+        f"model_type = 'logistic_reg', {CLASSES}, split = 'custom', split_column = 'held_out'",
+        query,
+    )
+    metrics = ["accuracy", "log_loss", "roc_auc"]
+    columns = ", ".join(metrics)
+    (stored,) = fetch(con, f"SELECT {columns} FROM ml_evaluate(MODEL m)")
+    (measured,) = fetch(
+        con,
+        f"SELECT {columns} FROM ml_evaluate(MODEL m, (FROM ({query}) WHERE held_out))",
+    )
+    for name, first, second in zip(metrics, stored, measured, strict=True):
+        assert math.isclose(first, second, rel_tol=1e-9), name
+
+
+def test_transform_is_computed_for_all_partitions(con: Session) -> None:
+    con.execute(
+        "CREATE OR REPLACE MODEL m PARTITION BY shop TRANSFORM (hour * hour AS squared, amount, "
+        f"ml_standard_scaler(hour) OVER () AS scaled) OPTIONS (model_type = 'linear_reg', "
+        f"{NUMBERS}) "
+        f"AS SELECT {FEATURES}, amount, DATE '2026-01-01' + id::INTEGER % 50 AS day FROM visits"
+    )
+    (result,) = fetch(con, "SELECT count(predict('m', *)) FROM visits")
+    assert result == (1200,)
+
+
+def test_processes_train_the_same_models(con: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = f"model_type = 'boosted_tree_regressor', {NUMBERS}, max_iterations = 3"
+    query = "SELECT shop || id % 5 AS shop, floor, hour, payment, amount FROM visits"
+    train(con, options, query)
+    expected = fetch(con, f"SELECT predict('m', *) FROM ({query})")
+    monkeypatch.setattr(train_partitions, "SERIAL_SECONDS", 0.0)
+    monkeypatch.setattr(train_partitions, "MAX_VERIFIED", 1)
+    train(con, options, query)
+    assert fetch(con, f"SELECT predict('m', *) FROM ({query})") == expected
+    with pytest.raises(ConfigError, match="partition shop = 'south4': the label"):
+        train(
+            con,
+            f"model_type = 'logistic_reg', {CLASSES}",
+            "SELECT shop || id % 5 AS shop, hour, if(shop = 'south4', 'x', size) AS size "
+            "FROM (SELECT * REPLACE (shop || id % 5 AS shop) FROM visits)".replace(
+                "SELECT shop || id % 5 AS shop, hour", "SELECT shop, hour"
+            ),
+        )
+
+
+BAD: dict[str, tuple[str, str, type[Exception], str]] = {
+    "unknown column": ("nope", NUMBERS, MissingColumnError, "the query has no column 'nope'"),
+    "label": ("amount", NUMBERS, ConfigError, "'amount' cannot be two of label"),
+    "twice": ("shop, shop", NUMBERS, ConfigError, "'shop' cannot be two of label"),
+    "number": ("hour", NUMBERS, ConfigError, "columns of strings, integers and booleans"),
+    "null": ("payment", NUMBERS, ConfigError, "'payment' is NULL in"),
+    "no rows": ("shop", f"{NUMBERS}, min_partition_rows = 9999", ConfigError, "no partition has"),
+    "policy": ("shop", f"{NUMBERS}, unseen_partition = 'x'", ConfigError, "'fallback', not 'x'"),
+    "zero": ("shop", f"{NUMBERS}, min_partition_rows = 0", ConfigError, "an integer, not 0"),
+    "calibration": (
+        "shop",
+        f"{NUMBERS}, calibration = 'split', split = 'seq', split_column = 'floor'",
+        ConfigError,
+        "ALTER MODEL",
+    ),
+    "both": ("shop", f"{NUMBERS}, partition_by = 'shop'", ParseError, "not both"),
+    "checkpoint": ("shop", f"{NUMBERS}, checkpoint = 'x'", ConfigError, "no checkpoint"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_one_clear_error(con: Session, name: str) -> None:
+    partition_by, options, error_type, message = BAD[name]
+    model_type = "boosted_tree_regressor" if name == "checkpoint" else "linear_reg"
+    train(con, f"model_type = 'linear_reg', {NUMBERS}")
+    versions = fetch(con, "SHOW VERSIONS IN MODEL m")
+    with pytest.raises(error_type, match=message):
+        train(con, f"model_type = '{model_type}', {options}", partition_by=partition_by)
+    assert fetch(con, "SHOW VERSIONS IN MODEL m") == versions
+
+
+def test_options_that_need_partitions(con: Session) -> None:
+    for option in ("unseen_partition = 'null'", "min_partition_rows = 5"):
+        with pytest.raises(ConfigError, match="needs PARTITION BY"):
+            con.execute(
+                f"CREATE MODEL n OPTIONS (model_type = 'linear_reg', {NUMBERS}, {option}) AS "
+                "SELECT hour, amount FROM visits"
+            )
+    con.execute(
+        f"CREATE OR REPLACE MODEL n OPTIONS (model_type = 'linear_reg', {NUMBERS}) AS "
+        "SELECT hour, amount FROM visits"
+    )
+    with pytest.raises(BindError, match="has no partitions: CREATE MODEL m PARTITION BY"):
+        con.execute("FROM ml_partitions(MODEL n)")
+    with pytest.raises(ConfigError, match="so they take no PARTITION BY"):
+        con.execute(
+            "CREATE MODEL k PARTITION BY shop OPTIONS (model_type = 'kmeans') AS "
+            "SELECT shop, coalesce(hour, 0) AS hour FROM visits"
+        )
+
+
+@pytest.mark.parametrize("target", ["m.onnx", "m.sql", "m.duckdb_extension"])
+def test_forms_that_cannot_hold_partitions(con: Session, tmp_path: Path, target: str) -> None:
+    train(con, f"model_type = 'linear_reg', {NUMBERS}")
+    with pytest.raises(BackendError):
+        con.execute(f"EXPORT MODEL m TO '{tmp_path}/{target}'")
+    assert not list(tmp_path.iterdir())
+
+
+def test_one_partition_is_trained_again(con: Session) -> None:
+    train(con, f"model_type = 'linear_reg', {NUMBERS}, eval_fraction = 0.2")
+    con.execute("CREATE OR REPLACE TABLE first AS SELECT id, predict('m', *) AS hat FROM visits")
+    definition = fetch(con, "SHOW CREATE MODEL m")
+    difference = (
+        "SELECT shop, avg(predict('m', *) - hat)::INTEGER FROM visits JOIN first USING (id) "
+        "GROUP BY shop ORDER BY shop"
+    )
+    for _ in range(2):
+        con.execute("ALTER MODEL m RETRAIN PARTITION (shop = 'north')")
+    assert fetch(con, difference) == [("it's", 0), ("north", 0), ("south", 0)]
+    sizes = fetch(
+        con,
+        "SELECT bytes FROM sqlml.model_versions WHERE name = 'm' ORDER BY version DESC LIMIT 2",
+    )
+    assert sizes[0] == sizes[1]  # Nothing is added each time.
+    other = f"SELECT {FEATURES}, amount + 100 AS amount FROM visits"
+    con.execute(f"ALTER MODEL m RETRAIN PARTITION (shop = 'north') AS {other}")
+    assert fetch(con, difference) == [("it's", 0), ("north", 100), ("south", 0)]
+    con.execute(
+        f"ALTER MODEL m RETRAIN PARTITION (Shop = 'new') AS {other}".replace(
+            FEATURES, "* EXCLUDE (amount, size, is_large, noise, id) REPLACE ('new' AS shop)"
+        )
+    )
+    assert fetch(con, "SELECT shop FROM ml_partitions(MODEL m)") == [
+        ("it's",),
+        ("new",),
+        ("north",),
+        ("south",),
+    ]
+    assert fetch(con, "SHOW CREATE MODEL m") == definition
+    (counts,) = fetch(
+        con,
+        "SELECT (SELECT sum(held_out) FROM ml_partitions(MODEL m)), rows FROM ml_evaluate(MODEL m)",
+    )
+    assert counts[0] == counts[1]
+
+
+def test_one_partition_is_promoted(con: Session) -> None:
+    train(con, f"model_type = 'linear_reg', {NUMBERS}, eval_fraction = 0.2")
+    retrain = "ALTER MODEL m RETRAIN PARTITION (shop = 'south') PROMOTE IF"
+    answer = dict(fetch(con, f"{retrain} mean_absolute_error <= CURRENT"))
+    assert answer["promoted"].startswith("yes")
+    (before,) = fetch(con, "SELECT default_version FROM sqlml.catalog_models WHERE name = 'm'")
+    worse = f"SELECT {FEATURES}, amount + id AS amount FROM visits"
+    answer = dict(fetch(con, f"{retrain} mean_absolute_error < 0.1 AS {worse}"))
+    assert answer["promoted"].startswith("no")
+    assert fetch(con, "SELECT default_version FROM sqlml.catalog_models WHERE name = 'm'") == [
+        before
+    ]
+
+
+def test_one_partition_is_dropped(con: Session) -> None:
+    options = f"model_type = 'boosted_tree_classifier', {CLASSES}, max_iterations = 2"
+    train(con, f"{options}, unseen_partition = 'null'", partition_by="shop, floor")
+    answer = dict(fetch(con, "ALTER MODEL m DROP PARTITION (floor = 1)"))
+    assert answer["partitions"] == "3"
+    assert fetch(con, "SELECT DISTINCT predict('m', *) IS NULL, floor FROM visits ORDER BY 2") == [
+        (False, 0),
+        (True, 1),
+    ]
+    con.execute("ALTER MODEL m DROP PARTITION (shop = 'it''s', floor = 0)")
+    assert fetch(con, "SELECT shop, floor FROM ml_partitions(MODEL m)") == [
+        ("north", 0),
+        ("south", 0),
+    ]
+    con.execute("ALTER MODEL m DROP PARTITION (shop = 'north')")
+    for change, error, message in (
+        ("(shop = 'south')", CatalogError, "this would drop all partitions"),
+        ("(shop = 'x')", CatalogError, "has no partition with shop = 'x'"),
+        ("(hour = 1)", ConfigError, "'hour' is no partition column; the model has shop, floor"),
+        ("()", ParseError, "expected a column and its value"),
+        ("(shop = 1.5)", ParseError, "must be a literal"),
+    ):
+        with pytest.raises(error, match=re.escape(message)):
+            con.execute(f"ALTER MODEL m DROP PARTITION {change}")
+
+
+@pytest.mark.parametrize("target", ["m.onnx", "m.sqlml"])
+def test_one_partition_is_exported(con: Session, tmp_path: Path, target: str) -> None:
+    train(con, f"model_type = 'boosted_tree_regressor', {NUMBERS}, max_iterations = 3")
+    con.execute(f"EXPORT MODEL m PARTITION (shop = 'it''s') TO '{tmp_path}/{target}'")
+    con.execute(f"CREATE OR REPLACE MODEL alone FROM '{tmp_path}/{target}'")
+    inputs = "floor, hour, coalesce(payment, 'card') AS payment"
+    (result,) = fetch(
+        con,
+        "SELECT count(*), "
+        "count(*) FILTER (WHERE predict('m', *) = predict('alone', * EXCLUDE shop)) "
+        f"FROM (SELECT shop, {inputs} FROM visits WHERE shop = 'it''s')",
+    )
+    assert result[0] == result[1] > 300
+    for partition, message in (
+        ("(shop = 'x')", "has no partition with shop = 'x'"),
+        ("(floor = 1)", "'floor' is no partition column"),
+    ):
+        with pytest.raises((CatalogError, ConfigError), match=message):
+            con.execute(f"EXPORT MODEL m PARTITION {partition} TO '{tmp_path}/other.sqlml'")
+    with pytest.raises(CatalogError, match="has no partitions"):
+        con.execute(f"EXPORT MODEL alone PARTITION (shop = 'x') TO '{tmp_path}/other.sqlml'")
