@@ -145,6 +145,7 @@ def _is_distributed(request: Request) -> bool:
         and uses_bins(request.parameters)
         and not request.searched
         and request.checkpoint is None
+        and not request.partition_by
         and request.encoding != "target"
     )
 

@@ -96,7 +96,9 @@ def make_unknown_category_error(
     elif step == LABEL_BINARIZER:  # LabelBinarizer accepts unknown labels, so this is a NULL.
         message = f"column {feature!r} has NULL, which {step} does not take"
     elif step == PARTITION:
-        message = f"no model was trained for {feature} = {value}"
+        is_known = not value.startswith("a ")
+        key = f"{feature} = {value}" if is_known else f"some values of {feature}"
+        message = f"no model was trained for {key}"
     else:
         link = " that" if value.startswith("a ") else ", which"
         message = f"column {feature!r} has {value}{link} {step} has never seen"
