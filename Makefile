@@ -12,6 +12,7 @@
 # bench-cascades  time approximate queries beside exact ones (needs PostgreSQL: apt-get install postgresql)
 # bench-quick  compare queries with fetching a data frame, the first table of docs/performance.md (a minute)
 # bench-report  draw the results of `make bench`, and write them into docs/performance.md and README.md
+# bench-groups  time a model per group beside the library's own loop (a quarter of an hour)
 # bench-passes  time what the model passes save
 # bench-spark   time scoring in Spark SQL beside functions of Python (minutes; needs Java)
 # runtime  compile the kernels that models need ahead, into this checkout (minutes, at first)
@@ -56,7 +57,7 @@ test% nightly%: export OMP_THREAD_LIMIT ?= 1
 # The families of `make bench`; `make bench-trees OPTIONS='--rounds 3'` runs one.
 FAMILIES := trees operators scaling pipelines end_to_end exported choice starting planner texts cascades train explain databases gpu outside.imbridge outside.retree outside.real outside.forests outside.converted
 
-.PHONY: demo test test-duckdb test-spark test-duckdb-1.5 nightly nightly-duckdb nightly-triton nightly-dbt nightly-clickhouse nightly-clients nightly-duckdb-1.5 nightly-machines lint bench $(FAMILIES:%=bench-%) bench-kernels bench-quick bench-report bench-passes bench-compile bench-spark runtime docs site dist clean
+.PHONY: demo test test-duckdb test-spark test-duckdb-1.5 nightly nightly-duckdb nightly-triton nightly-dbt nightly-clickhouse nightly-clients nightly-duckdb-1.5 nightly-machines lint bench $(FAMILIES:%=bench-%) bench-kernels bench-quick bench-report bench-passes bench-compile bench-groups bench-spark runtime docs site dist clean
 .DELETE_ON_ERROR:
 
 # Without a C compiler there is no runtime, and the demo says that it leaves its last step out.
@@ -150,6 +151,9 @@ bench-report: $(VENV)/.bench
 
 bench-passes: $(VENV)/.openmp
 	$(PY) -m benchmarks.passes
+
+bench-groups: $(VENV)/.openmp
+	$(PY) -m benchmarks.groups --write benchmarks/results/groups.json
 
 bench-compile: $(VENV)/.openmp
 	$(PY) -m benchmarks.compile_time
