@@ -215,7 +215,7 @@ class _Training:
             split_rows.held_out,
             compute_model_metrics(estimator, measured, request.task, num_classes),
             self._log,
-            tuple(rows.statistics[c.name].to_dict() for c in learned_columns),
+            tuple(rows.statistics[c.name] for c in learned_columns),
             tuple(notices),
             {**collect_versions(request), "pyspark": str(pyspark.__version__)},
             time.perf_counter() - start,

@@ -113,7 +113,6 @@ def merge_partitions(
         rows=merged_facts.rows,
         held_out=merged_facts.held_out,
         metrics=merged_facts.metrics,
-        statistics=facts.features,
         partitions=merged_facts.partitions,
     )
 
@@ -129,7 +128,9 @@ def keep_definition(version: NewVersion, model: Model, facts: TrainingFacts) -> 
     options = version.options
     if transform is not None:
         options = {**options, TRANSFORM: transform.to_json()}
-    training = replace(version.training, query=facts.query, options=facts.options)
+    training = replace(
+        version.training, query=facts.query, options=facts.options, features=facts.features
+    )
     return replace(version, training=training, transform=transform, options=options)
 
 

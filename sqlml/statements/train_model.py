@@ -302,7 +302,7 @@ def _collect_facts(training: Training, trained: TrainedModel) -> TrainingFacts:
             (r.iteration, r.loss, r.eval_loss, r.seconds and round(r.seconds, 6))
             for r in trained.log.rounds
         ),
-        features=trained.statistics,
+        features=tuple(column.to_dict() for column in trained.statistics),
         trials=trained.trials,
         pipeline=repr(trained.samples[0][0] if trained.samples else trained.model),
         notices=trained.notices,

@@ -129,7 +129,7 @@ def train_estimator(host: RowHost, query: str, estimator: Any, request: Request)
         held_out=int(mask.sum()),
         metrics=_compute_metrics(model, measured_rows, request, classes),
         log=log,
-        statistics=tuple(column.to_dict() for column in statistics),
+        statistics=tuple(statistics),
         notices=tuple(notices),
         versions=collect_versions(request),
         seconds=time.perf_counter() - start,

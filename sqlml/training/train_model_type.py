@@ -23,6 +23,7 @@ from sqlml.dialects.type_names import NUMBERS, UNTYPED
 from sqlml.errors import ConfigError, SqlmlError
 from sqlml.host import RowHost
 from sqlml.scorer.evaluate import Metrics
+from sqlml.training.column_statistics import ColumnStatistics
 from sqlml.training.fitting.checkpoint import Checkpoint, FitArguments
 from sqlml.training.fitting.fit import fit, make_training_error
 from sqlml.training.fitting.tuning import FitResult, Trials, is_end_of_trial, tune
@@ -87,7 +88,7 @@ class TrainedModel:
     held_out: int
     metrics: Metrics
     log: TrainingLog
-    statistics: tuple[Mapping[str, Any], ...]
+    statistics: tuple[ColumnStatistics, ...]
     notices: tuple[str, ...]
     versions: Mapping[str, str]
     seconds: float
@@ -181,7 +182,7 @@ def train_on_rows(
         held_out=0 if rows.held_out is None else rows.held_out.rows,
         metrics=fit_result.metrics,
         log=fit_result.log,
-        statistics=tuple(statistics[f.name].to_dict() for f in features),
+        statistics=tuple(statistics[f.name] for f in features),
         notices=tuple(notices),
         versions=collect_versions(request),
         seconds=0.0,  # `train` sets the seconds.

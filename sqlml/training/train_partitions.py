@@ -286,9 +286,7 @@ def _combine(
         metrics=_compute_metrics(list(trained.values()), program),
         log=TrainingLog(),
         statistics=tuple(
-            statistics.to_dict()
-            for name, statistics in all_rows.statistics.items()
-            if name in program.inputs
+            statistics for name, statistics in all_rows.statistics.items() if name in program.inputs
         ),
         notices=(*notices, *counted_notices),
         versions=members[0].versions,

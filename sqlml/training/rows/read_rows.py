@@ -114,11 +114,17 @@ def collect_rows(
 class RowReader:
     """Collects the rows of a query in columns or in a matrix, batch by batch."""
 
-    def __init__(self, columns: TrainingColumns, request: Request, host: RowHost) -> None:
+    def __init__(
+        self,
+        columns: TrainingColumns,
+        request: Request,
+        host: RowHost,
+        memory_limit: float | None = None,
+    ) -> None:
         self.columns = columns
         self.request = request
         self.host = host
-        self.memory_limit = host.memory_limit()
+        self.memory_limit = host.memory_limit() if memory_limit is None else memory_limit
         numbers = [column for column in columns.features if column.role == "number"]
         categories = [column for column in columns.features if column.role == "category"]
         self.features = (*numbers, *categories)
@@ -142,7 +148,9 @@ class RowReader:
         self.matrix: RowStore | None = None
         self.arrays: dict[str, RowBuffer] = {}
         if request.trainer.features == "ordinal" or request.reads_blocks:
-            self.matrix = self._make_matrix(host.temporary_folder())
+            self.matrix = self._make_matrix(
+                host.temporary_folder() if request.reads_blocks else None
+            )
         else:
             for column in self.features:
                 dtype = np.int32 if column.role == "category" else np.float64
@@ -289,7 +297,7 @@ class RowReader:
         """
         import pyarrow as pa
 
-        part = RowReader(self.columns, self.request, self.host)
+        part = RowReader(self.columns, self.request, self.host, self.memory_limit)
         block = None if self.matrix is None else np.empty((len(rows), len(self.features)))
         for index, column in enumerate(self.features):
             if self.matrix is None:
