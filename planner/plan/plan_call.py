@@ -13,6 +13,7 @@ from typing import Any
 from sqlml.catalog.small_models import COVERAGE
 from sqlml.dialects.type_names import NUMBERS, UNTYPED
 from sqlml.errors import BackendError, BindError, ConfigError
+from sqlml.ir.partition_programs import find_partition_columns
 from sqlml.planner.binding.bind import bind, find_other_columns
 from sqlml.planner.binding.column_types import BoundInput, fits_float32
 from sqlml.planner.binding.context import Context
@@ -407,5 +408,10 @@ def _build_function_call_sql(
     if not draft.shared.in_from:
         return call_sql, None, row
     result_type = dialect.returned(draft.shared.find_type(draft.model.program, spec.by_column))
-    column = FromColumn(spec.name, build_null_if(null_condition, call_sql), arguments, result_type)
+    order = None
+    if draft.shared.by_partition:
+        keys = find_partition_columns(draft.model.program)
+        order = ", ".join(bound_inputs[name].sql for name in keys)
+    value_sql = build_null_if(null_condition, call_sql)
+    column = FromColumn(spec.name, value_sql, arguments, result_type, order)
     return dialect.quote_name(spec.name), column, row

@@ -117,7 +117,11 @@ def choose_way(
     if backend == SQL_BACKEND:
         return choose_way(program, {**options, "backend": "auto"}, rows, batch, by_column)
     if any(node.op in NATIVE_ONLY for node in program.nodes):
-        return Choice("native", "traverse", "cpu", "the one backend that explains")
+        explains = any(
+            node.op != "by_partition" for node in program.nodes if node.op in NATIVE_ONLY
+        )
+        purpose = "explains" if explains else "has a model per partition"
+        return Choice("native", "traverse", "cpu", f"the one backend that {purpose}")
     owning_backends = [OWNING_BACKENDS[n.op] for n in program.nodes if n.op in OWNING_BACKENDS]
     if backend == "auto" and owning_backends:
         reason = "the one backend that runs this kind of model"

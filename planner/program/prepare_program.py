@@ -254,6 +254,7 @@ class SharedParts:
         again: the same rows recur in another clause, so the function remembers results.
         in_from: the parts are a column of FROM, which all clauses read.
         once: the engine must evaluate the function only at its position, for no other rows.
+        by_partition: FROM sorts the rows by the partitions of the model.
     """
 
     parts: tuple[ResultPart, ...]
@@ -261,6 +262,7 @@ class SharedParts:
     again: bool = False
     in_from: bool = False
     once: bool = False
+    by_partition: bool = False
 
     def find_type(self, program: Program, by_column: bool) -> str:
         """Return the SQL type of the function's result: a struct, a list or a single number."""

@@ -23,6 +23,7 @@ from sqlml.planner.rewrites.shared_calls import (
     rows_by_model,
     rows_in_from,
     shared_calls,
+    sorts_rows,
 )
 from sqlml.planner.rewrites.table_form import table_form
 from sqlml.planner.rewrites.top_k_filters import top_k_filters
@@ -57,7 +58,7 @@ rules before `planned_calls` decide how calls become SQL, and the rules after it
 
 REVOCABLE_RULES: tuple[tuple[Rule, Callable[[Draft], bool]], ...] = (
     (rows_in_from, lambda draft: draft.filters_first),
-    (rows_by_model, lambda draft: bool(draft.models_of_rows.keys() & draft.model_source_of)),
+    (rows_by_model, sorts_rows),
     (models_in_from, lambda draft: bool(draft.model_source_of)),
 )
 """Rules that may be revoked, in this order, each with a test of whether it changed the draft."""

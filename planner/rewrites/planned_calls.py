@@ -17,6 +17,7 @@ from sqlml.planner.plan.plan_call import CallInFrom, plan_call
 from sqlml.planner.plan.plan_named import plan_named_call
 from sqlml.planner.program.prepare_program import SharedParts
 from sqlml.planner.rewrites.draft import Draft
+from sqlml.planner.rewrites.shared_calls import sorts_rows
 from sqlml.planner.rewrites.short_probes import ShortProbes
 from sqlml.planner.rewrites.table_form import check_new_column
 from sqlml.planner.rewrites.widened_from import WidenedSource
@@ -116,7 +117,7 @@ def _reject_literal_keys(draft: Draft, call: ModelCall, call_sql: str) -> None:
 
 def _needs_order(draft: Draft, source: WidenableSource) -> bool:
     """Return whether rows that are sorted by model need their original order again."""
-    if source.aggregates is None or not draft.models_of_rows:
+    if source.aggregates is None or not sorts_rows(draft):
         return True
     if not source.aggregates:
         return False

@@ -26,7 +26,7 @@ new column, if the engine's binder finds the same columns as before, and if WHER
 Spark copies each column of the rows that it passes to Python several times, and does not repeat the
 expression of a column that is used twice.
 
-`rows_by_model`: rows that name many models are sorted by model before they are scored::
+`rows_by_model`: rows of many models or partitions are sorted by model before they are scored::
 
     SELECT id, predict(shop, *) FROM t WHERE a
     SELECT id, f FROM (SELECT * EXCLUDE (n) FROM (SELECT *, f(shop, ...) AS f FROM (
@@ -42,10 +42,13 @@ rows keep the order of the models.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from sqlml.dialects.duckdb import builtin
+from sqlml.ir.partition_programs import count_partitions, find_partition_columns
 from sqlml.planner.binding.context import Context
 from sqlml.planner.binding.models_of_rows import ModelsOfRows
 from sqlml.planner.binding.probe_queries import ProbeError
@@ -169,11 +172,60 @@ def rows_by_model(draft: Draft) -> Draft:
         if (source := _find_sortable_source(draft, call)) is not None
         and _should_sort_rows(draft.context, models)
     }
+    shared = {call: replace(draft.find_shared(call), in_from=True) for call in sources}
+    for calls in group_sharing_calls(draft):
+        source = _find_sortable_source(draft, calls[0])
+        can_sort = all(_find_sortable_source(draft, call) is not None for call in calls[1:])
+        if source is None or not can_sort or not _are_partitions_mixed(draft, calls[0], source):
+            continue
+        parts = replace(draft.find_shared(calls[0]), in_from=True, by_partition=True)
+        shared |= dict.fromkeys(calls, parts)
+        sources |= dict.fromkeys(calls, source)
     if not sources:
         return draft
-    shared = {call: replace(draft.find_shared(call), in_from=True) for call in sources}
     model_source_of = {**draft.model_source_of, **sources}
     return replace(draft, shared={**draft.shared, **shared}, model_source_of=model_source_of)
+
+
+def sorts_rows(draft: Draft) -> bool:
+    """Return whether FROM sorts rows by their models or partitions."""
+    sorts_partitions = any(shared.by_partition for shared in draft.shared.values())
+    return sorts_partitions or bool(draft.models_of_rows.keys() & draft.model_source_of)
+
+
+def _are_partitions_mixed(draft: Draft, call: ModelCall, source: WidenableSource) -> bool:
+    """Return whether the rows of many partitions seem to be mixed in a table or file.
+
+    Its first rows are asked how often the partition changes from one row to the next.
+    """
+    program, dialect = draft.targets[call].model.program, draft.dialect
+    is_small = program.nbytes <= MAX_UNSORTED_BYTES
+    if count_partitions(program) <= MAX_UNSORTED_MODELS and is_small:
+        return False
+    source_sql = draft.text[source.span.start : source.span.end]
+    if source_sql.startswith("(") or any(argument.star is None for argument in call.arguments):
+        return False
+    # With LIMIT, the engine may stop after a few rows, unless it needs all of them for aggregates.
+    if source.aggregates is None and _LIMIT.search(draft.text) is not None:
+        return False
+    key = dialect.row(", ".join(map(dialect.quote_name, find_partition_columns(program))))
+    rows = f"(SELECT {key} AS sqlml_key FROM {source_sql} LIMIT {_SAMPLED_ROWS}) AS sqlml_rows"
+    previous = f"{builtin('lag')}(sqlml_key) OVER ()"
+    pairs = f"(SELECT sqlml_key, {previous} AS sqlml_previous FROM {rows}) AS sqlml_pairs"
+    changes = f"{dialect.call('count', '*')} FILTER (sqlml_key IS DISTINCT FROM sqlml_previous)"
+    share = dialect.operator("*", changes, str(_ROWS_OF_RUN))
+    query = f"SELECT CAST({share} > {dialect.call('count', '*')} AS VARCHAR) FROM {pairs}"
+    try:
+        draft.context.describe(query)
+    except ProbeError:  # The columns are expressions, or the source is a CTE.
+        return False
+    return list(draft.context.read_names(query)) == ["true"]
+
+
+_LIMIT = re.compile(r"\b(limit|fetch)\b", re.IGNORECASE)
+
+_SAMPLED_ROWS, _ROWS_OF_RUN = 8192, 8
+"""Rows are sorted if, among the first 8,192, fewer than 8 rows of a partition lie together."""
 
 
 def _should_sort_rows(context: Context, models_of_rows: ModelsOfRows) -> bool:

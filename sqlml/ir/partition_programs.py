@@ -22,6 +22,21 @@ def pack_programs(programs: Sequence[Program]) -> dict[str, Array]:
     }
 
 
+def find_partition_columns(program: Program) -> tuple[str, ...]:
+    """Return the inputs that decide the partition of a row, or () if the model has none."""
+    node = next((node for node in program.nodes if node.op == "by_partition"), None)
+    needed = () if node is None else program.find_needed_nodes([node.inputs[0]])
+    return tuple(str(program.nodes[i].attrs["name"]) for i in needed if is_input(program, i))
+
+
+def count_partitions(program: Program) -> int:
+    return max((len(n.attrs["ends"]) for n in program.nodes if n.op == "by_partition"), default=0)
+
+
+def is_input(program: Program, i: int) -> bool:
+    return program.nodes[i].op == "input"
+
+
 def load_program(attrs: Attrs, index: int) -> Program:
     """Read the Program of a partition, and check that it returns the output of the operator.
 

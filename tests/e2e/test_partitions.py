@@ -499,3 +499,43 @@ def test_one_partition_is_exported(con: Session, tmp_path: Path, target: str) ->
             con.execute(f"EXPORT MODEL m PARTITION {partition} TO '{tmp_path}/other.sqlml'")
     with pytest.raises(CatalogError, match="has no partitions"):
         con.execute(f"EXPORT MODEL alone PARTITION (shop = 'x') TO '{tmp_path}/other.sqlml'")
+
+
+@pytest.fixture(scope="module")
+def many(con: Session) -> Session:
+    """A model of 300 partitions, and a table `crowd` of 6,000 rows in a mixed order."""
+    con.execute(
+        "CREATE TABLE crowd AS SELECT i AS id, hash(i) % 300 AS k, hash(i, 1) % 100 / 10 AS x, "
+        "k * x + hash(i, 2) % 100 / 100 AS y FROM range(6000) AS t(i)"
+    )
+    con.execute(
+        "CREATE MODEL crowded PARTITION BY k OPTIONS (model_type = 'linear_reg', label = 'y', "
+        "split = 'none') AS SELECT k, x, y FROM crowd"
+    )
+    con.execute(
+        "CREATE TABLE expected AS SELECT id, predict('crowded', *) AS hat FROM crowd LIMIT 6000"
+    )
+    return con
+
+
+@pytest.mark.parametrize(
+    ("query", "sorts"),
+    [
+        ("SELECT id, predict('crowded', *) AS hat FROM crowd", True),
+        ("SELECT c.id, predict('crowded', c.*) AS hat FROM crowd AS c WHERE id % 2 = 0", True),
+        ("SELECT id, predict('crowded', *) AS hat FROM (FROM crowd ORDER BY k)", False),
+        ("SELECT id, predict('crowded', *) AS hat FROM crowd LIMIT 50", False),
+        ("SELECT id, predict('crowded', *) AS hat FROM expected JOIN crowd USING (id)", False),
+        ("SELECT id, predict('crowded', k, x) AS hat FROM crowd", False),
+    ],
+)
+def test_mixed_rows_of_many_partitions_are_sorted(many: Session, query: str, sorts: bool) -> None:
+    rows = fetch(many, query)
+    expected = dict(fetch(many, "FROM expected"))
+    assert all(expected[row] == hat for row, hat in rows)
+    assert [row for row, _ in rows][:3] in ([0, 1, 2], [0, 2, 4]) or "ORDER BY k" in query
+    assert ("sqlml_number" in many.plan(query).sql) == sorts
+    total = "SELECT k, sum(predict('crowded', *)) AS s FROM crowd GROUP BY k ORDER BY k LIMIT 3"
+    plan = many.plan(total).sql
+    assert "ORDER BY k) AS" in plan.replace('"', "")
+    assert "sqlml_number" not in plan
