@@ -1,16 +1,16 @@
 """The operator `by_partition`: score the rows of each partition with the kernels of its Program.
 
-A partition is compiled when its first rows arrive. From then on, machine code gathers the rows of
-each partition in a block, follows the table of the partition's kernel calls (`kernel_calls.py`),
-and writes the results to the positions of the rows. A row of a partition that is not compiled yet
-is rejected, so Python scores its block and compiles the partition.
+The entry of a partition, with its table of kernel calls (`kernel_calls.py`), is written when its
+first rows arrive. From then on, machine code gathers the rows of each partition in a block, follows
+the table, and writes the results to the positions of the rows. A row of a partition without an
+entry is rejected, so Python scores its block and writes the entry.
 """
 
 from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -35,10 +35,13 @@ from sqlml.backends.native.kernel_calls import (
     Call,
     KernelCalls,
     Rows,
+    list_arrays,
 )
+from sqlml.bounded_cache import RecentCache
 from sqlml.ir.operators.by_partition import score_by_partition
 from sqlml.ir.partition_programs import load_program
 from sqlml.ir.program import Attrs, Program
+from sqlml.ir.utf8_column import TextColumn
 from sqlml.types import FLOATS, Array
 
 Prepare = Callable[[Attrs, int], tuple[Program, tuple[str, ...]] | None]
@@ -48,23 +51,23 @@ columns of the matrix; or None if the Program reads strings."""
 Compile = Callable[[Program], Any]
 """Returns the compiled form of a Program."""
 
+MAX_COMPILED = 256
+"""The number of compiled partitions that are kept for rows that kernel calls reject."""
+
 MANY_ROWS = 2048
 """A number of rows for which kernels for many rows are chosen."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Partition:
-    """A compiled partition; `features` are the columns of the matrix that `compiled` reads.
+    """A compiled partition; `features` are the columns of the matrix `matrix_name` that it reads.
 
-    `entry` has the integers that machine code reads, in the order of `ENTRY`, and `references`
-    keeps alive what they point to.
+    If the partition reads named columns instead of a matrix, `matrix_name` is "".
     """
 
     compiled: Any
     matrix_name: str
     features: tuple[str, ...]
-    entry: Array | None
-    references: Any
 
 
 ENTRY = 9
@@ -81,24 +84,59 @@ RESULT_DTYPES = ("float64", "float32", "int64", "int32")
 class PartitionScorer:
     """Scores rows of partitions, each of which is compiled when it is needed. Thread-safe.
 
-    `entries` has the address of each partition's entry, or 0.
+    `entries` has the address of each partition's entry, or 0. Entries and the arrays that they
+    point to are kept, and compiled partitions only for a while.
     """
 
     def __init__(self, attrs: Attrs, prepare: Prepare, compile_program: Compile) -> None:
         self.attrs = attrs
-        self._prepare = prepare
-        self._compile = compile_program
-        self._partitions: dict[int, _Partition] = {}
-        self._lock = threading.Lock()
         self.entries = np.zeros(len(attrs["ends"]), np.int64)
         self.width = int(attrs["width"])
+        self._prepare = prepare
+        self._compile = compile_program
+        self._compiled = RecentCache[int, _Partition](MAX_COMPILED)
+        self._arrays: dict[int, list[Array]] = {}
+        self._lock = threading.Lock()
 
     def __call__(self, *args: Any) -> Array:
-        return score_by_partition(self._run_partition, args, self.attrs)
+        result = self._follow_entries(args)
+        return (
+            score_by_partition(self._run_partition, args, self.attrs) if result is None else result
+        )
+
+    def _follow_entries(self, args: Sequence[Any]) -> Array | None:
+        """Score rows by kernel calls alone, or return None if that is impossible."""
+        if any(isinstance(x, TextColumn) or x.dtype.kind not in "bif" for x in args):
+            return None
+        codes = np.unique(args[0])
+        default = int(self._settings[0])
+        indexes = {int(code) if code >= 0 else default for code in codes} - {-1}
+        if not all(self._find_entry(index) for index in sorted(indexes)):
+            return None
+        x = np.concatenate(args, axis=1, dtype=np.float64)
+        out = np.empty((len(x), self.width))
+        kernel = self._specialise(out.dtype)
+        is_scored = kernel(x, self.entries, self._settings, out) == -1
+        return out.astype(self.attrs["dtype"], copy=False) if is_scored else None
+
+    def _find_entry(self, index: int) -> int:
+        """Return the address of a partition's entry, which is written first; 0 if impossible."""
+        if index not in self._arrays:
+            with self._lock:
+                if index not in self._arrays:
+                    partition = self._compile_partition(index)
+                    self._compiled.put(index, partition, 1)
+                    arrays = self._write_entry(partition)
+                    self._arrays[index] = arrays
+                    if arrays:
+                        self.entries[index] = arrays[0].ctypes.data
+        return int(self.entries[index])
 
     def _run_partition(self, index: int, rows: Mapping[str, Any]) -> Array:
-        partition = self._find_partition(index)
-        output = self.attrs["output"]
+        partition = self._compiled.get(index)
+        if partition is None:
+            partition = self._compile_partition(index)
+            self._compiled.put(index, partition, 1)
         inputs = rows
         if partition.matrix_name:
             columns = [rows[name][:, 0] for name in partition.features]
@@ -107,57 +145,44 @@ class PartitionScorer:
             for k, column in enumerate(columns):
                 matrix[:, k] = column
             inputs = {partition.matrix_name: matrix}
+        output = self.attrs["output"]
         result: Array = partition.compiled.run(inputs, (output,))[output]
         return result
-
-    def _find_partition(self, index: int) -> _Partition:
-        partition = self._partitions.get(index)
-        if partition is None:
-            with self._lock:
-                partition = self._partitions.get(index)
-                if partition is None:
-                    partition = self._compile_partition(index)
-                    self._partitions[index] = partition
-                    if partition.entry is not None:
-                        self.entries[index] = partition.entry.ctypes.data
-        return partition
 
     def _compile_partition(self, index: int) -> _Partition:
         prepared = self._prepare(self.attrs, index)
         if prepared is None:
-            compiled = self._compile(load_program(self.attrs, index))
-            return _Partition(compiled, "", (), None, None)
+            return _Partition(self._compile(load_program(self.attrs, index)), "", ())
         core, features = prepared
-        compiled = self._compile(core)
         (matrix_name,) = core.inputs
-        entry, references = self._make_entry(compiled, features)
-        return _Partition(compiled, matrix_name, features, entry, references)
+        return _Partition(self._compile(core), matrix_name, features)
 
-    def _make_entry(self, compiled: Any, features: tuple[str, ...]) -> tuple[Array | None, Any]:
-        """Return the entry of a partition, and the objects that it points to.
+    def _write_entry(self, partition: _Partition) -> list[Array]:
+        """Return the entry of a partition, followed by the arrays that it points to.
 
-        There is no entry if kernel calls alone cannot score the partition.
+        Return an empty list if kernel calls alone cannot score the partition.
         """
-        width = max(1, len(features))
-        filler: Any = find_filler(compiled, self.attrs["output"], range(width), width)
+        if not partition.matrix_name:
+            return []
+        width = max(1, len(partition.features))
+        output = self.attrs["output"]
+        filler: Any = find_filler(partition.compiled, output, range(width), width)
         if not hasattr(filler, "make_calls") or filler.dtype.name not in RESULT_DTYPES:
-            return None, None
+            return []
         has_batches = hasattr(filler, "find_large_batch")
         large_batch = filler.find_large_batch() if has_batches else 0
-        calls_of_sizes: list[KernelCalls] = []
+        x, out = Rows(INPUT, np.dtype(np.float64), width), Rows(RESULT, filler.dtype, self.width)
+        calls_of_sizes = []
         for row_count in (1, MANY_ROWS):
             options = {"row_count": row_count} if has_batches else {}
-            x = Rows(INPUT, np.dtype(np.float64), width)
-            out = Rows(RESULT, filler.dtype, self.width)
             calls = filler.make_calls(x, out, itertools.count(SCRATCH), **options)
             calls_of_sizes.append(KernelCalls(tuple(calls)))
-        tables = [calls.encode() for calls in calls_of_sizes]
-        small, large = tables
+        small, large = (calls.encode() for calls in calls_of_sizes)
         if small is None or large is None:
-            return None, None
+            return []
         sizes = [calls.measure_scratch() for calls in calls_of_sizes]
         buffer_sizes = [max(pair) for pair in itertools.zip_longest(*sizes, fillvalue=0)]
-        positions = [self.attrs["names"].index(name) for name in features] or [-1]
+        names = self.attrs["names"]
         head = [
             *(small.ctypes.data, len(calls_of_sizes[0].calls)),
             *(large.ctypes.data, len(calls_of_sizes[1].calls)),
@@ -165,15 +190,19 @@ class PartitionScorer:
             max(calls.count_max_words() for calls in calls_of_sizes),
             *(width, len(buffer_sizes), RESULT_DTYPES.index(filler.dtype.name)),
         ]
+        positions = [names.index(name) for name in partition.features] or [-1]
         entry = np.array([*head, *positions, *buffer_sizes], np.int64)
-        return entry, (filler, calls_of_sizes, tables)
+        calls = [call for calls in calls_of_sizes for call in calls.calls]
+        constants = list_arrays(tuple(call.arguments for call in calls))
+        return [entry, small, large, *constants]
 
     def make_call(self, x: Rows, out: Rows) -> Call:
         """Return the call that scores x, float64 (n, 1 + k): the codes, then the features."""
-        arguments = (self.entries, self._settings)
+        return Call(self._specialise(out.dtype), (x, self.entries, self._settings, out))
+
+    def _specialise(self, dtype: np.dtype[Any]) -> Callable[..., Any]:
         kinds = (reads(np.float64, 2, "C"), reads(np.int64, 1, "C"), reads(np.float64, 1, "C"))
-        kernel = specialise(score_partitions, (*kinds, writes(out.dtype, 2)))
-        return Call(kernel, (x, *arguments, out))
+        return specialise(score_partitions, (*kinds, writes(dtype, 2)))
 
     @cached_property
     def _settings(self) -> Array:
