@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from sqlml.catalog.model import Model, TrainingFacts
-from sqlml.catalog.small_models import SmallModel
+from sqlml.catalog.small_models import FoldFacts, SmallModel
 from sqlml.dialects import DUCKDB, Dialect
 from sqlml.errors import ConfigError
 from sqlml.ir.program import Program
@@ -135,6 +135,8 @@ class Context:
         small_models: returns the small models of a version by kind.
         training: returns how a version was trained, or None if sqlml did not train it.
         held_out: returns the rows that a training held out, as a query in brackets, or None.
+        fold_rows: returns the training rows with their folds in a cross-validation, as a query in
+            brackets, or None.
         explain_against: runs a query for background rows, and returns a model's Program that
             explains against them. The last argument is the number of pairs of feature orders that
             an estimate samples for each row.
@@ -162,6 +164,7 @@ class Context:
     small_models: Callable[[Model], Mapping[str, SmallModel]] = lambda _: {}
     training: Callable[[Model], TrainingFacts | None] = lambda *_: None
     held_out: Callable[[TrainingFacts], str | None] = lambda *_: None
+    fold_rows: Callable[[TrainingFacts, FoldFacts], str | None] = lambda *_: None
     explain_against: Callable[[Model, str, int | None], Program] = _reject_background
     read_names: Callable[[str], Sequence[str]] = _reject_model_per_row
     are_disjoint: Callable[[str], bool] = lambda _: False

@@ -126,6 +126,8 @@ FORMS: Mapping[str, Form] = MappingProxyType(
         "feature_info": Form((0, 0)),
         "trial_info": Form((0, 0)),
         "partitions": Form((0, 0)),
+        "cross_validation": Form((0, 0)),
+        "cross_predict": Form((0, 0)),
     }
 )
 """Name of a table form without `ml_` -> the arguments that it accepts."""

@@ -149,6 +149,15 @@ def build_partitions(call: TableFunctionCall) -> tuple[str]:
     return _build_table_query(call, {**columns, "seconds": "DOUBLE"}, rows)
 
 
+def build_cross_validation(call: TableFunctionCall) -> tuple[str]:
+    """Return a query of the folds of a cross-validation with their rows and metrics."""
+    facts = call.require_folds()
+    columns = {"fold": "INTEGER", "training_rows": "BIGINT", "rows": "BIGINT"}
+    columns |= dict.fromkeys(facts.metrics, "DOUBLE")
+    rows = [(number, *values) for number, values in enumerate(facts.folds, 1)]
+    return _build_table_query(call, columns, rows)
+
+
 def build_feature_info(call: TableFunctionCall) -> tuple[str]:
     """Return the query of ml_feature_info, from training or from the steps of an imported model."""
     if call.training is None:

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+from sqlml.catalog.small_models import FOLD
 from sqlml.errors import BindError
 from sqlml.planner.binding.requested_output import render_class
 from sqlml.planner.program.result_sql import build_label_array
@@ -19,6 +20,27 @@ from sqlml.planner.table_functions.table_function_call import TableFunctionCall
 def build_predicted_rows(call: TableFunctionCall) -> tuple[str, str]:
     items = _list_items_by_row(call) if call.form.column else _list_items_of_model(call)
     return f"(SELECT {', '.join(['*', *items])} FROM ", ")"
+
+
+def build_cross_predicted_rows(call: TableFunctionCall) -> tuple[str]:
+    """Return the query of ml_cross_predict: each training row, predicted by its fold's model."""
+    rows_sql, dialect, model = call.find_fold_rows(), call.dialect, call.model
+    name = f"{model.name}/{model.version}@folds"
+    reference = dialect.quote_string(name if model.database is None else f"{model.database}.{name}")
+    column = f"predicted_{model.options.get('output', 'label')}"
+    calls = {column: f"predict({reference}, *)"}
+    if "proba" in model.program.outputs:
+        calls[f"{column}_probs"] = f"predict_proba({reference}, *)"
+    number = dialect.quote_name(FOLD)
+    items = [
+        f"CASE WHEN fold IS NOT NULL THEN {sql} END AS {dialect.quote_name(name)}"
+        for name, sql in calls.items()
+    ]
+    numbered_sql = f"SELECT *, CAST(coalesce(fold, 1) AS DOUBLE) AS {number} FROM {rows_sql}"
+    return (
+        f"(SELECT {', '.join([dialect.star_without([number]), *items])} FROM ({numbered_sql} "
+        "AS sqlml_folds) AS sqlml_rows)",
+    )
 
 
 def _list_items_by_row(call: TableFunctionCall) -> list[str]:

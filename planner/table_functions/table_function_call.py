@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from sqlml.catalog.model import Model, TrainingFacts
-from sqlml.catalog.small_models import Calibration
+from sqlml.catalog.small_models import Calibration, FoldFacts, FoldModels
 from sqlml.dialects import Dialect
-from sqlml.errors import BindError, UnknownModelError
+from sqlml.errors import BindError, ConfigError, UnknownModelError
 from sqlml.planner.binding.context import Context
 from sqlml.planner.binding.requested_output import explain_no_calibration
 from sqlml.planner.syntax.table_forms import FORMS, TableForm, find_defined_names, find_names
@@ -87,6 +87,31 @@ class TableFunctionCall:
             raise self.error(explain_no_calibration(self.model, self.dialect), "coverage")
         return self.calibration
 
+    def require_folds(self) -> FoldFacts:
+        folds = self.context.small_models(self.model).get("folds")
+        if not isinstance(folds, FoldModels):
+            raise self.error(
+                f"model {self.model.label} was not cross-validated: train it with the option cv, "
+                "such as cv = 5"
+            )
+        return folds.facts
+
+    def find_fold_rows(self) -> str:
+        """Return the query, in parentheses, of the model's training rows with their folds."""
+        folds = self.require_folds()
+        rows_sql = None
+        if self.training is not None:
+            try:
+                rows_sql = self.context.fold_rows(self.training, folds)
+            except ConfigError as error:
+                raise self.error(error.message) from None
+        if rows_sql is None:
+            raise self.error(
+                f"the training rows of model {self.model.label} are not known here: "
+                "ml_cross_predict works in DuckDB, in the database that the model was trained in"
+            )
+        return self._check_names(rows_sql)
+
     def find_held_out_rows(self) -> str:
         """Return the query, in parentheses, of the rows that the model's training held out."""
         rows_sql = None if self.training is None else self.context.held_out(self.training)
@@ -96,6 +121,9 @@ class TableFunctionCall:
                 f"sqlml held out no rows for model {self.model.label}; name the rows, as in "
                 f"ml_{self.name}(MODEL m, TABLE t{label_argument})"
             )
+        return self._check_names(rows_sql)
+
+    def _check_names(self, rows_sql: str) -> str:
         dialect_name = self.dialect.name
         redefined = find_defined_names(self.sql, dialect_name) & find_names(rows_sql, dialect_name)
         if redefined:

@@ -11,7 +11,10 @@ from sqlml.planner.table_functions.data_drift import build_drift, build_skew
 from sqlml.planner.table_functions.describe_data import build_description
 from sqlml.planner.table_functions.partial_dependence import build_partial_dependence
 from sqlml.planner.table_functions.permutation_importance import build_permutation_importance
-from sqlml.planner.table_functions.predicted_rows import build_predicted_rows
+from sqlml.planner.table_functions.predicted_rows import (
+    build_cross_predicted_rows,
+    build_predicted_rows,
+)
 from sqlml.planner.table_functions.table_function_call import TableFunctionCall
 
 Builder = Callable[[TableFunctionCall], tuple[str, ...]]
@@ -34,6 +37,8 @@ TABLE_FUNCTIONS: Mapping[str, Builder] = {
     "feature_info": model_tables.build_feature_info,
     "trial_info": model_tables.build_trial_info,
     "partitions": model_tables.build_partitions,
+    "cross_validation": model_tables.build_cross_validation,
+    "cross_predict": build_cross_predicted_rows,
 }
 """Function name without `ml_` -> its SQL builder. `FORMS` has the syntax under the same names."""
 

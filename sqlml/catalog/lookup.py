@@ -19,6 +19,7 @@ from sqlml.catalog.model import (
     Origin,
     Reference,
     TrainingFacts,
+    extend_version,
     parse_reference,
     read_training_facts,
     read_transform,
@@ -92,7 +93,7 @@ class Catalog:
             raise ArtifactError(f"the catalog row of model {name!r} is damaged; create it again")
         program = self.programs.get(digest, schema)
         options = _read_json(json_options, name, "options")
-        return Model(
+        model = Model(
             program,
             *_read_features(features, program, name),
             Origin(*origin),
@@ -105,6 +106,15 @@ class Catalog:
             database=reference.database,
             transform=read_transform(self._connection.read, options.get(TRANSFORM), name),
         )
+        return self._select_folds(model) if reference.folds else model
+
+    def _select_folds(self, model: Model) -> Model:
+        """Return the models of the folds of a cross-validation, which read the column `FOLD`."""
+        folds = self.small_models(model).get("folds")
+        if folds is None:
+            raise UnknownModelError(f"model {model.label} was not trained with the option cv")
+        used = frozenset(folds.small.inputs)
+        return replace(extend_version(model, folds.small), used_features=used)
 
     def program(self, digest: str, database: str | None = None) -> Program:
         return self.programs.get(digest, self._connection.schema(database))

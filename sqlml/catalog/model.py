@@ -290,7 +290,8 @@ def extend_version(version: Version, program: Program) -> Version:
 
 
 _REFERENCE_PATTERN = re.compile(
-    r"(?:(?P<database>[^.@/]+)\.)?(?P<name>[^.@/]+)(?:/(?P<number>\d+)|@(?P<alias>\w+))?"
+    r"(?:(?P<database>[^.@/]+)\.)?(?P<name>[^.@/]+)"
+    r"(?:/(?P<number>\d+)(?P<folds>@folds)?|@(?P<alias>\w+))?"
 )
 
 MAX_VERSION = 2**31 - 1
@@ -301,12 +302,16 @@ RESERVED_ALIASES = ("default", "first", "last")
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A reference `[database.]name[/number|@alias]` to a model version, or the default version."""
+    """A reference `[database.]name[/number|@alias]` to a model version, or the default version.
+
+    folds: the reference ends with `/number@folds`, and names the models of the version's folds.
+    """
 
     name: str
     database: str | None = None
     version: int | None = None
     alias: str | None = None
+    folds: bool = False
 
     @property
     def key(self) -> str:
@@ -339,4 +344,5 @@ def parse_reference(text: str) -> Reference:
         raise UnknownModelError(f"{text!r} is not a model reference; {advice}")
     number = match["number"]
     version = None if number is None else min(int(number[:18]), MAX_VERSION)
-    return Reference(match["name"], match["database"], version, match["alias"])
+    has_folds = match["folds"] is not None
+    return Reference(match["name"], match["database"], version, match["alias"], has_folds)

@@ -1,8 +1,9 @@
-"""Small models that are added to a version: cascades, top-K filters and calibrations.
+"""Small models that are added to a version: cascades, top-K filters, calibrations and folds.
 
 A cascade or top-K filter is a small model in front of the version's model. A calibration is the
-version's model with prediction intervals or sets as an additional output. Each is stored as a
-Program with the facts of how it was learned.
+version's model with prediction intervals or sets as an additional output. The models of the folds
+of a cross-validation are one Program. Each is stored as a Program with the facts of how it was
+learned.
 """
 
 from __future__ import annotations
@@ -196,6 +197,62 @@ class Calibration:
         return small.labels == program.labels and are_alike
 
 
+FOLD = "(fold)"
+"""The input of `FoldModels` with the number of the fold, from 1, whose model predicts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoldFacts:
+    """The folds of a cross-validation, and the metrics of their models.
+
+    Attributes:
+        method, column, bounds: how rows are divided into folds, as in `FoldRule.select_fold`.
+        seed: the seed of the hashes.
+        metrics: the names of the metrics.
+        folds: for each fold, the number of rows its model was fitted to and the number of rows it
+            was measured on, followed by the values of the metrics.
+    """
+
+    method: str
+    column: str
+    seed: int
+    bounds: tuple[str, ...]
+    metrics: tuple[str, ...]
+    folds: tuple[tuple[Any, ...], ...]
+
+    def list_values(self, metric: str) -> list[float | None]:
+        """Return the values of a metric in all folds."""
+        index = 2 + self.metrics.index(metric)
+        return [fold[index] for fold in self.folds]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FoldModels:
+    """The models of all folds, with the outputs `label` and `proba` for the fold in `FOLD`."""
+
+    small: Program
+    facts: FoldFacts
+
+    def fits(self, program: Program) -> bool:
+        facts, small = self.facts, self.small
+        is_time = facts.method == "time"
+        has_bounds = len(facts.bounds) == len(facts.folds) - (not is_time)
+        rows_fit = all(
+            len(fold) == 2 + len(facts.metrics)
+            and all(type(count) is int for count in fold[:2])
+            and all(value is None or type(value) in (int, float) for value in fold[2:])
+            for fold in facts.folds
+        )
+        kinds = {feature.name: feature.kind for feature in program.features}
+        are_alike = all(kinds.get(f.name, f.kind) == f.kind for f in small.features)
+        has_outputs = small.labels == program.labels and small.outputs.keys() <= {"label", "proba"}
+        is_known = facts.method in ("random", "group", "time")
+        is_known &= bool(facts.column) == (facts.method != "random")
+        return bool(FOLD in small.inputs and are_alike and has_outputs and has_bounds) and (
+            bool(facts.folds) and rows_fit and is_known
+        )
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Cascade:
     """A small classifier, whose `label` is -1 for rows that the full model decides."""
@@ -223,12 +280,13 @@ class TopKFilter:
         return _reads_inputs_of(self.small, program) and 0 <= facts.column < width
 
 
-SmallModel = Cascade | TopKFilter | Calibration
+SmallModel = Cascade | TopKFilter | Calibration | FoldModels
 
 KINDS: Mapping[str, tuple[type[Any], type[Any], str]] = {
     "cascade": (Cascade, CascadeFacts, "CASCADE"),
     "top_k": (TopKFilter, FilterFacts, "TOP_K FILTER"),
     "calibration": (Calibration, CalibrationFacts, "CALIBRATION"),
+    "folds": (FoldModels, FoldFacts, "CROSS-VALIDATION"),
 }
 """Maps a kind to its class, the class of its facts, and its name in statements."""
 
@@ -242,7 +300,7 @@ def _reads_inputs_of(small_program: Program, program: Program) -> bool:
     return all(n in program.inputs and t == program.input_type(n) for n, t in types.items())
 
 
-def dump_facts(facts: SmallModelFacts | CalibrationFacts) -> str:
+def dump_facts(facts: SmallModelFacts | CalibrationFacts | FoldFacts) -> str:
     return json.dumps(asdict(facts), sort_keys=True)
 
 
@@ -256,13 +314,15 @@ def load_small_model(
     """
     model_class, facts_class, statement_words = KINDS[kind]
     advice = f"ALTER MODEL ... DROP {statement_words} removes it"
+    if model_class is FoldModels:
+        advice = "train the model again"
     try:
         stored = json.loads(text)
         if issubclass(facts_class, SmallModelFacts):
             groups = tuple(read_fields(FeatureGroup, group) for group in stored.pop("groups"))
             stored = {**stored, "groups": groups}
         facts = read_fields(facts_class, stored)
-        if facts_class is not CalibrationFacts and facts.expected_ns <= 0:
+        if isinstance(facts, SmallModelFacts) and facts.expected_ns <= 0:
             raise ValueError(f"expected_ns cannot be {facts.expected_ns!r}")
         small_model = model_class(small_program, facts)
     except DAMAGE_ERRORS as error:

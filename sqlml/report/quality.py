@@ -405,7 +405,10 @@ def _tabulate_metrics(subject: Subject, metrics: list[dict[str, Any]]) -> Report
     columns: tuple[str, ...] = ("Metric", "On this data")
     training = subject.training_facts
     if training is not None and training.metrics.keys() & set(names):
-        columns += ("Held out in training" if training.held_out > 0 else "On the training rows",)
+        where = "Held out in training" if training.held_out > 0 else "On the training rows"
+        if "cv" in training.options and not training.held_out:
+            where = f"Mean of {training.options['cv']} folds"
+        columns += (where,)
         rows = [[*row, training.metrics.get(name)] for row, name in zip(rows, names, strict=True)]
     note = ""
     if subject.task == "classes":

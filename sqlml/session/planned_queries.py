@@ -19,7 +19,7 @@ from sqlml.planner.plan_cache import PlanCache
 from sqlml.session.engine_errors import reworded_errors
 from sqlml.session.registered_functions import RegisteredFunctions
 from sqlml.statements.planner_callbacks import are_disjoint, explain_by_rows, fetch_names
-from sqlml.training.rows.estimator_input import build_held_out_query
+from sqlml.training.rows.estimator_input import build_fold_query, build_held_out_query
 from sqlml.types import fold
 from sqlml.udfs.duckdb.engine import DuckDBEngine
 from sqlml.udfs.make_function import make_engine_function
@@ -41,6 +41,7 @@ class PlannedQueries(PlanCache):
             small_models=lookup.catalog.small_models,
             training=lookup.training,
             held_out=partial(build_held_out_query, host),
+            fold_rows=partial(build_fold_query, host),
             explain_against=partial(explain_by_rows, host, lookup.catalog.programs, DUCKDB),
             models=lookup.load_all,
             read_names=partial(fetch_names, weakref.ref(self)),

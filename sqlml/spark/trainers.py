@@ -147,6 +147,7 @@ def _is_distributed(request: Request) -> bool:
         and request.checkpoint is None
         and not request.partition_by
         and request.encoding != "target"
+        and request.folds is None
     )
 
 

@@ -149,7 +149,8 @@ def calibrate_new_version(models: Models, reference: Reference, version: NewVers
     content: dict[str, Any] = {f.name: getattr(version, f.name) for f in fields(version)}
     identity: dict[str, Any] = {"name": reference.name, "version": 0, "created_at": None}
     model = Model(**content, **identity, database=reference.database)
-    return replace(version, small_models=(_calibrate(models, model, facts, None, options),))
+    calibration = _calibrate(models, model, facts, None, options)
+    return replace(version, small_models=(*version.small_models, calibration))
 
 
 def check_calibration_request(request: Request) -> str | None:

@@ -10,6 +10,7 @@ from sqlml.catalog.lookup import Catalog
 from sqlml.catalog.model import Reference, parse_reference
 from sqlml.catalog.model_changes import ModelChanges, VersionChanges
 from sqlml.dialects import DUCKDB, Dialect
+from sqlml.errors import UnknownModelError
 from sqlml.host import Host
 from sqlml.parsing.statements import ModelName
 from sqlml.training.train_estimator import Trainers
@@ -47,6 +48,8 @@ def resolve_name(name: ModelName) -> Reference:
     if reference.has_version or not any(character in name.name for character in "@/"):
         return reference
     parsed = parse_reference(name.name)
+    if parsed.folds:
+        raise UnknownModelError(f"{name.name!r} names models of folds, which only predict")
     return parsed if name.database is None else replace(parsed, database=name.database)
 
 

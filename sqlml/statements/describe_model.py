@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean, stdev
 from types import MappingProxyType
 from typing import Any
 
@@ -17,6 +18,7 @@ from sqlml.catalog.small_models import (
     CascadeFacts,
     FeatureGroup,
     FilterFacts,
+    FoldFacts,
     SmallModel,
     format_coverage,
 )
@@ -254,9 +256,11 @@ def _describe_small_models(small_models: Mapping[str, SmallModel]) -> list[tuple
 
 
 def describe_small_model(
-    facts: CascadeFacts | FilterFacts | CalibrationFacts,
+    facts: CascadeFacts | FilterFacts | CalibrationFacts | FoldFacts,
 ) -> list[tuple[str, str]]:
-    """Describe a calibration, or the inputs, guarantee and savings of a small model."""
+    """Describe a calibration or folds, or the inputs, guarantee and savings of a small model."""
+    if isinstance(facts, FoldFacts):
+        return _describe_folds(facts)
     if isinstance(facts, CalibrationFacts):
         return _describe_calibration(facts)
     pairs = _describe_cascade(facts) if isinstance(facts, CascadeFacts) else _describe_filter(facts)
@@ -284,6 +288,21 @@ def _describe_calibration(facts: CalibrationFacts) -> list[tuple[str, str]]:
         *([("groups", groups)] if facts.by else []),
         ("highest coverage", format_coverage(facts.highest)),
     ]
+
+
+def _describe_folds(facts: FoldFacts) -> list[tuple[str, str]]:
+    """Describe the folds of a cross-validation with the mean and deviation of each metric."""
+    rows = [fold[1] for fold in facts.folds]
+    column = f" by column {facts.column}" if facts.column else ""
+    smallest = "" if min(rows) == max(rows) else f"{min(rows):,} to "
+    sizes = f"{len(rows)} {facts.method} folds{column} of {smallest}{max(rows):,} rows"
+    pairs = [("folds", sizes)]
+    for name in facts.metrics:
+        values = [value for value in facts.list_values(name) if value is not None]
+        if len(values) == len(rows):
+            deviation = f"{stdev(values):.4g}" if len(values) > 1 else "0"
+            pairs.append((name, f"{fmean(values):.6g} +/- {deviation}"))
+    return pairs
 
 
 def list_groups(groups: Sequence[FeatureGroup]) -> list[tuple[str, str]]:

@@ -89,6 +89,8 @@ class TrainingOptions(ModelOptions, total=False):
         partition_by: the column or columns whose values get a model each.
         unseen_partition, min_partition_rows: what scores the rows of partitions without a model,
             and the fewest rows of a partition with a model.
+        cv, cv_by, cv_time: the number of folds of a cross-validation, and the column whose groups
+            stay in one fold or whose times order the folds.
         calibration, calibration_by: the method that calibrates intervals or sets on the held-out
             rows, and the column that divides them into groups.
     """
@@ -112,6 +114,9 @@ class TrainingOptions(ModelOptions, total=False):
     checkpoint: str
     out_of_core: bool
     num_workers: int
+    cv: int
+    cv_by: str
+    cv_time: str
     calibration: Literal["split", "lac", "aps", "mondrian"]
     calibration_by: str
     partition_by: str | list[str]

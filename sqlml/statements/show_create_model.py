@@ -11,7 +11,14 @@ from typing import Any
 
 from sqlml.catalog.lookup import Catalog
 from sqlml.catalog.model import Model, Reference, TrainingFacts
-from sqlml.catalog.small_models import Calibration, CalibrationFacts, CascadeFacts, SmallModel
+from sqlml.catalog.small_models import (
+    Calibration,
+    CalibrationFacts,
+    Cascade,
+    CascadeFacts,
+    FoldModels,
+    TopKFilter,
+)
 from sqlml.dialects import Dialect
 from sqlml.errors import ArtifactError, ParseError
 from sqlml.ir.operators.sparse_rows import unpack_items
@@ -132,6 +139,8 @@ def _format_additions(
     is_calibrated = False
     if not is_in_file:  # The file that EXPORT MODEL writes contains the small models.
         for small_model in catalog.small_models(model).values():
+            if isinstance(small_model, FoldModels):
+                continue  # The options of CREATE MODEL request the folds.
             if isinstance(small_model, Calibration):
                 is_calibrated = True
                 if _is_from_training(small_model, training):
@@ -157,7 +166,9 @@ def _is_from_training(calibration: Calibration, training: TrainingFacts | None) 
     return has_method and (facts.by, facts.label) == (options.get("by", ""), training.label)
 
 
-def _format_small_model(name: str, small_model: SmallModel, dialect: Dialect) -> str:
+def _format_small_model(
+    name: str, small_model: Cascade | TopKFilter | Calibration, dialect: Dialect
+) -> str:
     facts = small_model.facts
     if isinstance(facts, CalibrationFacts):
         kind, action = "CALIBRATION", "CALIBRATE"

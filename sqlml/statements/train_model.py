@@ -10,16 +10,24 @@ from hashlib import sha256
 from typing import Any
 
 from sqlml.catalog.model import TRANSFORM, Model, NewVersion, Origin, Reference, TrainingFacts
+from sqlml.catalog.small_models import FOLD, FoldFacts, FoldModels
 from sqlml.errors import CatalogError, ConfigError, ModelExistsError, UntrustedArtifactError
+from sqlml.ir.builder import Builder
+from sqlml.ir.ops import verify
+from sqlml.ir.program import Program
 from sqlml.long_work import long_work, show_stage
 from sqlml.parsing.statements import Promotion, RetrainModel, Training, TrainModel, TrainVersion
+from sqlml.passes.share_work import share_work
 from sqlml.scorer.scorer import Scorer
 from sqlml.statements.calibrate_model import calibrate_new_version, check_calibration_request
 from sqlml.statements.connection_models import Answer, Models, format_pairs_answer, resolve_model
 from sqlml.statements.create_model import ModelRequest, build_version, require_agreement
+from sqlml.statements.describe_model import describe_small_model
 from sqlml.statements.model_options import AT_CREATION, OUTPUT, STORED, select_user_options
 from sqlml.statements.model_partitions import keep_definition, merge_partitions, select_rows
 from sqlml.statements.show_create_model import decode_option, encode_option
+from sqlml.training.conformal import append_programs
+from sqlml.training.cross_validation import CrossValidation
 from sqlml.training.model_types import MODEL_TYPES, compute_model_metrics
 from sqlml.training.options.request import parse_request
 from sqlml.training.train_estimator import parse_estimator_request
@@ -244,9 +252,20 @@ def _build_trained_version(
 ) -> NewVersion:
     request = trained.request
     options = {n: v for n, v in request.stored_options.items() if n in STORED or n in AT_CREATION}
-    version = build_version(trained.model, ModelRequest(reference, options=options))
-    if trained.labels is not None and len(version.program.labels) == 1:
-        version = replace(version, program=replace(version.program, labels=(trained.labels,)))
+
+    def build(model: Any) -> NewVersion:
+        version = build_version(model, ModelRequest(reference, options=options))
+        if trained.labels is None or len(version.program.labels) != 1:
+            return version
+        return replace(version, program=replace(version.program, labels=(trained.labels,)))
+
+    version = build(trained.model)
+    validation = trained.cross_validation
+    if validation is not None:
+        programs = [build(fit.model).program for fit in validation.fits]
+        facts = _collect_fold_facts(validation, request.seed)
+        fold_models = FoldModels(_combine_folds(programs, version.program), facts)
+        version = replace(version, small_models=(*version.small_models, fold_models))
     transform = trained.columns.build_transform([feature.name for feature in version.features])
     stored_options = {
         **version.options,
@@ -312,6 +331,40 @@ def _collect_facts(training: Training, trained: TrainedModel) -> TrainingFacts:
     )
 
 
+def _collect_fold_facts(validation: CrossValidation, seed: int) -> FoldFacts:
+    folds, names = validation.folds, tuple(validation.fits[0].metrics)
+    return FoldFacts(
+        method=folds.rule.method,
+        column=folds.rule.column or "",
+        seed=seed,
+        bounds=folds.bounds,
+        metrics=names,
+        folds=tuple(
+            (fit.fitted, fit.measured, *(fit.metrics.get(name) for name in names))
+            for fit in validation.fits
+        ),
+    )
+
+
+def _combine_folds(programs: Sequence[Program], final: Program) -> Program:
+    """Return a Program with the `label` and `proba` of the fold that its input `FOLD` names."""
+    if any(FOLD in program.inputs for program in programs):
+        raise ConfigError(f"option cv: rename the column {FOLD!r} in the query")
+    builder = Builder()
+    all_outputs = append_programs(builder, programs)
+    fold_number = builder.input(FOLD, "float64")
+    chosen = {}
+    for name in ("label", "proba"):
+        if name not in final.outputs:
+            continue
+        value = all_outputs[0][name]
+        for number, outputs in enumerate(all_outputs[1:], 2):
+            is_fold = builder.op("eq", fold_number, float(number))
+            value = builder.op("where", is_fold, outputs[name], value)
+        chosen[name] = value
+    return share_work(verify(builder.build(chosen, final.labels)))
+
+
 def _pickle_estimator(model: Any) -> bytes | None:
     try:
         content = pickle.dumps(model)
@@ -339,6 +392,11 @@ def load_estimator(models: Models, reference: Reference) -> Any:
     return pickle.loads(content)
 
 
+def _describe_folds(version: NewVersion) -> list[tuple[str, str]]:
+    folds = (small for small in version.small_models if isinstance(small, FoldModels))
+    return [pair for small in folds for pair in describe_small_model(small.facts)[:1]]
+
+
 def _answer_training(
     reference: Reference, version: NewVersion, extra_pairs: Sequence[tuple[str, str]] = ()
 ) -> Answer:
@@ -350,6 +408,7 @@ def _answer_training(
         ("rows", f"{facts.rows:,}"),
         ("held_out", f"{facts.held_out:,}"),
         *((name, f"{value:.6g}") for name, value in facts.metrics.items() if value is not None),
+        *_describe_folds(version),
         *(("notice", notice) for notice in facts.notices),
         ("seconds", f"{facts.seconds:.3g}"),
         *extra_pairs,

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from sqlml.catalog.model import Model
-from sqlml.catalog.small_models import Calibration, Cascade, SmallModel, TopKFilter
+from sqlml.catalog.small_models import Calibration, Cascade, FoldModels, SmallModel, TopKFilter
 from sqlml.errors import ConfigError, MissingColumnError
 from sqlml.host import Host
 from sqlml.importers.file_formats import check_trusted
@@ -120,7 +120,7 @@ def _measure_small_models(
                 inputs = read_program_inputs(model.program, frame[codes >= 0])
                 loss = measure_cascade_loss(model.program, small_model, inputs, codes[codes >= 0])
                 name = "cascade"
-            case Calibration():
+            case Calibration() | FoldModels():
                 continue
             case TopKFilter():
                 inputs = read_program_inputs(model.program, frame)

@@ -69,16 +69,18 @@ class TrainingRound:
 class TrainingLog:
     """The rounds of a training so far, in order.
 
-    progress: the bars that show the rounds. metric: the library's name for the losses.
+    progress: the bars that show the rounds. metric: the library's name for the losses. work: what
+    the bars say.
     """
 
     progress: Progress = field(default_factory=Progress)
     metric: str = ""
     rounds: list[TrainingRound] = field(default_factory=list)
+    work: str = "fitting"
     _last_time: float = field(default_factory=time.perf_counter)
 
     def start(self, rounds: int | None) -> None:
-        self.progress.begin("fitting", rounds, "round")
+        self.progress.begin(self.work, rounds, "round")
         self._last_time = time.perf_counter()
 
     def add_round(self, loss: float | None, eval_loss: float | None) -> None:

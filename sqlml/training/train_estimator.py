@@ -23,6 +23,7 @@ from sqlml.long_work import show_stage
 from sqlml.scorer.evaluate import Metrics
 from sqlml.training import model_types
 from sqlml.training.column_statistics import Classes
+from sqlml.training.cross_validation import Folds, cross_validate
 from sqlml.training.fitting.fit import make_training_error
 from sqlml.training.options import sqlml_options
 from sqlml.training.options.request import Request
@@ -44,6 +45,9 @@ from sqlml.types import NESTED
 
 _KEYS = ("sqlml_key_0", "sqlml_key_1")
 """Columns that decide which rows are held out."""
+
+_FOLD_KEYS = ("sqlml_fold_0", "sqlml_fold_1")
+"""Columns that decide the fold of a row."""
 
 
 def parse_estimator_request(
@@ -103,6 +107,7 @@ def train_estimator(host: RowHost, query: str, estimator: Any, request: Request)
     show_stage("reading")
     frame = host.fetch_frame(_build_query(query, columns, request))
     split, mask = _find_held_out(frame, request)
+    numbers, bounds = _assign_folds(frame.loc[~mask], request)
     has_held_out = bool(mask.any())
     if request.held_out_for is not None and not has_held_out:
         raise ConfigError(request.held_out_for)
@@ -115,11 +120,29 @@ def train_estimator(host: RowHost, query: str, estimator: Any, request: Request)
     statistics, notices = check_frame(frame, types, features, all_rows.y, n_classes, request)
     notices += check_label(request, types.get(request.label or ""))
     log = TrainingLog()
+    validation = None
+    if request.folds is not None:
+        rows = frame.loc[~mask]
+        part = make_part_of(rows)
+        folds = Folds(request.folds, numbers, bounds, np.asarray(part.y), part.weight, classes)
+        folds.check()
+
+        def fit_fold(number: int, fitted: Any, measured: Any) -> tuple[Any, Metrics]:
+            show_stage(f"fitting fold {number} of {folds.rule.count}")
+            fold_model = _fit_clone(estimator, rows.loc[fitted], features, request, types)
+            fold_part = make_part_of(rows.loc[measured])
+            return fold_model, _compute_metrics(fold_model, fold_part, request, classes)
+
+        validation = cross_validate(folds, fit_fold)
     show_stage("fitting")
     model = _fit_clone(estimator, frame.loc[~mask], features, request, types)
     show_stage("measuring it")
     log.add_round(None, None)
-    measured_rows = make_part_of(frame.loc[mask if has_held_out else ~mask])
+    if validation is not None and not has_held_out:
+        metrics: Metrics = validation.metrics
+    else:
+        measured_rows = make_part_of(frame.loc[mask if has_held_out else ~mask])
+        metrics = _compute_metrics(model, measured_rows, request, classes)
     return TrainedModel(
         model=model,
         labels=None if classes is None else classes.labels(),
@@ -127,7 +150,7 @@ def train_estimator(host: RowHost, query: str, estimator: Any, request: Request)
         split=split,
         rows=int((~mask).sum()),
         held_out=int(mask.sum()),
-        metrics=_compute_metrics(model, measured_rows, request, classes),
+        metrics=metrics,
         log=log,
         statistics=tuple(statistics),
         notices=tuple(notices),
@@ -135,12 +158,17 @@ def train_estimator(host: RowHost, query: str, estimator: Any, request: Request)
         seconds=time.perf_counter() - start,
         held_out_rows=partial(make_part_of, frame.loc[mask]) if has_held_out else None,
         columns=replace(columns, features=()),
+        cross_validation=validation,
     )
 
 
 def _build_query(query: str, columns: TrainingColumns, request: Request) -> str:
     keys = request.split.build_keys(columns.raw, request.label, None, request.seed)
-    key_columns = "".join(f", {key} AS {name}" for key, name in zip(keys, _KEYS, strict=False))
+    named_keys = [*zip(_KEYS, keys, strict=False)]
+    if request.folds is not None:
+        fold_keys = request.folds.build_keys(columns.raw, request.label, request.seed)
+        named_keys += zip(_FOLD_KEYS, fold_keys, strict=False)
+    key_columns = "".join(f", {key} AS {name}" for name, key in named_keys)
     where_clause = replace_clause = ""
     if columns.label is not None:
         name = DUCKDB.quote_name(columns.label.name)
@@ -162,6 +190,15 @@ def _find_held_out(frame: Any, request: Request) -> tuple[Any, Any]:
     if split.reads_hashes:
         return split, split.find_held_out([key.to_numpy() for key in keys])
     return split, split.find_held_out([pa.Array.from_pandas(key) for key in keys])
+
+
+def _assign_folds(frame: Any, request: Request) -> tuple[Any, tuple[str, ...]]:
+    import pyarrow as pa
+
+    if request.folds is None or not len(frame):
+        return None, ()
+    keys = [pa.Array.from_pandas(frame[name]) for name in _FOLD_KEYS if name in frame]
+    return request.folds.assign(keys)
 
 
 def _read_classes(types: Mapping[str, str], frame: Any, request: Request) -> Classes | None:

@@ -24,6 +24,7 @@ from sqlml.errors import ConfigError, SqlmlError
 from sqlml.host import RowHost
 from sqlml.scorer.evaluate import Metrics
 from sqlml.training.column_statistics import ColumnStatistics
+from sqlml.training.cross_validation import CrossValidation, Folds, cross_validate
 from sqlml.training.fitting.checkpoint import Checkpoint, FitArguments
 from sqlml.training.fitting.fit import fit, make_training_error
 from sqlml.training.fitting.tuning import FitResult, Trials, is_end_of_trial, tune
@@ -36,6 +37,7 @@ from sqlml.training.model_types import (
     predict_measured,
 )
 from sqlml.training.options.estimator_parameters import order_constraints
+from sqlml.training.options.folds import FoldRule
 from sqlml.training.options.request import Request
 from sqlml.training.options.splits import SplitRule
 from sqlml.training.progress import TrainingLog
@@ -57,9 +59,15 @@ from sqlml.training.rows.feature_pipeline import (
     learns_in_blocks,
     make_transformer,
 )
-from sqlml.training.rows.read_rows import MEMORY_SHARES, TrainingRows, check_memory, read_rows
+from sqlml.training.rows.read_rows import (
+    MEMORY_SHARES,
+    SplitSide,
+    TrainingRows,
+    check_memory,
+    read_rows,
+)
 from sqlml.training.rows.training_columns import TrainingColumns, read_columns
-from sqlml.types import Labels
+from sqlml.types import Array, Labels
 
 MAX_MEASURED_ROWS = 100_000
 """Rows on which metrics are computed if none are held out."""
@@ -77,7 +85,7 @@ class TrainedModel:
     trials of a search, as in `TrainingFacts.trials`. measured: the predictions for the rows of the
     metrics. partitions: the values, numbers of fitted and held-out rows, metrics and seconds of
     each partition. samples: the fitted objects and Programs of some partitions, if `model` is the
-    Program of all partitions.
+    Program of all partitions. cross_validation: the models of the folds, or None.
     """
 
     model: Any
@@ -98,6 +106,7 @@ class TrainedModel:
     measured: MeasuredRows | None = None
     partitions: tuple[tuple[Any, ...], ...] = ()
     samples: tuple[tuple[Any, Any], ...] = ()
+    cross_validation: CrossValidation | None = None
 
 
 def train(
@@ -168,11 +177,23 @@ def train_on_rows(
         raise ConfigError(f"the columns cannot be encoded: {error}") from error
     checkpoint = prepared.open_checkpoint(identity)
     trials: Trials = ()
-    if request.searched:
+    parameters = request.parameters
+    fit_result = cross_validation = None
+    if request.folds is not None:
+        validator = _Validator(prepared, _divide(rows, request.folds))
+        if request.searched:
+            best, trials = tune(validator.fit, request, log, None)
+        else:
+            best = validator.fit(parameters, log)
+        parameters, cross_validation = best.estimator
+    elif request.searched:
         fit_result, trials = tune(prepared.fit, request, log, checkpoint)
-    else:
-        fit_result = prepared.fit(request.parameters, log, checkpoint)
+    if fit_result is None:
+        fit_result = prepared.fit(parameters, log, checkpoint)
     has_held_out = rows.held_out is not None
+    metrics = fit_result.metrics
+    if cross_validation is not None and not has_held_out:
+        metrics = cross_validation.metrics
     return TrainedModel(
         model=assemble_model(prepared.transformer, fit_result.estimator, rows.classes),
         labels=None if rows.classes is None else rows.classes.labels(),
@@ -180,7 +201,7 @@ def train_on_rows(
         split=rows.split,
         rows=rows.fitted.rows,
         held_out=0 if rows.held_out is None else rows.held_out.rows,
-        metrics=fit_result.metrics,
+        metrics=metrics,
         log=fit_result.log,
         statistics=tuple(statistics[f.name] for f in features),
         notices=tuple(notices),
@@ -190,7 +211,17 @@ def train_on_rows(
         columns=columns.fill_texts(filled_texts),
         trials=trials,
         measured=fit_result.measured,
+        cross_validation=cross_validation,
     )
+
+
+def _divide(rows: TrainingRows, rule: FoldRule) -> Folds:
+    numbers, side = np.asarray(rows.folds), rows.fitted
+    folds = Folds(
+        rule, numbers, rows.fold_bounds, np.asarray(side.label), side.weight, rows.classes
+    )
+    folds.check()
+    return folds
 
 
 def _settle_storage(
@@ -229,7 +260,8 @@ def _report_left_out(columns: TrainingColumns, inlines: bool) -> list[str]:
 class _PreparedRows:
     """Rows in the form that an estimator expects, and the transformer that was fitted to them.
 
-    categories: the indices of the columns that the estimator treats as categories.
+    categories: the indices of the columns that the estimator treats as categories. measured: the
+    rows of a fold, or None to measure on the held-out rows.
     """
 
     rows: TrainingRows
@@ -239,6 +271,7 @@ class _PreparedRows:
     held_out: EstimatorRows | None
     categories: list[int]
     groups: FeatureGroups
+    measured: EstimatorRows | None = None
 
     def open_checkpoint(self, query: str) -> Checkpoint | None:
         request = self.request
@@ -265,7 +298,7 @@ class _PreparedRows:
             limits = rows.memory_limit, n_classes
             arguments = FitArguments(request, ordered_parameters, *data, log, *limits, checkpoint)
             estimator = fit(arguments)
-            measured_rows = self.held_out
+            measured_rows = self.measured or self.held_out
             if measured_rows is None:
                 fitted_rows = make_part(rows.fitted, self.fitted.X, request, rows)
                 measured_rows = sample_rows(fitted_rows, MAX_MEASURED_ROWS)
@@ -299,32 +332,65 @@ def _prepare_rows(rows: TrainingRows, groups: FeatureGroups, request: Request) -
     transformer = make_transformer(groups, rows.names, request)
     if not learns_in_blocks(groups, rows.names, request):
         _check_fits_memory(rows, groups, request)
-    held_out = rows.held_out
-    held_out_X = None
     if request.trainer.features == "scaled" and _stays_in_file(rows, groups, request):
         source: Any = select_matrix(rows, rows.fitted, groups)
         X: Any = encode_blocks(source, groups, rows.names, rows.order, request)
         transformer = X.transformer
-        if held_out is not None:
-            held_out_X = replace(X, source=select_matrix(rows, held_out, groups))
+
+        def encode(side: SplitSide) -> Any:
+            return replace(X, source=select_matrix(rows, side, groups))
+
     elif request.trainer.features == "ordinal" and not (groups.target_encoded or groups.texts):
         transformer.fit(build_frame(rows, rows.fitted, groups.names, row_slice=slice(0, 1)))
         X = select_matrix(rows, rows.fitted, groups)
-        held_out_X = None if held_out is None else select_matrix(rows, held_out, groups)
+
+        def encode(side: SplitSide) -> Any:
+            return select_matrix(rows, side, groups)
+
     else:
         frame = build_frame(rows, rows.fitted, groups.names, groups.texts)
         target_args = () if rows.fitted.label is None else (rows.fitted.label,)
         X = transformer.fit_transform(frame, *target_args)
-        if held_out is not None:
-            frame = build_frame(rows, held_out, groups.names, groups.texts)
-            held_out_X = transformer.transform(frame)
+
+        def encode(side: SplitSide) -> Any:
+            return transformer.transform(build_frame(rows, side, groups.names, groups.texts))
+
     fitted_part = make_part(rows.fitted, X, request, rows, weighs_classes=True)
-    held_out_part = None if held_out is None else make_part(held_out, held_out_X, request, rows)
+    held_out_part, measured_part = (
+        None if side is None else make_part(side, encode(side), request, rows)
+        for side in (rows.held_out, rows.measured)
+    )
     categories: list[int] = []
     if request.trainer.features in ("ordinal", "named"):
         first_category = len(groups.numbers)
         categories = list(range(first_category, first_category + len(groups.categories)))
-    return _PreparedRows(rows, request, transformer, fitted_part, held_out_part, categories, groups)
+    parts = fitted_part, held_out_part, categories, groups, measured_part
+    return _PreparedRows(rows, request, transformer, *parts)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Validator:
+    """Fits the models of the folds of `prepared`, each with a transformer of its own."""
+
+    prepared: _PreparedRows
+    folds: Folds
+
+    def fit(self, parameters: Mapping[str, Any], log: TrainingLog) -> FitResult:
+        """Fit all folds; the result's estimator is the pair (parameters, cross-validation)."""
+        rows, request, groups = self.prepared.rows, self.prepared.request, self.prepared.groups
+
+        def fit_fold(number: int, fitted: Array, measured: Array) -> tuple[Any, Metrics]:
+            work = f"fitting fold {number} of {self.folds.rule.count}"
+            try:
+                prepared = _prepare_rows(rows.select_fold(fitted, measured), groups, request)
+            except ValueError as error:  # A transformer raises it.
+                raise ConfigError(f"{work}: the columns cannot be encoded: {error}") from error
+            result = prepared.fit(parameters, TrainingLog(log.progress, work=work))
+            model = assemble_model(prepared.transformer, result.estimator, rows.classes)
+            return model, result.metrics
+
+        validation = cross_validate(self.folds, fit_fold)
+        return FitResult((parameters, validation), validation.metrics, log)
 
 
 def _check_folds(rows: TrainingRows, column: str) -> None:

@@ -32,6 +32,8 @@ CALLS = {
     "feature_info": "ml_feature_info(MODEL m)",
     "trial_info": "ml_trial_info(MODEL m)",
     "partitions": "ml_partitions(MODEL parts)",
+    "cross_validation": "ml_cross_validation(MODEL folds)",
+    "cross_predict": "ml_cross_predict(MODEL folds)",
 }
 
 
@@ -81,13 +83,15 @@ COLUMNS = {
     "feature_info": "input type min max mean stddev category_count null_count",
     "trial_info": "trial_id hyperparameters objective status seconds is_best",
     "partitions": "b rows held_out ... seconds",
+    "cross_validation": "fold training_rows rows ...",
+    "cross_predict": "a b y fold predicted_y predicted_y_probs",
 }
 """The columns of each table function, in order."""
 
 
 @pytest.fixture(scope="module")
 def con() -> Iterator[sqlml.Session]:
-    """A session with a logistic regression `m`, a forest `trees`, models `parts`, a table `t`."""
+    """A session with a logistic regression `m`, a forest `trees`, models `parts`, `folds`, a table `t`."""
     with sqlml.connect() as session:
         session.execute(
             "CREATE TABLE t AS SELECT CAST(i AS DOUBLE) AS a, i % 7 AS b, "
@@ -100,6 +104,10 @@ def con() -> Iterator[sqlml.Session]:
             )
         session.execute(
             "CREATE MODEL parts PARTITION BY b OPTIONS (model_type = 'linear_reg', label = 'a') "
+            "AS SELECT a, b, y FROM t"
+        )
+        session.execute(
+            "CREATE MODEL folds OPTIONS (model_type = 'logistic_reg', label = 'y', cv = 2) "
             "AS SELECT a, b, y FROM t"
         )
         yield session

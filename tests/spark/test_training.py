@@ -222,3 +222,16 @@ def test_rows_are_compared_with_those_of_the_training(con: Any, options: str) ->
     assert all(row.value < 1e-3 and not row.is_anomaly for row in same.values())
     other = con.sql(form.format("(SELECT a, x, 'u' AS c, flag FROM trained)")).collect()
     assert [row.input for row in other if row.is_anomaly] == ["c"]
+
+
+@pytest.mark.by_day(2)
+@pytest.mark.parametrize("cv", ["cv = 3", "cv = 3, cv_by = 'a'"])
+def test_folds_are_measured_in_the_driver(con: Any, cv: str) -> None:
+    options = f"model_type = 'boosted_tree_classifier', label = 'y', n_estimators = 3, {cv}"
+    pairs = dict(told(con, options, "SELECT a, x, c, y FROM trained"))
+    metrics = con.sql("SELECT * FROM ml_cross_validation(MODEL m)").collect()
+    assert sum(row.rows for row in metrics) == 3000
+    accuracy = np.mean([row.accuracy for row in metrics])
+    assert float(pairs["accuracy"]) == pytest.approx(accuracy, rel=1e-4)
+    with pytest.raises(errors.SqlmlError, match="ml_cross_predict works in DuckDB"):
+        con.sql("SELECT * FROM ml_cross_predict(MODEL m)")

@@ -37,6 +37,7 @@ from sqlml.training.options.estimator_parameters import (
     map_parameter_aliases,
     parse_space,
 )
+from sqlml.training.options.folds import FoldRule, parse_folds
 from sqlml.training.options.splits import SplitRule, parse_split
 from sqlml.training.options.sqlml_options import (
     ALIASES,
@@ -138,13 +139,13 @@ class Request:
     class_weights: "balanced", None, or a mapping from the name of a class to its weight. encoding:
     the encoding of categories, or None to choose it by the number of categories. searched: maps
     parameters to search spaces. objective: the metric of the search. fixed_penalties: penalties
-    with a fixed value, if another penalty is searched for. held_out_for: the error to raise if no
-    rows are held out, or None if that is allowed. out_of_core: whether rows are read in blocks from
-    a file, or None to decide by the size of the rows. num_workers: workers that train together in
-    Spark, or None for one worker in each executor. partition_by: the columns whose values divide
-    the rows into partitions with a model each, or (). unseen_partition: what scores the rows of
-    other partitions: 'error', 'null' or 'fallback'. min_partition_rows: the fewest rows of a
-    partition with a model.
+    with a fixed value, if another penalty is searched for. folds: the folds of a cross-validation,
+    or None. held_out_for: the error to raise if no rows are held out, or None if that is allowed.
+    out_of_core: whether rows are read in blocks from a file, or None to decide by the size of the
+    rows. num_workers: workers that train together in Spark, or None for one worker in each
+    executor. partition_by: the columns whose values divide the rows into partitions with a model
+    each, or (). unseen_partition: what scores the rows of other partitions: 'error', 'null' or
+    'fallback'. min_partition_rows: the fewest rows of a partition with a model.
     """
 
     model_type: str
@@ -157,6 +158,7 @@ class Request:
     weight: str | None = None
     group: str | None = None
     split: SplitRule = field(default_factory=SplitRule)
+    folds: FoldRule | None = None
     seed: int = SEED
     early_stopping_rounds: int | None = None
     class_weights: Mapping[str, float] | str | None = None
@@ -193,6 +195,7 @@ class Request:
             *(model_type, task, trainer.package, trainer),
             *(MappingProxyType(dict(options)), MappingProxyType({})),
             split=_parse_split(values, task),
+            folds=_parse_folds(values, model_type, task),
             early_stopping_rounds=_parse_early_stopping(values, trainer),
             class_weights=parse_class_weights(values.get("class_weights")),
             objective=values.get("tuning_objective"),
@@ -219,7 +222,8 @@ class Request:
     @property
     def other_columns(self) -> frozenset[str]:
         """The columns that options name, such as the label, which are not features."""
-        named_columns = (self.label, self.weight, self.group, self.split.column)
+        fold_column = None if self.folds is None else self.folds.column
+        named_columns = (self.label, self.weight, self.group, self.split.column, fold_column)
         option_columns = (*named_columns, *self.partition_by)
         return frozenset(name for name in option_columns if name is not None)
 
@@ -250,7 +254,11 @@ class Request:
         if split.column is not None:
             split_option = self.written.get("split_column", "split_column")
             split = replace(split, column=_find_column(split_option, split.column, columns))
-        return replace(self, split=split, **resolved_names)
+        folds = self.folds
+        if folds is not None and folds.column is not None:
+            fold_option = "cv_time" if folds.method == "time" else "cv_by"
+            folds = replace(folds, column=_find_column(fold_option, folds.column, columns))
+        return replace(self, split=split, folds=folds, **resolved_names)
 
 
 _UNCHANGED_OPTIONS = (
@@ -311,7 +319,7 @@ def parse_request(options: Mapping[str, Any], stored_names: tuple[str, ...]) -> 
         fixed_penalties=MappingProxyType({n: v for n, v in penalties.items() if n not in spaces}),
         searched=MappingProxyType(spaces),
         num_trials=values.get("num_trials", NUM_TRIALS if spaces else 0),
-        held_out_for=NO_HOLDOUT_ERROR if spaces else None,
+        held_out_for=NO_HOLDOUT_ERROR if spaces and "cv" not in values else None,
     )
     _check_feasible(request)
     return request
@@ -319,7 +327,9 @@ def parse_request(options: Mapping[str, Any], stored_names: tuple[str, ...]) -> 
 
 def _check_feasible(request: Request) -> None:
     trainer = request.trainer
-    if request.searched and request.split.method == "none":
+    if request.folds is not None:
+        _check_folds_feasible(request)
+    elif request.searched and request.split.method == "none":
         raise ConfigError(NO_HOLDOUT_ERROR)
     if request.checkpoint is not None and not request.searched and not trainer.can_resume:
         trainers = MODEL_TYPES[request.model_type].trainers
@@ -332,6 +342,23 @@ def _check_feasible(request: Request) -> None:
             f"{trainer.path.rpartition('.')[2]} needs all rows in memory with these options; these "
             "can be trained out of core: boosted trees and forests by xgboost, boosted trees by "
             "lightgbm, linear_reg, logistic_reg, kmeans, and pca with a number of components"
+        )
+
+
+def _check_folds_feasible(request: Request) -> None:
+    if request.partition_by:
+        raise ConfigError("option cv is not available with PARTITION BY: leave out one of them")
+    if request.checkpoint is not None:
+        message = (
+            "option checkpoint is for one fit, and cv fits a model for each fold: leave it out"
+        )
+        raise ConfigError(message)
+    names = request.options.keys() & {"early_stop", "early_stopping_rounds"}
+    is_requested = names and request.options.get("early_stop") is not False
+    if is_requested and request.split.method == "none":
+        raise ConfigError(
+            f"option {min(names)} needs held-out rows, which the folds do not provide: with cv, "
+            "set split or eval_fraction, too"
         )
 
 
@@ -413,6 +440,10 @@ def _check_sqlml_options(
     if values.get("encoding") == "one_hot" and trainer.features in ("ordinal", "named"):
         message = f"this library encodes categories itself; leave {spellings['encoding']} out"
         raise ConfigError(message)
+    fold_columns = [values[n] for n in ("cv_by", "cv_time") if values.get(n)]
+    if {values.get("label"), values.get("weight")} & set(fold_columns):
+        message = f"column {fold_columns[0]!r} cannot be label or weight, and divide the folds"
+        raise ConfigError(message)
     columns = [values[n] for n in ("label", "weight", "group", "split_column") if values.get(n)]
     columns = [fold(name) for name in (*columns, *values.get("partition_by", ()))]
     for column in columns:
@@ -429,7 +460,20 @@ def _check_sqlml_options(
 def _parse_split(values: Mapping[str, Any], task: Task) -> SplitRule:
     split = parse_split(*(values.get(n) for n in ("split", "eval_fraction", "split_column")))
     is_default = split.method == "auto" and split.fraction is None
-    return SplitRule("none") if is_default and task not in SUPERVISED else split
+    needs_none = task not in SUPERVISED or "cv" in values and "split" not in values
+    return SplitRule("none") if is_default and needs_none else split
+
+
+def _parse_folds(values: Mapping[str, Any], model_type: str, task: Task) -> FoldRule | None:
+    rule = parse_folds(*(values.get(name) for name in ("cv", "cv_by", "cv_time")))
+    if rule is not None and task not in SUPERVISED:
+        raise ConfigError(f"option cv needs a label, and {model_type} models take none")
+    group = values.get("group")
+    if rule is None or group is None or rule.method == "time":
+        return rule
+    if rule.column is not None and fold(rule.column) != fold(group):
+        raise ConfigError("the rows of a group stay in one fold: leave out cv_by")
+    return FoldRule(rule.count, "group", group)
 
 
 def _parse_early_stopping(values: Mapping[str, Any], trainer: Trainer) -> int | None:

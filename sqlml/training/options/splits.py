@@ -7,7 +7,7 @@ out. Two runs over the same rows hold out the same rows, whatever their order.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -93,12 +93,8 @@ class SplitRule:
         if self.column is not None:
             return (DUCKDB.quote_name(self.column),)
         if group is not None:
-            group_text = f"CAST({DUCKDB.quote_name(group)} AS VARCHAR)"
-            return (_build_base_position(DUCKDB.call("hash", group_text, str(seed))),)
-        features = {n: kind for n, kind in columns.items() if fold(n) != fold(label or "")}
-        labels = list_hash_arguments({n: kind for n, kind in columns.items() if n not in features})
-        row_hash = DUCKDB.call("hash", *list_hash_arguments(features), str(seed))
-        return row_hash, DUCKDB.call("hash", *labels) if labels else "CAST(0 AS UBIGINT)"
+            return (build_group_position(group, seed),)
+        return build_row_hashes(columns, label, seed)
 
     def select_side(
         self, rows_sql: str, keys: Sequence[str], last: str | None, *, held_out: bool
@@ -122,16 +118,10 @@ class SplitRule:
                 is_fitted = f"coalesce({key} <= {last}, {last} IS NULL AND {key} IS NOT NULL)"
             condition = f"NOT ({is_fitted})" if held_out else is_fitted
             return f"SELECT * FROM {rows_sql} WHERE {condition}"
-        # The hashes are columns, so that the engine numbers the rows without their other columns.
-        key_columns = ", ".join(f"{key} AS {name}" for key, name in zip(keys, _KEYS, strict=True))
-        order = f"PARTITION BY {_KEYS[0]} ORDER BY {_KEYS[1]}"
-        row_number = DUCKDB.operator("-", f"{builtin('row_number')}() OVER ({order})", "1")
-        offset = DUCKDB.operator("*", row_number, str(STEP))
-        position = DUCKDB.operator("+", _build_base_position(_KEYS[0]), offset)
-        position = DUCKDB.operator("%", position, str(2**BITS))
+        hashed_sql, position = build_positions(rows_sql, keys)
         return (
-            f"SELECT * EXCLUDE ({', '.join(_KEYS)}) FROM (SELECT *, {key_columns} FROM {rows_sql}) "
-            f"AS sqlml_hashed QUALIFY {position} {'<' if held_out else '>='} {self.bound}"
+            f"SELECT * EXCLUDE ({', '.join(KEYS)}) FROM {hashed_sql} "
+            f"QUALIFY {position} {'<' if held_out else '>='} {self.bound}"
         )
 
     def find_held_out(self, keys: Sequence[Any]) -> Array:
@@ -167,10 +157,40 @@ class SplitRule:
         return np.asarray(pc.fill_null(pc.greater(values, last_fitted), True))
 
 
-_KEYS = ("sqlml_row_hash", "sqlml_label_hash")
+KEYS = ("sqlml_row_hash", "sqlml_label_hash")
+"""The columns of the hashes that `build_row_hashes` computes."""
 
 _PORTION_ROWS = 1 << 20
 """Approximate number of rows that are sorted at a time."""
+
+
+def build_row_hashes(columns: Mapping[str, str], label: str | None, seed: int) -> tuple[str, str]:
+    """Return SQL for the hash of a row without its label, and for the hash of its label."""
+    features = {n: kind for n, kind in columns.items() if fold(n) != fold(label or "")}
+    labels = list_hash_arguments({n: kind for n, kind in columns.items() if n not in features})
+    row_hash = DUCKDB.call("hash", *list_hash_arguments(features), str(seed))
+    return row_hash, DUCKDB.call("hash", *labels) if labels else "CAST(0 AS UBIGINT)"
+
+
+def build_group_position(group: str, seed: int) -> str:
+    """Return SQL for the position that all rows with the same value of `group` have."""
+    group_text = f"CAST({DUCKDB.quote_name(group)} AS VARCHAR)"
+    return _build_base_position(DUCKDB.call("hash", group_text, str(seed)))
+
+
+def build_positions(rows_sql: str, keys: Sequence[str]) -> tuple[str, str]:
+    """Return a relation with the hashes of its rows as the columns `KEYS`, and their position.
+
+    `rows_sql` is a query in parentheses with an alias, and `keys` are its `build_row_hashes`.
+    """
+    # The hashes are columns, so that the engine numbers the rows without their other columns.
+    key_columns = ", ".join(f"{key} AS {name}" for key, name in zip(keys, KEYS, strict=True))
+    order = f"PARTITION BY {KEYS[0]} ORDER BY {KEYS[1]}"
+    row_number = DUCKDB.operator("-", f"{builtin('row_number')}() OVER ({order})", "1")
+    offset = DUCKDB.operator("*", row_number, str(STEP))
+    position = DUCKDB.operator("+", _build_base_position(KEYS[0]), offset)
+    position = DUCKDB.operator("%", position, str(2**BITS))
+    return f"(SELECT *, {key_columns} FROM {rows_sql}) AS sqlml_hashed", position
 
 
 def _build_base_position(row_hash: str) -> str:
@@ -179,7 +199,15 @@ def _build_base_position(row_hash: str) -> str:
 
 
 def _mark_below(row_hashes: Array, label_hashes: Array, bound: int) -> Array:
-    """Return a mask, (n,) bool, of the rows whose position is below `bound`.
+    """Return a mask, (n,) bool, of the rows whose position is below `bound`."""
+    is_below = np.empty(len(row_hashes), bool)
+    for rows, positions in iterate_positions(row_hashes, label_hashes):
+        is_below[rows] = positions < bound
+    return is_below
+
+
+def iterate_positions(row_hashes: Array, label_hashes: Array) -> Iterator[tuple[Any, Array]]:
+    """Yield portions of the rows as an index and the int64 positions of these rows.
 
     `row_hashes` and `label_hashes` are (n,) uint64. The latter order rows with equal row hashes.
     """
@@ -187,7 +215,6 @@ def _mark_below(row_hashes: Array, label_hashes: Array, bound: int) -> Array:
     portion_count = min(1 << (len(row_hashes) // _PORTION_ROWS).bit_length(), 256)
     first_bytes = row_hashes.astype("<u8", copy=False).view(np.uint8).reshape(-1, 8)[:, 7]
     row_portions = first_bytes // np.uint8(256 // portion_count) if portion_count > 1 else None
-    is_below = np.empty(len(row_hashes), bool)
     for portion in range(portion_count):
         rows = slice(None) if row_portions is None else np.flatnonzero(row_portions == portion)
         hashes = row_hashes[rows]
@@ -196,8 +223,7 @@ def _mark_below(row_hashes: Array, label_hashes: Array, bound: int) -> Array:
         if (sorted_hashes[1:] == sorted_hashes[:-1]).any():
             positions += _number_ties(hashes, label_hashes[rows]) * STEP
             positions %= 2**BITS
-        is_below[rows] = positions < bound
-    return is_below
+        yield rows, positions
 
 
 def _number_ties(row_hashes: Array, label_hashes: Array) -> Array:

@@ -40,6 +40,9 @@ TRAINING_OPTIONS: Mapping[str, tuple[tuple[type, ...], str]] = {
     "partition_by": ((str, tuple), "the name of a column, or a list of names"),
     "unseen_partition": ((str,), "'error', 'null' or 'fallback'"),
     "min_partition_rows": ((int,), "an integer"),
+    "cv": ((int,), "a number of folds, such as 5"),
+    "cv_by": ((str,), "the name of a column"),
+    "cv_time": ((str,), "the name of a column"),
     "calibration": ((str,), "split, lac, aps or mondrian"),
     "calibration_by": ((str,), "the name of a column"),
 }
@@ -62,8 +65,8 @@ ALIASES: Mapping[str, str] = {
 """Other names of the options in `TRAINING_OPTIONS`, most of them BigQuery's."""
 
 ESTIMATOR_OPTIONS = tuple(
-    "label split eval_fraction split_column seed weight leaks keep_estimator calibration "
-    "calibration_by".split()
+    "label split eval_fraction split_column seed weight leaks keep_estimator cv cv_by cv_time "
+    "calibration calibration_by".split()
 )
 """Options for training an estimator that is passed from Python."""
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from sqlml.catalog.model import TrainingFacts
+from sqlml.catalog.small_models import FoldFacts
 from sqlml.dialects.duckdb import DUCKDB
 from sqlml.errors import ArtifactError, ConfigError
 from sqlml.host import RowHost
 from sqlml.training.column_statistics import Classes, class_name, find_class
+from sqlml.training.options.folds import FoldMethod, FoldRule
 from sqlml.training.options.request import Request
 from sqlml.training.options.splits import parse_split
 from sqlml.training.row_store import BlockMatrix, EstimatorRows, StoredRows
@@ -257,7 +259,34 @@ def build_held_out_query(host: RowHost, facts: TrainingFacts) -> str | None:
     sequential split trains on as many rows as in the original training. If the engine can no longer
     bind the query, duckdb.Error is raised.
     """
+    last_of_each = bool(facts.partitions) and facts.split.get("method") == "seq"
+    if not facts.held_out or last_of_each:
+        return None
+    return _select_side(dict(host.describe(facts.query)), facts, held_out=True)
+
+
+def build_fold_query(host: RowHost, facts: TrainingFacts, folds: FoldFacts) -> str:
+    """Return a query in parentheses for the training rows of today, with their `fold`.
+
+    The fold of a row is NULL if it belongs to the first block of times, or if its group or time is
+    NULL. Raises ConfigError if the query has a column called fold.
+    """
     columns = dict(host.describe(facts.query))
+    names = {fold(name): name for name in columns}
+    if "fold" in names:
+        raise ConfigError(f"the training query has a column {names['fold']!r}: rename it there")
+    column = names.get(fold(folds.column)) if folds.column else None
+    if folds.column and column is None:
+        raise ConfigError(f"the training query no longer has the column {folds.column!r}")
+    method = next(m for m in get_args(FoldMethod) if m == folds.method)
+    rule = FoldRule(len(folds.folds), method, column)
+    label = None if facts.label is None else names.get(fold(facts.label))
+    keys = rule.build_keys(columns, label, folds.seed)
+    rows_sql = f"{_select_side(columns, facts, held_out=False)} AS sqlml_fitted"
+    return f"({rule.select_fold(rows_sql, keys, folds.bounds, columns.get(column or '', ''))})"
+
+
+def _select_side(columns: Mapping[str, str], facts: TrainingFacts, *, held_out: bool) -> str:
     try:
         split = parse_split(**facts.split)
     except (AttributeError, TypeError, ConfigError) as error:
@@ -267,14 +296,12 @@ def build_held_out_query(host: RowHost, facts: TrainingFacts) -> str | None:
     label = None if facts.label is None else names.get(fold(facts.label))
     group = facts.options.get("group")
     group_name = None if group is None else str(group)
-    keys = split.build_keys(columns, label, group_name, facts.seed)
-    if not keys or not facts.held_out or (facts.partitions and split.method == "seq"):
-        return None
+    keys = split.build_keys(columns, label, group_name, facts.seed) if facts.held_out else ()
     condition = "true" if label is None else f"{DUCKDB.quote_name(label)} IS NOT NULL"
     rows_sql = f"(SELECT * FROM (\n{facts.query}\n) AS sqlml_query WHERE {condition}) AS sqlml_rows"
     last_trained = None
-    if split.method == "seq":
+    if split.method == "seq" and keys:
         (key,) = keys
         clauses = f"ORDER BY {key} NULLS LAST LIMIT 1 OFFSET {max(facts.rows, 1) - 1}"
         last_trained = f"(SELECT {key} FROM {rows_sql} {clauses})"
-    return f"({split.select_side(rows_sql, keys, last_trained, held_out=True)})"
+    return f"({split.select_side(rows_sql, keys, last_trained, held_out=held_out)})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -61,6 +61,25 @@ class SplitSide:
     group: Array | None
     rows: int
 
+    def select(self, mask: Array) -> SplitSide:
+        """Return the rows that `mask`, (n,) bool, selects."""
+        features = self.features
+        if isinstance(features, StoredRows):
+            whole_mask = mask
+            if features.mask is not None:
+                whole_mask = features.mask.copy()
+                whole_mask[features.mask] = mask
+            features = replace(features, mask=whole_mask)
+        elif isinstance(features, Mapping):
+            features = {name: values[mask] for name, values in features.items()}
+        else:
+            features = features[mask]
+        label, weight, group = (
+            None if array is None else array[mask]
+            for array in (self.label, self.weight, self.group)
+        )
+        return SplitSide(features, label, weight, group, int(mask.sum()))
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainingRows:
@@ -71,7 +90,9 @@ class TrainingRows:
     None. statistics: the statistics of each feature. held_out: None if all rows are fitted. split:
     the settled split. returned_classes: classes that only held-out rows had, before these rows were
     moved to the fitted rows. unlabelled: the number of rows without a label, which are left out.
-    memory_limit: the memory limit of the engine, in bytes.
+    memory_limit: the memory limit of the engine, in bytes. folds: the fold of each fitted row (n,),
+    or None. fold_bounds: the bounds of the folds. measured: the rows of a fold that a model is not
+    fitted to, or None.
     """
 
     order: tuple[str, ...]
@@ -85,6 +106,14 @@ class TrainingRows:
     returned_classes: tuple[Any, ...]
     unlabelled: int
     memory_limit: float
+    folds: Array | None = None
+    fold_bounds: tuple[str, ...] = ()
+    measured: SplitSide | None = None
+
+    def select_fold(self, fitted: Array, measured: Array) -> TrainingRows:
+        """Return the rows of a fold, by two masks (n,) over the fitted rows."""
+        sides = (self.fitted.select(fitted), self.fitted.select(measured))
+        return replace(self, fitted=sides[0], measured=sides[1], folds=None)
 
 
 def read_rows(
@@ -143,6 +172,11 @@ class RowReader:
         self.split_keys = request.split.build_keys(columns.raw, *split_options)
         self.hashes = [RowBuffer(np.uint64) for _ in self.split_keys]
         self.split_values: list[Any] = []
+        folds = request.folds
+        self.fold_keys: tuple[str, ...] = ()
+        if folds is not None:
+            self.fold_keys = folds.build_keys(columns.raw, request.label, request.seed)
+        self.fold_values: list[list[Any]] = [[] for _ in self.fold_keys]
         self.recoded: dict[int, Array] = {}
         self.unlabelled = 0
         self.matrix: RowStore | None = None
@@ -212,7 +246,7 @@ class RowReader:
         expressions += [
             f"CAST({DUCKDB.quote_name(name)} AS VARCHAR)" for name in request.partition_by
         ]
-        expressions += self.split_keys
+        expressions += [*self.split_keys, *self.fold_keys]
         columns_sql = ", ".join(f"{expression} AS c{n}" for n, expression in enumerate(expressions))
         return f"SELECT {columns_sql} FROM (\n{query}\n) AS sqlml_rows{order_by}"
 
@@ -250,12 +284,15 @@ class RowReader:
             self.group_codes.append(self.group_encoder.encode(next(remaining_columns)))
         for names, codes in zip(self.partition_names, self.partition_codes, strict=True):
             codes.append(names.encode(next(remaining_columns)))
-        for hashes, values in zip(self.hashes, remaining_columns, strict=True):
+        for hashes in self.hashes:
+            keys = next(remaining_columns)
             if request.split.reads_hashes:
-                hashes.append(values.to_numpy())
+                hashes.append(keys.to_numpy())
             else:
                 # Copy the array, because a reference would keep the whole batch in memory.
-                self.split_values.append(pa.concat_arrays([values, values.slice(0, 0)]))
+                self.split_values.append(pa.concat_arrays([keys, keys.slice(0, 0)]))
+        for fold_keys, keys in zip(self.fold_values, remaining_columns, strict=True):
+            fold_keys.append(pa.concat_arrays([keys, keys.slice(0, 0)]))
 
     def _convert_feature(self, column: TrainingColumn, values: Any) -> Array:
         statistics = self.statistics[column.name]
@@ -347,6 +384,7 @@ class RowReader:
         returned_classes = self._move_lone_classes(mask)
         if mask is not None and not mask.any():
             mask = None
+        folds, fold_bounds = self._assign_folds(mask)
         # The held-out rows are removed first; the fitted rows are those that remain.
         held_out = None if mask is None else self._build_side(mask, is_held_out=True)
         return TrainingRows(
@@ -361,7 +399,19 @@ class RowReader:
             returned_classes=returned_classes,
             unlabelled=self.unlabelled,
             memory_limit=self.memory_limit,
+            folds=folds,
+            fold_bounds=fold_bounds,
         )
+
+    def _assign_folds(self, held_out: Array | None) -> tuple[Array | None, tuple[str, ...]]:
+        import pyarrow as pa
+
+        if self.request.folds is None or not self.count:
+            return None, ()
+        keys = [pa.concat_arrays(values) for values in self.fold_values]
+        if held_out is not None:
+            keys = [values.filter(pa.array(~held_out)) for values in keys]
+        return self.request.folds.assign(keys)
 
     def _sort_names(self) -> None:
         """Renumber category codes in the order of the names; a file is renumbered when read."""

@@ -162,7 +162,7 @@ _WIDE_NUMBERS = re.compile(r"DECIMAL\(.*\)|U?HUGEINT|UBIGINT|BIGNUM|VARINT")
 """Numbers without a numpy type or a pandas column."""
 
 _ORDERED_TYPES = re.compile(rf"{NUMBERS.pattern}|VARCHAR|DATE|TIME.*")
-"""Types of split columns whose largest values can be held out."""
+"""Types of columns by which rows are split in order."""
 
 _CATEGORY_TYPES = re.compile(r"(VARCHAR( COLLATE \w+)?|ENUM\(.*\)|UUID)", re.DOTALL)
 _TEXT_LABELS = re.compile(r"DATE|UUID|TIMESTAMP( WITH TIME ZONE)?|ENUM\(.*\)|VARCHAR.*", re.DOTALL)
@@ -287,12 +287,14 @@ def _check_types(raw: Mapping[str, str], request: Request) -> None:
     if weight_type not in (None, *UNTYPED) and not is_number:
         fault = f"{request.weight!r} is {weight_type}"
         raise ConfigError(f"option weight takes a column of numbers, and {fault}")
-    split_type = raw.get(request.split.column or "")
-    is_ordered = split_type is None or _ORDERED_TYPES.fullmatch(split_type)
-    if request.split.method == "seq" and not is_ordered:
-        fault = f"{request.split.column!r} is {split_type}"
-        accepted = "a column of numbers, strings, dates or times"
-        raise ConfigError(f"split 'seq' takes {accepted}, and {fault}")
+    ordered = {"split 'seq'": request.split.column if request.split.method == "seq" else None}
+    if request.folds is not None and request.folds.method == "time":
+        ordered["option cv_time"] = request.folds.column
+    for option, column in ordered.items():
+        sql_type = raw.get(column or "")
+        if sql_type is not None and not _ORDERED_TYPES.fullmatch(sql_type):
+            accepted = "a column of numbers, strings, dates or times"
+            raise ConfigError(f"{option} takes {accepted}, and {column!r} is {sql_type}")
 
 
 def _list_columns(rows: FittedRows, transform: Sequence[str] | None) -> list[TrainingColumn]:

@@ -18,7 +18,7 @@ from sqlml.catalog.row_expressions import (
     to_stored_sql,
 )
 from sqlml.dialects.duckdb import DUCKDB
-from sqlml.errors import ParseError
+from sqlml.errors import ConfigError, ParseError
 from sqlml.training.transform import preprocessors
 from sqlml.training.transform.fitted_rows import FittedRows
 from sqlml.types import fold
@@ -146,6 +146,11 @@ def _compile_call(
 def _bind_arguments(
     rows: FittedRows, name: str, column: str, columns: tuple[str, ...], values: tuple[Any, ...]
 ) -> preprocessors.Arguments:
+    if rows.request.folds is not None:
+        raise ConfigError(
+            f"option cv: {name} reads all rows, so a fold's model would have learned from the rows "
+            "that measure it: leave out cv, or use scalar functions in TRANSFORM"
+        )
     expression = RowExpression(column, columns, "DOUBLE")
     (sql_type,) = rows.list_types([expression])
     shown_column = _render_expression(expression)
