@@ -110,11 +110,13 @@ def build_tree(call: TableFunctionCall) -> tuple[str]:
 
 
 def build_training_metrics(call: TableFunctionCall) -> tuple[str]:
-    """Return a query of the metrics that training recorded, on held-out rows or else all rows."""
-    training = _require_training(call)
+    """Return a query of the metrics of training: on held-out rows, or on folds, or on all rows."""
+    training, folds = _require_training(call), call.folds
     columns = {**dict.fromkeys(training.metrics, "DOUBLE"), "rows": "BIGINT", "held_out": "BOOLEAN"}
     row_count = training.held_out or training.rows
-    row = [*training.metrics.values(), row_count, training.held_out > 0]
+    if folds is not None and not training.held_out:
+        row_count = sum(measured for _, measured, *_ in folds.folds)
+    row = [*training.metrics.values(), row_count, bool(training.held_out or folds)]
     return _build_table_query(call, columns, [row])
 
 

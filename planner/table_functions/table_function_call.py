@@ -87,14 +87,20 @@ class TableFunctionCall:
             raise self.error(explain_no_calibration(self.model, self.dialect), "coverage")
         return self.calibration
 
-    def require_folds(self) -> FoldFacts:
+    @property
+    def folds(self) -> FoldFacts | None:
+        """The folds of the version's cross-validation, or None if there was none."""
         folds = self.context.small_models(self.model).get("folds")
-        if not isinstance(folds, FoldModels):
+        return folds.facts if isinstance(folds, FoldModels) else None
+
+    def require_folds(self) -> FoldFacts:
+        folds = self.folds
+        if folds is None:
             raise self.error(
                 f"model {self.model.label} was not cross-validated: train it with the option cv, "
                 "such as cv = 5"
             )
-        return folds.facts
+        return folds
 
     def find_fold_rows(self) -> str:
         """Return the query, in parentheses, of the model's training rows with their folds."""

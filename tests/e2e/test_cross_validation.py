@@ -58,6 +58,7 @@ def read_predictions(con: Any, order: str = "a, b", name: str = "m") -> Any:
     return con.sql(f"FROM ml_cross_predict(MODEL {name}) ORDER BY {order}").df()
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize(
     "options",
     [
@@ -95,7 +96,7 @@ def test_classifiers_are_measured_as_by_scikit_learn(con: Any, options: str) -> 
         "SELECT accuracy, log_loss, rows, held_out FROM ml_evaluate(MODEL m)"
     ).fetchall()
     assert row[:2] == pytest.approx((metrics["accuracy"].mean(), metrics["log_loss"].mean()))
-    assert row[2:] == (ROWS, False)
+    assert row[2:] == (ROWS, True)
 
 
 def test_a_fold_has_weights_of_its_own(con: Any) -> None:
@@ -132,6 +133,7 @@ def test_regressions_with_folds_of_groups(con: Any) -> None:
     np.testing.assert_allclose(metrics["mean_squared_error"], by_fold, rtol=1e-9)
 
 
+@pytest.mark.by_day(3)
 @pytest.mark.parametrize(
     "time",
     [
@@ -164,6 +166,8 @@ def test_folds_of_times_are_those_of_scikit_learn(con: Any, time: str) -> None:
         got = rows["predicted_z"][is_fold]
         np.testing.assert_allclose(got, model.predict(rows[["a", "b"]][is_fold]), rtol=1e-9)
     assert rows["predicted_z"][rows["fold"].isna()].isna().all()
+    measured = con.sql("SELECT rows, held_out FROM ml_evaluate(MODEL m)").fetchall()
+    assert measured == [(metrics["rows"].sum(), True)]
     assert rows["fold"].isna().sum() == rows["t"].isin(set(times[:14])).sum()
 
 
@@ -187,6 +191,7 @@ def test_a_row_stays_in_its_fold(con: Any) -> None:
     assert (rows, folds) == (ROWS, 5)
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("seed", [0, 7])
 def test_rows_that_repeat_are_spread_over_the_folds(con: Any, seed: int) -> None:
     query = "SELECT plan, a > 0 AS c, z > 0 AS y FROM shops"
@@ -203,6 +208,7 @@ def test_rows_that_repeat_are_spread_over_the_folds(con: Any, seed: int) -> None
     np.testing.assert_allclose(predicted, metrics.fetchall(), rtol=1e-12)
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("form", ["out_of_core = true", "out_of_core = true, split = 'random'"])
 def test_rows_in_a_file(con: Any, form: str) -> None:
     options, query = f"{XGBOOST}, label = 'y', cv = 3", "SELECT a, b, plan, y FROM shops"

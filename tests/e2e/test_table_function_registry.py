@@ -91,7 +91,7 @@ COLUMNS = {
 
 @pytest.fixture(scope="module")
 def con() -> Iterator[sqlml.Session]:
-    """A session with a logistic regression `m`, a forest `trees`, models `parts`, `folds`, a table `t`."""
+    """A session with a logistic regression `m`, models `trees`, `parts`, `folds`, a table `t`."""
     with sqlml.connect() as session:
         session.execute(
             "CREATE TABLE t AS SELECT CAST(i AS DOUBLE) AS a, i % 7 AS b, "
