@@ -418,3 +418,34 @@ def test_transform_of_single_rows(con: Any) -> None:
     np.testing.assert_allclose(
         errors.groupby(rows["fold"]).mean(), metrics["mean_squared_error"], rtol=1e-9
     )
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "replace(facts, '\"random\"', '\"other\"')",
+        'replace(facts, \'"bounds": [\', \'"bounds": ["1", \')',
+        'replace(facts, \'"seed": 0\', \'"seed": "0"\')',
+        'replace(facts, \'"folds": [[320\', \'"folds": [["x"\')',
+        "'[]'",
+    ],
+)
+def test_damaged_facts_are_one_error(con: Any, damage: str) -> None:
+    create(con, "model_type = 'linear_reg', label = 'z', cv = 3", "SELECT a, z FROM shops", "d")
+    con.connection.execute(
+        f"UPDATE sqlml.catalog_small_models SET facts = {damage} WHERE key = 'd' AND "
+        "version = (SELECT max(version) FROM sqlml.catalog_small_models WHERE key = 'd')"
+    )
+    with pytest.raises(SqlmlError, match="cross-validation of model 'd' .*train the model again"):
+        con.sql("FROM ml_cross_predict(MODEL d)")
+    assert len(con.sql("SELECT predict('d', *) FROM shops").fetchall()) == ROWS
+    con.execute("DROP MODEL d")
+
+
+def test_models_of_folds_only_predict(con: Any) -> None:
+    create(con, "model_type = 'linear_reg', label = 'z', cv = 3", "SELECT a, z FROM shops", "o")
+    with pytest.raises(SqlmlError, match="names models of folds, which only predict"):
+        con.execute('DESCRIBE MODEL "o/1@folds"')
+    for name in ("m/1@fold", "o/9@folds", "o@folds"):
+        with pytest.raises(SqlmlError):
+            con.sql(f"SELECT predict('{name}', *) FROM shops")
