@@ -305,7 +305,7 @@ def _collect_facts(training: Training, trained: TrainedModel) -> TrainingFacts:
         features=tuple(column.to_dict() for column in trained.statistics),
         trials=trained.trials,
         pipeline=repr(trained.samples[0][0] if trained.samples else trained.model),
-        notices=trained.notices,
+        notices=(*request.notices, *trained.notices),
         versions=trained.versions,
         partitions=trained.partitions,
         seconds=round(trained.seconds, 3),

@@ -289,7 +289,9 @@ def _make_booster_trainers(suffix: str) -> Mapping[str, Trainer]:
 
 def _make_forest_trainers(suffix: str) -> Mapping[str, Trainer]:
     sklearn = Trainer(f"sklearn.ensemble.RandomForest{suffix}", "one_hot", _FOREST)
-    xgboost = Trainer(f"xgboost.XGBRF{suffix}", "ordinal", _XGBOOST, _XGBOOST_DEFAULTS)
+    # XGBoost's forests overwrite num_parallel_tree by n_estimators.
+    names = _freeze(**_XGBOOST, num_parallel_tree="n_estimators")
+    xgboost = Trainer(f"xgboost.XGBRF{suffix}", "ordinal", names, _XGBOOST_DEFAULTS)
     return _freeze(sklearn=sklearn, xgboost=xgboost)
 
 
