@@ -241,11 +241,10 @@ class Request:
         `columns` maps case-folded names to the spelling in the query. If a statement names no
         label, the label is the column `DEFAULT_LABEL`.
         """
-        is_default = self.label is not None and "label" not in self.written
-        if is_default and DEFAULT_LABEL not in columns:
-            raise ConfigError(
+        if self.label == DEFAULT_LABEL and DEFAULT_LABEL not in columns:
+            raise MissingColumnError(
                 f"training {self.model_type} models needs the option label, or a column that is "
-                f"called {DEFAULT_LABEL}"
+                f"called {DEFAULT_LABEL}; the query's columns: {', '.join(columns.values())}"
             )
         resolved_names: dict[str, Any] = {
             name: _find_column(self.written.get(name, name), getattr(self, name), columns)
