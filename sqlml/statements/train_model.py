@@ -87,7 +87,7 @@ def train_and_create(
         models.changes.create(
             reference,
             version,
-            comment=training.comment,
+            description=training.description,
             or_replace=or_replace,
             if_not_exists=if_not_exists,
         )
@@ -103,7 +103,7 @@ def train_version(models: Models, reference: Reference, change: TrainVersion) ->
         version = _build_trained_version(reference, training, _train_requested(models, training))
         version = calibrate_new_version(models, reference, version)
         show_stage("storing it")
-        version = replace(version, comment=training.comment)
+        version = replace(version, comment=training.description.comment)
         models.versions.add(reference, version, change.number)
     return _answer_training(reference, version)
 
