@@ -93,7 +93,7 @@ class ModelStatements(StatementParts):
         options: Options = {}
         seen_words: set[str] = set()
         while not self._accept("AS"):
-            if not self._curr and "model_path" in options and transform is None:
+            if not self._curr and "model_path" in options and not (transform or partition_by):
                 return self._make_named_artifact(options, comment)
             word = self._peek_word() or self._curr.text.upper()
             if word in seen_words:
