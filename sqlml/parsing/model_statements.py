@@ -42,6 +42,11 @@ class ModelStatements(StatementParts):
         if self._match_texts(("FROM", "USING")):
             source = self._parse_text("the path of a model file")
         elif self._peek_word() != "OPTIONS":
+            if self._peek_word() == "REMOTE":
+                raise self._error_here(
+                    "sqlml calls no remote models: register a file with FROM '<path>', or call the "
+                    "service with an extension such as http_client"
+                )
             or_query = ", or AS and a query" if inputs is None and output is None else ""
             raise self._error_here(f"expected FROM '<path of a model file>'{or_query}")
         file_format = "AUTO"

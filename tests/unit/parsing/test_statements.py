@@ -171,6 +171,8 @@ def test_a_file_is_exported_as_in_bigquery() -> None:
 @pytest.mark.parametrize(
     ("rest", "says"),
     [
+        ("REMOTE WITH CONNECTION `a.b` OPTIONS (endpoint = 'x')", "sqlml calls no remote models"),
+        ("INPUT (a INT) OUTPUT (b INT) REMOTE WITH CONNECTION c", "sqlml calls no remote models"),
         ("OPTIONS (model_path = 1)", "expected model_path = '<path of a model file>'"),
         ("INPUT (a DOUBLE) OPTIONS (model_type = 'onnx')", "expected model_path ="),
         ("OPTIONS (model_path = 'x', model_type = 'TENSORFLOW')", "convert the model to ONNX"),

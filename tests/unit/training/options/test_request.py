@@ -162,6 +162,13 @@ def test_regularisation_of_logistic_regression() -> None:
     [
         ({}, "before AS; model types: linear_reg, logistic_reg"),
         ({"model_type": "boosted_tree_clasifier"}, "did you mean 'boosted_tree_classifier'"),
+        ({"model_type": "ARIMA_PLUS"}, "'ARIMA_PLUS': .* extension anofox_forecast"),
+        ({"model_type": "arima_plus_xreg"}, "SARIMAX of statsmodels"),
+        ({"model_type": "MATRIX_FACTORIZATION"}, "implicit does in Python, and ALS in Spark"),
+        ({"model_type": "automl_regressor"}, "FLAML or AutoGluon in Python"),
+        ({"model_type": "transform_only"}, "create a view instead"),
+        ({"model_type": "TENSORFLOW"}, "convert the model to ONNX with tf2onnx"),
+        ({"model_type": "onnx", "label": "y"}, "CREATE MODEL m FROM 'path' reads them"),
         ({"model_type": "boosted_tree_classifier", "label": None}, "label must be the name of a"),
         ({**BOOSTED, "max_dept": 3}, "'max_dept' .* did you mean max_depth"),
         ({**BOOSTED, "max_depth": "deep"}, "max_depth must be an integer, not 'deep'"),
