@@ -346,18 +346,21 @@ MODEL_TYPES: Mapping[str, ModelType] = {
 """Maps values of the option model_type to types of models."""
 
 
-_FORECASTS = "sqlml does not forecast: the DuckDB extension anofox_forecast does (INSTALL "
-_FORECASTS += "anofox_forecast FROM community)"
-_AUTOML = (
-    "sqlml does not choose a type of model: search with hparam_range(...) in boosted trees, or "
+_FORECASTS = (
+    "sqlml does not forecast: the DuckDB extension anofox_forecast does (INSTALL anofox_forecast "
+    "FROM community)"
 )
-_AUTOML += "use FLAML or AutoGluon in Python and register the model that they choose"
+_AUTOML = (
+    "sqlml does not choose a type of model: search with hparam_range(...) in boosted trees, or use "
+    "FLAML or AutoGluon in Python and register the model that they choose"
+)
 _FILE = "such models are files: CREATE MODEL m FROM 'path' reads them, without AS and a query"
 _TENSORFLOW = "convert the model to ONNX with tf2onnx, and write CREATE MODEL m FROM 'model.onnx'"
 ELSEWHERE: Mapping[str, str] = {
     **dict.fromkeys(("arima", "arima_plus", "timesfm"), _FORECASTS),
     "arima_plus_xreg": f"{_FORECASTS}, and SARIMAX of statsmodels in Python",
-    "matrix_factorization": "sqlml trains no recommenders: implicit does in Python, and ALS in Spark",
+    "matrix_factorization": "sqlml trains no recommenders: implicit does in Python, and ALS in "
+    "Spark",
     **dict.fromkeys(("automl_classifier", "automl_regressor"), _AUTOML),
     "transform_only": "sqlml has no models that predict nothing: create a view instead, since the "
     "preprocessing functions work in queries",
