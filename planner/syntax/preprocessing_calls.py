@@ -11,13 +11,15 @@ In TRANSFORM (...), the same functions are fitted to the training rows instead o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from sqlml.dialects.duckdb import DUCKDB
 from sqlml.errors import BindError, ParseError
-from sqlml.parsing.tokens import Tokens, tokenize
+from sqlml.parsing.tokens import CLOSING_SYMBOLS, OPENING_SYMBOLS, Tokens, tokenize
 from sqlml.planner.syntax.preprocessing import (
     MAX_CATEGORIES,
     ROW_FUNCTIONS,
@@ -50,11 +52,18 @@ def _pack(fields: Mapping[str, str]) -> str:
     return _call("struct_pack", *(f"{quote(name)} := {sql}" for name, sql in fields.items()))
 
 
+_WORDS = ["struct", *(name.removeprefix("ml_") for name in SIGNATURES)]
+_RELEVANT = re.compile(rf"(?:\b|_)(?:{'|'.join(_WORDS)})\b", re.IGNORECASE)
+"""Words without which a statement has nothing to expand."""
+
+
 def expand_preprocessing(sql: str) -> str:
     """Expand the calls of preprocessing functions in a text, and the structs in it.
 
     Raises BindError for a call with wrong arguments, and ParseError if `sql` cannot be tokenized.
     """
+    if _RELEVANT.search(sql) is None:
+        return sql
     tokens = tokenize(sql)
     return _Expander(sql, tokens).expand(0, len(tokens), 0, len(sql))
 
@@ -91,11 +100,41 @@ def _find_function(tokens: Tokens, start: int) -> tuple[str, int] | None:
     return (name, opening) if word.kind == "word" and name in SIGNATURES else None
 
 
-@dataclass(frozen=True, slots=True)
+_AFTER_SELECT_LIST = frozenset(
+    "FROM WHERE GROUP HAVING WINDOW QUALIFY ORDER LIMIT OFFSET UNION EXCEPT INTERSECT USING".split()
+)
+
+
+def _find_select_items(tokens: Tokens) -> frozenset[int]:
+    """Return the indices at which the items of select lists start."""
+    starts: set[int] = set()
+    in_list = [False]  # For each open bracket, whether a select list is being read.
+    for index, token in enumerate(tokens):
+        if token.kind == "symbol" and token.text in OPENING_SYMBOLS:
+            in_list.append(False)
+        elif token.kind == "symbol" and token.text in CLOSING_SYMBOLS:
+            in_list = in_list[:-1] or [False]
+        elif token.upper == "SELECT" or (token.upper in ("DISTINCT", "ALL") and index in starts):
+            in_list[-1] = True
+            starts.add(index + 1)
+        elif token.upper in _AFTER_SELECT_LIST:
+            in_list[-1] = False
+        elif token.is_symbol(",") and in_list[-1]:
+            starts.add(index + 1)
+    return frozenset(starts)
+
+
+@dataclass(frozen=True)
 class _Expander:
+    """The expansion of `sql`; without `expands_calls`, only structs are replaced."""
+
     sql: str
     tokens: Tokens
     expands_calls: bool = True
+
+    @cached_property
+    def select_items(self) -> frozenset[int]:
+        return _find_select_items(self.tokens)
 
     def expand(self, begin: int, end: int, start: int, stop: int) -> str:
         """Return sql[start:stop], whose tokens are tokens[begin:end], with all calls expanded."""
@@ -109,7 +148,10 @@ class _Expander:
                 continue
             function = _find_function(tokens, index) if self.expands_calls else None
             if function is not None:
+                start_index = index
                 replacement, index = self._expand_call(index, *function)
+                if start_index in self.select_items and self._ends_item(index):
+                    replacement += f" AS {function[0]}"
             elif token.upper == "STRUCT" and index not in option_structs:
                 replacement, next_index = self._expand_struct(index)
                 index = index if replacement is None else next_index
@@ -121,6 +163,13 @@ class _Expander:
             pieces += [self.sql[copied_end : token.start], replacement]
             copied_end = tokens[index - 1].end
         return "".join((*pieces, self.sql[copied_end:stop]))
+
+    def _ends_item(self, index: int) -> bool:
+        """Return whether the item of a select list ends before an index."""
+        token = self.tokens[index] if index < len(self.tokens) else None
+        if token is None or token.upper in _AFTER_SELECT_LIST:
+            return True
+        return token.kind == "symbol" and token.text in (",", ")", ";")
 
     def _expand_range(self, begin: int, end: int) -> str:
         tokens = self.tokens

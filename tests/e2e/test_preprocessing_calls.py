@@ -88,6 +88,17 @@ def test_parameters_views_and_other_places(con: sqlml.Session) -> None:
     assert column(con, f"WITH w AS (SELECT ML.IMPUTER(f) OVER () AS i {NUMBERS}) FROM w")[0] == 1.0
 
 
+def test_a_column_without_a_name_is_called_like_the_function(con: sqlml.Session) -> None:
+    calls = "DISTINCT ml_bucketize(f, [2]), ML.IMPUTER(f) OVER (), ML.NGRAMS(['a']) AS n"
+    result = con.execute(f"SELECT {calls}, len(ml_ngrams(['a'])) FROM (SELECT 1 AS f)")
+    names = [column[0] for column in result.description]
+    assert names[:3] == ["ml_bucketize", "ml_imputer", "n"]
+    (row,) = con.execute(
+        "SELECT ml_ngrams(['a']) UNION ALL SELECT ml_ngrams(['a']) LIMIT 1"
+    ).fetchall()
+    assert row == (["a"],)
+
+
 def test_structs_beside_calls(con: sqlml.Session) -> None:
     query = f"SELECT STRUCT(f AS x, t.f) AS s, ml_bucketize(f, [2]) AS b {NUMBERS} LIMIT 1"
     assert con.execute(query).fetchall() == [({"x": 1, "f": 1}, "bin_1")]
