@@ -10,7 +10,8 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
-from sqlml.errors import ParseError
+from sqlml.errors import ParseError, SqlmlError
+from sqlml.parsing.tokens import find_original_offset
 from sqlml.planner.binding.context import Context
 from sqlml.planner.binding.probe_queries import ProbeError
 from sqlml.planner.plan.plan import Plan
@@ -31,9 +32,16 @@ def plan_statement(
     and sqlml cannot parse it, and BindError, UnknownModelError or ConfigError if a call is wrong.
     """
     if context.dialect.name == "duckdb":
-        expanded = expand_preprocessing(sql)
+        expanded = expand_preprocessing(sql, context.is_user_function)
         if expanded != sql:
-            plan = _plan_expanded(expanded, parameters, context, disabled_rules)
+            try:
+                plan = _plan_expanded(expanded, parameters, context, disabled_rules)
+            except SqlmlError as error:
+                if error.offset is None or error.sql != expanded:
+                    raise
+                raise error.at(
+                    sql, find_original_offset(expanded, sql, error.offset) or 0
+                ) from None
             return Plan(sql, expanded, ()) if plan is None else replace(plan, statement=sql)
     return _plan_expanded(sql, parameters, context, disabled_rules)
 

@@ -57,15 +57,15 @@ _RELEVANT = re.compile(rf"(?:\b|_)(?:{'|'.join(_WORDS)})\b", re.IGNORECASE)
 """Words without which a statement has nothing to expand."""
 
 
-def expand_preprocessing(sql: str) -> str:
+def expand_preprocessing(sql: str, is_user_function: Callable[[str], bool]) -> str:
     """Expand the calls of preprocessing functions in a text, and the structs in it.
 
-    Raises BindError for a call with wrong arguments, and ParseError if `sql` cannot be tokenized.
+    A call by a bare name is left to a function of the user with this name, if there is one. Raises BindError for a call with wrong arguments, and ParseError if `sql` cannot be tokenized.
     """
     if _RELEVANT.search(sql) is None:
         return sql
     tokens = tokenize(sql)
-    return _Expander(sql, tokens).expand(0, len(tokens), 0, len(sql))
+    return _Expander(sql, tokens, is_user_function).expand(0, len(tokens), 0, len(sql))
 
 
 def replace_structs(sql: str) -> str:
@@ -78,7 +78,7 @@ def replace_structs(sql: str) -> str:
         tokens = tokenize(sql)
     except ParseError:  # The engine reports the error.
         return sql
-    return _Expander(sql, tokens, expands_calls=False).expand(0, len(tokens), 0, len(sql))
+    return _Expander(sql, tokens, None).expand(0, len(tokens), 0, len(sql))
 
 
 def has_preprocessing(tokens: Tokens) -> bool:
@@ -88,8 +88,13 @@ def has_preprocessing(tokens: Tokens) -> bool:
 
 def _find_function(tokens: Tokens, start: int) -> tuple[str, int] | None:
     """Return the function whose call starts at an index, and the index of its opening bracket."""
-    if start and tokens[start - 1].is_symbol("."):
-        return None
+    previous = tokens[start - 1] if start else None
+    if previous is not None and (previous.is_symbol(".") or previous.upper in _BEFORE_OTHER_NAMES):
+        is_body = previous.upper == "AS" and not _DEFINING.isdisjoint(
+            t.upper for t in tokens[:start]
+        )
+        if not is_body:
+            return None
     token = tokens[start]
     is_dotted = token.upper == "ML" and len(tokens) > start + 2 and tokens[start + 1].is_symbol(".")
     opening = start + (3 if is_dotted else 1)
@@ -97,7 +102,20 @@ def _find_function(tokens: Tokens, start: int) -> tuple[str, int] | None:
         return None
     word = tokens[opening - 1]
     name = f"ml_{fold(word.text)}" if is_dotted else fold(word.text)
-    return (name, opening) if word.kind == "word" and name in SIGNATURES else None
+    if word.kind != "word" or name not in SIGNATURES:
+        return None
+    after = tokens[tokens.closing.get(opening, len(tokens)) + 1 :][:2]
+    is_cte = len(after) == 2 and after[0].upper == "AS" and after[1].is_symbol("(")
+    return None if is_cte else (name, opening)
+
+
+_BEFORE_OTHER_NAMES = frozenset(
+    "AS EXISTS FROM FUNCTION INTO JOIN MACRO REFERENCES TABLE UPDATE VIEW".split()
+)
+"""Words before the name of a table, or of a function that is being defined."""
+
+_DEFINING = frozenset(("FUNCTION", "MACRO"))
+"""Words of a statement in which AS precedes an expression."""
 
 
 _AFTER_SELECT_LIST = frozenset(
@@ -126,11 +144,11 @@ def _find_select_items(tokens: Tokens) -> frozenset[int]:
 
 @dataclass(frozen=True)
 class _Expander:
-    """The expansion of `sql`; without `expands_calls`, only structs are replaced."""
+    """The expansion of `sql`; without `is_user_function`, only structs are replaced."""
 
     sql: str
     tokens: Tokens
-    expands_calls: bool = True
+    is_user_function: Callable[[str], bool] | None
 
     @cached_property
     def select_items(self) -> frozenset[int]:
@@ -146,7 +164,7 @@ class _Expander:
             if token.start < copied_end:
                 index += 1
                 continue
-            function = _find_function(tokens, index) if self.expands_calls else None
+            function = self._find_call(index)
             if function is not None:
                 start_index = index
                 replacement, index = self._expand_call(index, *function)
@@ -163,6 +181,15 @@ class _Expander:
             pieces += [self.sql[copied_end : token.start], replacement]
             copied_end = tokens[index - 1].end
         return "".join((*pieces, self.sql[copied_end:stop]))
+
+    def _find_call(self, index: int) -> tuple[str, int] | None:
+        """Return the function whose call starts at an index, unless it is the user's own."""
+        is_user_function = self.is_user_function
+        function = None if is_user_function is None else _find_function(self.tokens, index)
+        if function is None or is_user_function is None:
+            return None
+        name, opening = function
+        return None if opening == index + 1 and is_user_function(name) else function
 
     def _ends_item(self, index: int) -> bool:
         """Return whether the item of a select list ends before an index."""

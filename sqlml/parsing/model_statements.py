@@ -25,6 +25,12 @@ _COMPARISONS = (">=", ">", "<=", "<")
 _OPTION_PREFIX = "SQLML_"
 
 
+def _convert_type(name: str) -> str:
+    """Convert one of BigQuery's names of types to DuckDB's."""
+    types = {"FLOAT64": "DOUBLE", "INT64": "BIGINT", "STRING": "VARCHAR", "BOOL": "BOOLEAN"}
+    return types.get(name.upper(), name)
+
+
 class ModelStatements(StatementParts):
     """The base class of the parsers in sqlml, with a method for each statement about models."""
 
@@ -89,6 +95,9 @@ class ModelStatements(StatementParts):
         if file_format not in FORMATS:
             formats = ", ".join(FORMATS)
             raise self._error_here(f"unknown model_type {file_format} of a file; types: {formats}")
+        inputs, output = (
+            c and tuple((n, _convert_type(t)) for n, t in c) for c in (inputs, output)
+        )
         own = {n: v for n, v in options.items() if n not in ("model_path", "model_type")}
         return statements.Artifact(path, inputs, output, file_format, own, description)
 

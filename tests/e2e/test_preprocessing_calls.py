@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 import sqlml
-from sqlml.errors import BindError
+from sqlml.errors import BindError, UnknownModelError
 
 NUMBERS = "FROM (VALUES (1), (2), (3), (4), (5)) AS t(f) ORDER BY f"
 TEXTS = "FROM unnest([NULL, 'a', 'b', 'b', 'c', 'c', 'c', 'd', 'd']) AS t(f) ORDER BY f NULLS FIRST"
@@ -85,6 +85,8 @@ def test_parameters_views_and_other_places(con: sqlml.Session) -> None:
     con.execute(f"CREATE OR REPLACE VIEW v AS SELECT f, ML.BUCKETIZE(f, [3]) AS bin {NUMBERS}")
     query = "SELECT bin FROM v WHERE ml_bucketize(f, [2]) = 'bin_2' GROUP BY bin ORDER BY bin"
     assert column(con, query) == ["bin_1", "bin_2"]
+    con.execute("CREATE OR REPLACE MACRO bin_of(x) AS ml_bucketize(x, [3])")
+    assert column(con, "SELECT bin_of(2)") == ["bin_1"]
     assert column(con, f"WITH w AS (SELECT ML.IMPUTER(f) OVER () AS i {NUMBERS}) FROM w")[0] == 1.0
 
 
@@ -99,11 +101,36 @@ def test_a_column_without_a_name_is_called_like_the_function(con: sqlml.Session)
     assert row == (["a"],)
 
 
+def test_a_function_of_the_user_is_called_by_its_bare_name(con: sqlml.Session) -> None:
+    con.execute("CREATE OR REPLACE TEMP MACRO ml_ngrams(a) AS a || '!'")
+    assert con.execute("SELECT ml_ngrams('x'), ML.NGRAMS(['x'])").fetchall() == [("x!", ["x"])]
+    con.execute("DROP MACRO ml_ngrams")
+    assert column(con, "SELECT ml_ngrams(['x'])") == [["x"]]
+
+
+def test_tables_with_the_name_of_a_function_are_tables(con: sqlml.Session) -> None:
+    con.execute("CREATE TABLE ml_imputer(a INTEGER); CREATE TABLE ml.ngrams(a INTEGER)")
+    con.execute("INSERT INTO ml_imputer (a) VALUES (1); INSERT INTO ml.ngrams (a) VALUES (2)")
+    query = "SELECT a FROM ml_imputer UNION SELECT a FROM ml.ngrams AS ml_ngrams(a) ORDER BY a"
+    assert column(con, query) == [1, 2]
+    rows = "WITH ml_ngrams(a) AS (SELECT 3) SELECT a FROM ml_ngrams"
+    assert column(con, f"{rows} WHERE ml_bucketize(a, [1]) = ?", ["bin_2"]) == [3]
+    con.execute("DROP TABLE ml_imputer; DROP TABLE ml.ngrams")
+
+
 def test_structs_beside_calls(con: sqlml.Session) -> None:
     query = f"SELECT STRUCT(f AS x, t.f) AS s, ml_bucketize(f, [2]) AS b {NUMBERS} LIMIT 1"
     assert con.execute(query).fetchall() == [({"x": 1, "f": 1}, "bin_1")]
     with pytest.raises(duckdb.ParserException):  # DuckDB's own statements stay as they are.
         con.execute(f"SELECT STRUCT(f AS x) {NUMBERS}")
+
+
+def test_errors_show_the_statement_of_the_user(con: sqlml.Session) -> None:
+    with pytest.raises(UnknownModelError, match="LINE 1: SELECT ml_bucketize.predict") as raised:
+        con.execute("SELECT ml_bucketize(predict('none', *), [1]) FROM range(3) t(a)")
+    assert "column 29" in str(raised.value)
+    with pytest.raises(duckdb.BinderException, match="LINE 1: SELECT ml_bucketize.none"):
+        con.execute("SELECT ml_bucketize(none, [1]) FROM range(3) t(a)")
 
 
 @pytest.mark.parametrize(

@@ -185,7 +185,8 @@ UNSUPPORTED: Mapping[str, Mapping[str, str]] = {
 """Maps model types to BigQuery options that sqlml does not support, with the reason for each."""
 
 IGNORED = frozenset(
-    "calculate_p_values enable_global_explain hparam_tuning_algorithm "
+    "approx_global_feature_contrib calculate_p_values data_split_test_fraction "
+    "enable_global_explain hparam_tuning_algorithm "
     "integrated_gradients_num_steps kms_key_name learn_rate learn_rate_strategy ls_init_learn_rate "
     "max_parallel_trials min_rel_progress model_registry optimize_strategy tf_version "
     "vertex_ai_model_id vertex_ai_model_version_aliases warm_start xgboost_version".split()

@@ -149,13 +149,14 @@ def test_a_model_is_trained_on_a_query() -> None:
 
 
 def test_a_file_is_named_as_in_bigquery() -> None:
-    for rest in ("", "INPUT (a DOUBLE) OUTPUT (y BIGINT) "):
+    for rest in ("", "INPUT (a FLOAT64) OUTPUT (y int64) "):
         sql = f"CREATE MODEL m {rest}OPTIONS (MODEL_TYPE = 'onnx', model_path = 'm.onnx', "
         statement = one(f"{sql} on_null = 'null', labels = [('a', 'b')], description = 'd')")
         assert isinstance(statement, CreateModel)
         artifact = statement.artifact
         assert (artifact.source, artifact.format) == ("m.onnx", "ONNX")
         assert artifact.inputs == ((("a", "DOUBLE"),) if rest else None)
+        assert artifact.output == ((("y", "BIGINT"),) if rest else None)
         assert artifact.options == {"on_null": "null"}
         assert artifact.description == Description("d", {"a": "b"}, True, True)
 
