@@ -60,7 +60,8 @@ _RELEVANT = re.compile(rf"(?:\b|_)(?:{'|'.join(_WORDS)})\b", re.IGNORECASE)
 def expand_preprocessing(sql: str, is_user_function: Callable[[str], bool]) -> str:
     """Expand the calls of preprocessing functions in a text, and the structs in it.
 
-    A call by a bare name is left to a function of the user with this name, if there is one. Raises BindError for a call with wrong arguments, and ParseError if `sql` cannot be tokenized.
+    A call by a bare name is left to a function of the user with this name, if there is one.
+    BindError is raised for a call with wrong arguments, and ParseError if `sql` cannot be tokenized.
     """
     if _RELEVANT.search(sql) is None:
         return sql
