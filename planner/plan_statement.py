@@ -11,7 +11,6 @@ from functools import cache, partial
 from typing import Any
 
 from sqlml.errors import ParseError, SqlmlError
-from sqlml.parsing.tokens import find_original_offset
 from sqlml.planner.binding.context import Context
 from sqlml.planner.binding.probe_queries import ProbeError
 from sqlml.planner.plan.plan import Plan
@@ -19,7 +18,7 @@ from sqlml.planner.rewrites.apply_rules import rewrite
 from sqlml.planner.rewrites.draft import Draft
 from sqlml.planner.syntax.arguments import replace_calls_with_null
 from sqlml.planner.syntax.parameters import Parameters
-from sqlml.planner.syntax.preprocessing_calls import expand_preprocessing
+from sqlml.planner.syntax.preprocessing_calls import expand_preprocessing, locate_error
 from sqlml.planner.syntax.read_outline import read_outline
 
 
@@ -37,11 +36,7 @@ def plan_statement(
             try:
                 plan = _plan_expanded(expanded, parameters, context, disabled_rules)
             except SqlmlError as error:
-                if error.offset is None or error.sql != expanded:
-                    raise
-                raise error.at(
-                    sql, find_original_offset(expanded, sql, error.offset) or 0
-                ) from None
+                raise locate_error(error, expanded, sql) from None
             return Plan(sql, expanded, ()) if plan is None else replace(plan, statement=sql)
     return _plan_expanded(sql, parameters, context, disabled_rules)
 

@@ -18,8 +18,14 @@ from functools import cached_property
 from typing import Any
 
 from sqlml.dialects.duckdb import DUCKDB
-from sqlml.errors import BindError, ParseError
-from sqlml.parsing.tokens import CLOSING_SYMBOLS, OPENING_SYMBOLS, Tokens, tokenize
+from sqlml.errors import BindError, ParseError, SqlmlError
+from sqlml.parsing.tokens import (
+    CLOSING_SYMBOLS,
+    OPENING_SYMBOLS,
+    Tokens,
+    find_original_offset,
+    tokenize,
+)
 from sqlml.planner.syntax.preprocessing import (
     MAX_CATEGORIES,
     ROW_FUNCTIONS,
@@ -61,12 +67,19 @@ def expand_preprocessing(sql: str, is_user_function: Callable[[str], bool]) -> s
     """Expand the calls of preprocessing functions in a text, and the structs in it.
 
     A call by a bare name is left to a function of the user with this name, if there is one.
-    BindError is raised for a call with wrong arguments, and ParseError if `sql` cannot be tokenized.
+    BindError is raised for a call with wrong arguments, and ParseError for invalid tokens.
     """
     if _RELEVANT.search(sql) is None:
         return sql
     tokens = tokenize(sql)
     return _Expander(sql, tokens, is_user_function).expand(0, len(tokens), 0, len(sql))
+
+
+def locate_error(error: SqlmlError, expanded: str, sql: str) -> SqlmlError:
+    """Return an error in the expanded text with its offset in `sql`, the text of the user."""
+    if error.offset is None or error.sql != expanded:
+        return error
+    return error.at(sql, find_original_offset(expanded, sql, error.offset) or 0)
 
 
 def replace_structs(sql: str) -> str:
