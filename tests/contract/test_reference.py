@@ -16,7 +16,6 @@ from sqlml.parsing.parse import parse
 from sqlml.parsing.statements import AlterModel, Explain, SetOption, Statement
 from sqlml.planner.program import choose
 from sqlml.planner.syntax.arguments import _OPTIONS, FUNCTIONS, STAGED_FUNCTIONS
-from sqlml.planner.syntax.arguments import _OPTIONS, FUNCTIONS
 from sqlml.planner.syntax.preprocessing import SIGNATURES as PREPROCESSORS
 from sqlml.planner.syntax.table_forms import FORMS
 from sqlml.statements import dispatch

@@ -178,7 +178,10 @@ def test_regularisation_of_logistic_regression() -> None:
             {**BOOSTED, "num_clusters": 3},
             "num_clusters belongs to kmeans models, not to boosted",
         ),
-        ({**BOOSTED, "hidden_units": (3,)}, "hidden_units belongs to dnn, .* and autoencoder models"),
+        (
+            {**BOOSTED, "hidden_units": (3,)},
+            "hidden_units belongs to dnn, .* and autoencoder models",
+        ),
         ({**BOOSTED, "num_leaves": 3}, "by lightgbm and catboost, not to those by xgboost; set"),
         ({**BOOSTED, "library": "torch"}, "does not train .* libraries: xgboost, lightgbm"),
         ({**BOOSTED, "library": 3}, "library must be the name of a library, not 3"),
