@@ -28,21 +28,21 @@ TABLES = """
     ATTACH ':memory:' AS shop;
     CREATE TABLE shop.visits AS SELECT
         i AS id,
-        ['Linux', 'Windows', NULL][(hash(i, 1) % 3)::INTEGER + 1] AS os,
-        hash(i, 2) % 2 = 0 AS is_mobile,
-        ['Chile', 'Ghana', 'Japan', 'Norway'][(hash(i, 3) % 4)::INTEGER + 1] AS country,
-        (hash(i, 4) % 20)::BIGINT AS pageviews,
-        CASE WHEN hash(i, 5) % 10 > 0 THEN hash(i, 6) % 1000 / 10 END::DOUBLE AS seconds,
-        (pageviews + hash(i, 7) % 8 > 14)::BIGINT AS bought
+        ['Linux', 'Windows', NULL][(hash(i + 1000) % 3)::INTEGER + 1] AS os,
+        hash(i + 2000) % 2 = 0 AS is_mobile,
+        ['Chile', 'Ghana', 'Japan', 'Norway'][(hash(i + 3000) % 4)::INTEGER + 1] AS country,
+        (hash(i + 4000) % 20)::BIGINT AS pageviews,
+        CASE WHEN hash(i + 5000) % 10 > 0 THEN hash(i + 6000) % 1000 / 10 END::DOUBLE AS seconds,
+        (pageviews + hash(i + 7000) % 8 > 14)::BIGINT AS bought
     FROM range(600) r(i);
     CREATE TABLE shop.penguins AS SELECT
-        ['Adelie', 'Chinstrap', 'Gentoo'][(hash(i, 1) % 3)::INTEGER + 1] AS species,
-        ['Biscoe', 'Dream'][(hash(i, 2) % 2)::INTEGER + 1] AS island,
-        35 + hash(i, 3) % 200 / 10 + length(species) AS culmen_length_mm,
-        13 + hash(i, 4) % 80 / 10 AS culmen_depth_mm,
-        180 + hash(i, 5) % 50 AS flipper_length_mm,
-        ['MALE', 'FEMALE'][(hash(i, 6) % 2)::INTEGER + 1] AS sex,
-        20 * flipper_length_mm + 100 * length(species) + hash(i, 7) % 300 AS body_mass_g
+        ['Adelie', 'Chinstrap', 'Gentoo'][(hash(i + 1000) % 3)::INTEGER + 1] AS species,
+        ['Biscoe', 'Dream'][(hash(i + 2000) % 2)::INTEGER + 1] AS island,
+        35 + hash(i + 3000) % 200 / 10 + length(species) AS culmen_length_mm,
+        13 + hash(i + 4000) % 80 / 10 AS culmen_depth_mm,
+        180 + hash(i + 5000) % 50 AS flipper_length_mm,
+        ['MALE', 'FEMALE'][(hash(i + 6000) % 2)::INTEGER + 1] AS sex,
+        20 * flipper_length_mm + 100 * length(species) + hash(i + 7000) % 300 AS body_mass_g
     FROM range(300) r(i);
 """
 
@@ -304,7 +304,7 @@ FORMS: dict[str, Form] = {
         "TRANSFORM",
     ),
     "a search": Form(
-        """CREATE MODEL shop.searched OPTIONS (MODEL_TYPE = 'LINEAR_REG', NUM_TRIALS = 3,
+        """CREATE MODEL shop.searched OPTIONS (MODEL_TYPE = 'LINEAR_REG', NUM_TRIALS = 1,
             MAX_PARALLEL_TRIALS = 2, HPARAM_TUNING_ALGORITHM = 'VIZIER_DEFAULT',
             HPARAM_TUNING_OBJECTIVES = ['R2_SCORE'], L1_REG = HPARAM_RANGE(0, 20),
             L2_REG = HPARAM_CANDIDATES([0, 0.1, 1, 10]), DATA_SPLIT_METHOD = 'RANDOM',
