@@ -325,8 +325,10 @@ class _Expander:
             return first.text
         if len(tokens) == 1 and first.upper in _CONSTANTS:
             return _CONSTANTS[first.upper]
-        if len(tokens) <= 2 and last.kind == "number" and first.text in ("-", "+", last.text):
-            return -read_number(last.text) if first.text == "-" else read_number(last.text)
+        signs = "".join(token.text for token in tokens[:-1])
+        if last.kind == "number" and signs in ("", "-", "+", ".", "-.", "+."):
+            number = read_number(("." if "." in signs else "") + last.text)
+            return -number if "-" in signs else number
         opening = begin + (first.upper == "ARRAY")
         if self.tokens[opening].is_symbol("[") and self.tokens.closing.get(opening) == end - 1:
             items = self.tokens.split_commas(opening + 1, end - 1)

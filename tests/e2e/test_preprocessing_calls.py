@@ -39,6 +39,7 @@ def column(con: sqlml.Session, sql: str, *parameters: Any) -> list[Any]:
         ("ML.QUANTILE_BUCKETIZE(f, 3) OVER()", ["bin_1", "bin_2", "bin_2", "bin_3", "bin_3"]),
         ("ML.MAX_ABS_SCALER(f) OVER (PARTITION BY f % 2)", [0.2, 0.5, 0.6, 1.0, 1.0]),
         ("ML.BUCKETIZE(f, [2, 4])", ["bin_1", "bin_2", "bin_2", "bin_3", "bin_3"]),
+        ("ML.BUCKETIZE(f - 3, ARRAY[-1.5, -.5, +1e0])", ["bin_1", "bin_2", "bin_3", "bin_4"]),
         ("ML.BUCKETIZE(ML.STANDARD_SCALER(f) OVER (), [0])", ["bin_1", "bin_1", "bin_2"]),
         ("ML.NORMALIZER([f, 0])", [[1.0, 0.0]] * 5),
         ("ml_polynomial_expand({'x': f}, 3)", [{"x": 1.0, "x_x": 1.0, "x_x_x": 1.0}]),
