@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
-from sqlml.errors import ParseError
+from sqlml.errors import ParseError, SqlmlError
 from sqlml.planner.binding.context import Context
 from sqlml.planner.binding.probe_queries import ProbeError
 from sqlml.planner.plan.plan import Plan
@@ -18,6 +18,7 @@ from sqlml.planner.rewrites.apply_rules import rewrite
 from sqlml.planner.rewrites.draft import Draft
 from sqlml.planner.syntax.arguments import replace_calls_with_null
 from sqlml.planner.syntax.parameters import Parameters
+from sqlml.planner.syntax.preprocessing_calls import expand_preprocessing, locate_error
 from sqlml.planner.syntax.read_outline import read_outline
 
 
@@ -29,6 +30,21 @@ def plan_statement(
     `parameters` holds the parameters' values. Raises ParseError if the statement calls a model
     and sqlml cannot parse it, and BindError, UnknownModelError or ConfigError if a call is wrong.
     """
+    if context.dialect.name == "duckdb":
+        expanded = expand_preprocessing(sql, context.is_user_function)
+        if expanded != sql:
+            try:
+                plan = _plan_expanded(expanded, parameters, context, disabled_rules)
+            except SqlmlError as error:
+                raise locate_error(error, expanded, sql) from None
+            return Plan(sql, expanded, ()) if plan is None else replace(plan, statement=sql)
+    return _plan_expanded(sql, parameters, context, disabled_rules)
+
+
+def _plan_expanded(
+    sql: str, parameters: Any, context: Context, disabled_rules: Collection[str]
+) -> Plan | None:
+    """Plan a statement whose preprocessing functions are expanded."""
     try:
         original_draft = read_statement(sql, parameters, context)
     except ParseError as error:

@@ -25,6 +25,7 @@ from sqlml.planner.syntax.outline import (
     Parameter,
     Star,
 )
+from sqlml.planner.syntax.preprocessing_calls import has_preprocessing
 from sqlml.planner.syntax.table_forms import QUERIES, has_table_form
 from sqlml.types import fold
 
@@ -174,9 +175,15 @@ def _make_parameter(token: Token) -> Parameter:
 
 
 def has_model_calls(sql: Any, dialect: str = "duckdb") -> bool:
-    """Return whether `sql` is a string that contains a model call, even an invalid one."""
+    """Return whether `sql` is a string that contains a model call, even an invalid one.
+
+    Calls of preprocessing functions count, too.
+    """
     try:
-        return isinstance(sql, str) and replace_calls_with_null(sql, dialect) is not None
+        return isinstance(sql, str) and (
+            replace_calls_with_null(sql, dialect) is not None
+            or (dialect == "duckdb" and has_preprocessing(tokenize(sql)))
+        )
     except ParseError:
         return False
     except BindError:

@@ -16,6 +16,7 @@ from sqlml.errors import ParseError
 from sqlml.parsing.parse import parse, split_sql
 from sqlml.parsing.statements import Explain, Query, Statement
 from sqlml.planner.syntax.arguments import FUNCTIONS, has_model_calls
+from sqlml.planner.syntax.preprocessing import SIGNATURES
 from sqlml.types import fold, is_unicode
 
 _MODEL_WORDS = ("predict", "explain", "transform", "model", "sqlml_", "ml_", "ml.")
@@ -29,11 +30,13 @@ Such a text calls or names a model, adds or hides one of sqlml's functions or ma
 transaction.
 """
 
+_PREPROCESSORS = [name.removeprefix("ml_") for name in SIGNATURES]
 _GAP = r"(?:\s|/\*.*?\*/|--[^\n]*(?:\n|$))"
 _FLAGS = re.IGNORECASE | re.DOTALL
 _ABOUT_MODELS = re.compile(
     rf"\b(?:{'|'.join(FUNCTIONS)})" + _GAP + r"*\("
     rf"|\bml(?:_|{_GAP}*\.{_GAP}*)\w+{_GAP}*\({_GAP}*(?:model\b|table\b|\()"
+    rf"|\bml(?:_|{_GAP}*\.{_GAP}*)(?:{'|'.join(_PREPROCESSORS)}){_GAP}*\("
     r"|\b(?:create|replace|drop|show|describe|desc|explain|alter|export|verify|on|in)"
     + _GAP
     + r"+models?\b"

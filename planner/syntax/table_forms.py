@@ -248,12 +248,12 @@ def find_table_forms(sql: str, dialect: str = "duckdb") -> tuple[TableForm, ...]
     """
     tokens = tokenize(sql, dialect)
     reader = _FormReader(sql, tokens)
-    return tuple(reader.read_form(i) for i in range(len(tokens)) if _is_table_form(tokens, i))
+    return tuple(reader.read_form(i) for i in range(len(tokens)) if is_table_form(tokens, i))
 
 
 def has_table_form(tokens: Sequence[Token]) -> bool:
     """Return whether `tokens` contain a table form, even a malformed one."""
-    return any(_is_table_form(tokens, i) for i in range(len(tokens)))
+    return any(is_table_form(tokens, i) for i in range(len(tokens)))
 
 
 def find_names(sql: str, dialect: str = "duckdb") -> frozenset[str]:
@@ -279,7 +279,7 @@ def find_defined_names(sql: str, dialect: str = "duckdb") -> frozenset[str]:
     return frozenset(names)
 
 
-def _is_table_form(tokens: Sequence[Token], start: int) -> bool:
+def is_table_form(tokens: Sequence[Token], start: int) -> bool:
     """Return whether a table form begins at tokens[start].
 
     MODEL, TABLE or a query inside the form distinguishes it from a call of a user's function.

@@ -1,5 +1,7 @@
 """The SQL of `ml_predict`: the rows, with columns for the prediction and its probabilities.
 
+For PCA and autoencoders, the columns are those to which the rows are projected.
+
 ::
 
     FROM ml_predict(MODEL m, TABLE t)
@@ -15,6 +17,7 @@ from sqlml.planner.binding.requested_output import render_class
 from sqlml.planner.program.result_sql import build_label_array
 from sqlml.planner.table_functions.evaluated_model import EvaluatedModel
 from sqlml.planner.table_functions.table_function_call import TableFunctionCall
+from sqlml.types import fold
 
 
 def build_predicted_rows(call: TableFunctionCall) -> tuple[str, str]:
@@ -76,6 +79,9 @@ def _list_items_of_model(call: TableFunctionCall) -> list[str]:
             "unknown_model",
         )
     outputs = call.model.program.outputs
+    stem = _PROJECTED_COLUMNS.get(fold(call.model.origin.source))
+    if stem is not None and "transform" in outputs and not form.options:
+        return _list_projected_items(call, stem)
     if "label" not in outputs:
         message = (
             f"ml_predict returns predictions, and model {form.model!r} predicts nothing; use "
@@ -98,6 +104,18 @@ def _list_items_of_model(call: TableFunctionCall) -> list[str]:
             call, f"{reference}, *, coverage := {coverage.value!r}", column
         )
     return items
+
+
+_PROJECTED_COLUMNS = {"autoencoder": "latent_col", "pca": "principal_component"}
+"""Source of a model that projects rows -> the start of the names of its columns, as in BigQuery."""
+
+
+def _list_projected_items(call: TableFunctionCall, stem: str) -> list[str]:
+    dialect = call.dialect
+    width = call.model.program.output_type("transform").width
+    projected = f"transform({dialect.quote_string(str(call.form.model))}, *)"
+    values = [dialect.at(projected, n) for n in range(1, width + 1)] if width > 1 else [projected]
+    return [f"{value} AS {stem}_{n}" for n, value in enumerate(values, 1)]
 
 
 def _list_calibrated_items(call: TableFunctionCall, arguments: str, column: str) -> list[str]:

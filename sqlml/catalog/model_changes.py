@@ -20,7 +20,10 @@ from sqlml.catalog.small_models import KINDS, SmallModel, dump_facts, find_kind
 from sqlml.catalog.tables import ESTIMATORS, SMALL_MODELS, TRAININGS
 from sqlml.dialects.duckdb import fold_in_sql
 from sqlml.errors import ArtifactError, CatalogError, ConflictError, ModelExistsError
+from sqlml.parsing.statements import Description
 from sqlml.types import class_text, fold
+
+_NO_DESCRIPTION = Description()
 
 Calls = Sequence[ModelCall]
 """The calls with which macros compute a model's default version for clients without sqlml."""
@@ -255,7 +258,7 @@ class ModelChanges(CatalogWriter):
         reference: Reference,
         new: NewVersion,
         *,
-        comment: str | None = None,
+        description: Description = _NO_DESCRIPTION,
         or_replace: bool = False,
         if_not_exists: bool = False,
     ) -> None:
@@ -278,12 +281,11 @@ class ModelChanges(CatalogWriter):
             version = 1 if versions is None else check_version_number(versions[1] + 1)
             if versions is None:
                 query = "INSERT INTO {schema}.catalog_models VALUES (?, ?, ?, ?, ?, ?)"
-                row = target.key, reference.name, version, version, comment, now()
+                row = target.key, reference.name, version, version, None, now()
                 self.write(target, query, *row)
             else:
                 self.update_model(target, default_version=version, last_version=version)
-                if comment is not None:
-                    self.update_model(target, comment=comment)
+            self._describe(target, description)
             self.insert_version(target, version, new)
             self.update_macros(target, calls, compiled)
             write_stamp(self.connection, target.schema, target.key)
@@ -349,6 +351,9 @@ class ModelChanges(CatalogWriter):
     @changes_model
     def comment(self, target: ChangedModel, text: str | None) -> None:
         """Set the comment on a model, or on a version if the reference names a version."""
+        self._set_comment(target, text)
+
+    def _set_comment(self, target: ChangedModel, text: str | None) -> None:
         if target.reference.has_version:
             self.set_column(target, "comment", text)
         else:
@@ -356,8 +361,24 @@ class ModelChanges(CatalogWriter):
             self.update_model(target, comment=text)
 
     @changes_model
+    def describe(self, target: ChangedModel, description: Description) -> None:
+        """Set the comment, replace the tags, or do both."""
+        self.require_model(target)
+        self._describe(target, description)
+
+    def _describe(self, target: ChangedModel, description: Description) -> None:
+        if description.changes_comment:
+            self._set_comment(target, description.comment)
+        if description.changes_tags:
+            self.write(target, "DELETE FROM {schema}.catalog_tags WHERE key = ?", target.key)
+            self._insert_tags(target, description.tags)
+
+    @changes_model
     def tag(self, target: ChangedModel, tags: Mapping[str, str]) -> None:
         self.require_model(target)
+        self._insert_tags(target, tags)
+
+    def _insert_tags(self, target: ChangedModel, tags: Mapping[str, str]) -> None:
         for tag, value in tags.items():
             sql = "INSERT OR REPLACE INTO {schema}.catalog_tags VALUES (?, ?, ?)"
             self.write(target, sql, target.key, fold(tag), value)

@@ -25,6 +25,12 @@ _COMPARISONS = (">=", ">", "<=", "<")
 _OPTION_PREFIX = "SQLML_"
 
 
+def _convert_type(name: str) -> str:
+    """Convert one of BigQuery's names of types to DuckDB's."""
+    types = {"FLOAT64": "DOUBLE", "INT64": "BIGINT", "STRING": "VARCHAR", "BOOL": "BOOLEAN"}
+    return types.get(name.upper(), name)
+
+
 class ModelStatements(StatementParts):
     """The base class of the parsers in sqlml, with a method for each statement about models."""
 
@@ -38,10 +44,17 @@ class ModelStatements(StatementParts):
             return self._parse_training()
         inputs = self._parse_typed_columns() if self._accept("INPUT") else None
         output = self._parse_typed_columns() if self._accept("OUTPUT") else None
-        if not self._match_texts(("FROM", "USING")):
+        source = None
+        if self._match_texts(("FROM", "USING")):
+            source = self._parse_text("the path of a model file")
+        elif self._peek_word() != "OPTIONS":
+            if self._peek_word() == "REMOTE":
+                raise self._error_here(
+                    "sqlml calls no remote models: register a file with FROM '<path>', or call the "
+                    "service with an extension such as http_client"
+                )
             or_query = ", or AS and a query" if inputs is None and output is None else ""
             raise self._error_here(f"expected FROM '<path of a model file>'{or_query}")
-        source = self._parse_text("the path of a model file")
         file_format = "AUTO"
         comment = None
         options: Options = {}
@@ -56,14 +69,46 @@ class ModelStatements(StatementParts):
                 raise self._error_here(f"{self._peek_word()} (...) goes before FROM")
             else:
                 raise self._error_here("expected FORMAT, OPTIONS (...), COMMENT '...' or the end")
-        return statements.Artifact(source, inputs, output, file_format, options, comment)
+        if source is None:
+            return self._make_named_artifact(options, comment, inputs, output)
+        options, description = self._split_description(options, comment)
+        return statements.Artifact(source, inputs, output, file_format, options, description)
 
-    def _parse_training(self) -> Training:
+    def _make_named_artifact(
+        self,
+        options: Options,
+        comment: str | None,
+        inputs: statements.TypedColumns | None = None,
+        output: statements.TypedColumns | None = None,
+    ) -> statements.Artifact:
+        """Convert OPTIONS (model_type = 'ONNX', model_path = '...') to FROM '...' FORMAT ONNX."""
+        options, description = self._split_description(options, comment)
+        path, model_type = options.get("model_path"), options.get("model_type", "AUTO")
+        if not isinstance(path, str):
+            raise self._error_here("expected model_path = '<path of a model file>' in OPTIONS")
+        file_format = str(model_type).upper()
+        if file_format in ("TENSORFLOW", "TENSORFLOW_LITE"):
+            raise self._error_here(
+                "sqlml reads no files of TensorFlow: convert the model to ONNX with tf2onnx, and "
+                "write model_type = 'ONNX'"
+            )
+        if file_format not in FORMATS:
+            formats = ", ".join(FORMATS)
+            raise self._error_here(f"unknown model_type {file_format} of a file; types: {formats}")
+        inputs, output = (
+            c and tuple((n, _convert_type(t)) for n, t in c) for c in (inputs, output)
+        )
+        own = {n: v for n, v in options.items() if n not in ("model_path", "model_type")}
+        return statements.Artifact(path, inputs, output, file_format, own, description)
+
+    def _parse_training(self) -> statements.Artifact | Training:
         transform = comment = None
         partition_by: tuple[str, ...] = ()
         options: Options = {}
         seen_words: set[str] = set()
         while not self._accept("AS"):
+            if not self._curr and "model_path" in options and not (transform or partition_by):
+                return self._make_named_artifact(options, comment)
             word = self._peek_word() or self._curr.text.upper()
             if word in seen_words:
                 raise self._error_here(f"{word} is given twice")
@@ -84,7 +129,8 @@ class ModelStatements(StatementParts):
             if "partition_by" in options:
                 raise self._error_here("give PARTITION BY or the option partition_by, not both")
             options = {**options, "partition_by": partition_by}
-        return Training(self._parse_query_until(), options, transform, comment)
+        options, description = self._split_description(options, comment)
+        return Training(self._parse_query_until(), options, transform, description)
 
     def _parse_column_names(self) -> tuple[str, ...]:
         """Parse names of columns between commas, which may be in brackets."""
@@ -219,7 +265,16 @@ class ModelStatements(StatementParts):
         return statements.ExportModels(self._statement_sql, names, path, platform)
 
     def _parse_export_target(self) -> tuple[str, dict[str, Any]]:
-        """Parse the path of an export, and the options after it, to the end of the statement."""
+        """Parse the path of an export, and the options after it, to the end of the statement.
+
+        BigQuery writes OPTIONS (uri = 'path').
+        """
+        if self._accept("OPTIONS"):
+            uri = self._parse_option_list()
+            if uri.keys() != {"uri"} or not isinstance(uri["uri"], str):
+                raise self._error_here("expected OPTIONS (uri = '<path>')", tokens_back=1)
+            self._expect_end()
+            return uri["uri"], {}
         self._expect("TO")
         path = self._parse_text("the path of the file to write")
         options: dict[str, Any] = {}
@@ -333,6 +388,9 @@ class ModelStatements(StatementParts):
     def _parse_add_version(self, name: ModelName) -> Change:
         number = self._parse_integer("the number of the version") if self._peek_digits() else None
         origin = self._parse_origin()
+        if origin.description.changes_tags:
+            message = "labels belong to the whole model: set them with ALTER MODEL ... SET OPTIONS"
+            raise self._error_here(message)
         if isinstance(origin, Training):
             return statements.TrainVersion(origin, number)
         return statements.AddVersion(origin, number)
@@ -388,6 +446,18 @@ class ModelStatements(StatementParts):
             tags[tag] = self._parse_text("the value of a tag")
         return statements.SetTags(tags)
 
+    def _parse_set_options(self, name: ModelName) -> Change:
+        options, description = self._split_description(self._parse_option_list(), None)
+        if not (description.changes_comment or description.changes_tags):
+            return statements.SetOptions(options)
+        if options:
+            others = ", ".join(options)
+            message = f"set description and labels in a statement of their own, without {others}"
+            raise self._error_here(message, tokens_back=1)
+        if description.changes_tags and name.has_version:
+            raise self._error_here("labels belong to the whole model: leave the version out")
+        return statements.Describe(description)
+
     def _parse_reset_options(self, name: ModelName) -> Change:
         if not self._curr:
             return statements.ResetOptions()
@@ -442,7 +512,7 @@ CHANGES: Mapping[str, Callable[[ModelStatements, ModelName], Change]] = {
     ),
     "SET TAG": ModelStatements._parse_set_tags,
     "UNSET TAG": lambda rules, _: statements.UnsetTags(rules._parse_names("the name of a tag")),
-    "SET OPTIONS": lambda rules, _: statements.SetOptions(rules._parse_option_list()),
+    "SET OPTIONS": ModelStatements._parse_set_options,
     "RESET OPTIONS": ModelStatements._parse_reset_options,
     "RENAME TO": lambda rules, _: statements.RenameModel(
         rules._parse_name("the new name of the model")

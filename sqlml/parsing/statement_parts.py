@@ -15,7 +15,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from sqlml.dialects import DUCKDB, Dialect
 from sqlml.errors import ParseError
-from sqlml.parsing.statements import Call, ModelName, OptionValue
+from sqlml.parsing.statements import Call, Description, ModelName, OptionValue
 from sqlml.types import fold
 
 
@@ -246,6 +246,28 @@ class StatementParts(Parser):
                 raise self._error_here("expected = and a value")
             options[key] = self._parse_option_value()
         return options
+
+    def _split_description(
+        self, options: Mapping[str, OptionValue], comment: str | None
+    ) -> tuple[Mapping[str, OptionValue], Description]:
+        """Move BigQuery's options description and labels to a Description with the `comment`."""
+        others = {n: v for n, v in options.items() if n not in ("description", "labels")}
+        if "description" in options:
+            text = options["description"]
+            if not (text is None or isinstance(text, str)) or comment is not None:
+                raise self._error_here("option description must be one string, without COMMENT")
+            comment = text
+        tags: dict[str, str] = {}
+        labels = options.get("labels", ())
+        for label in labels if isinstance(labels, tuple) else (labels,):
+            pair = label.arguments if isinstance(label, Call) else label
+            is_pair = isinstance(pair, tuple) and [type(v) for v in pair] == [str, str]
+            if not is_pair or fold(str(pair[0])) in tags:
+                expected = "a list of pairs of a new tag and its text, such as [('team', 'shop')]"
+                raise self._error_here(f"option labels must be {expected}")
+            tags[fold(str(pair[0]))] = str(pair[1])
+        changes_comment = comment is not None or "description" in options
+        return others, Description(comment, tags, changes_comment, "labels" in options)
 
     def _parse_option_value(self, depth: int = 0) -> OptionValue:
         """Parse a literal, list, call or bare word. A struct or a map becomes a list of pairs."""

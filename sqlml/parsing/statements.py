@@ -17,6 +17,8 @@ class Call:
 
 OptionValue = str | int | float | bool | None | tuple[Any, ...] | Call
 Options = Mapping[str, OptionValue]
+TypedColumns = tuple[tuple[str, str], ...]
+"""Pairs of a column's name and SQL type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +43,32 @@ class ModelName:
 
 
 @dataclass(frozen=True, slots=True)
+class Description:
+    """A model's comment and tags, which BigQuery calls its description and labels.
+
+    `changes_comment` and `changes_tags` say which of them a statement contains.
+    """
+
+    comment: str | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+    changes_comment: bool = False
+    changes_tags: bool = False
+
+    @classmethod
+    def of(cls, comment: str | None) -> Description:
+        return cls(comment, changes_comment=comment is not None)
+
+
+@dataclass(frozen=True, slots=True)
 class Artifact:
     """[INPUT ...] [OUTPUT ...] FROM 'path' [FORMAT ...] [OPTIONS (...)] [COMMENT ...]."""
 
     source: str
-    inputs: tuple[tuple[str, str], ...] | None = None
-    output: tuple[tuple[str, str], ...] | None = None
+    inputs: TypedColumns | None = None
+    output: TypedColumns | None = None
     format: str = "AUTO"
     options: Options = field(default_factory=dict)
-    comment: str | None = None
+    description: Description = Description()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +81,7 @@ class Training:
     query: str
     options: Options = field(default_factory=dict)
     transform: tuple[str, ...] | None = None
-    comment: str | None = None
+    description: Description = Description()
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +235,13 @@ class SetOptions(Change):
     """SET OPTIONS (...) of the named version, by default the model's default version."""
 
     options: Options
+
+
+@dataclass(frozen=True, slots=True)
+class Describe(Change):
+    """SET OPTIONS (description = '...', labels = [('tag', 'text'), ...])."""
+
+    description: Description
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ from sqlml.importers.sqlml_file import StoredModel
 from sqlml.ir.ops import CALIBRATED_OUTPUTS, OUTPUTS, find_invalid_unicode
 from sqlml.ir.program import Program
 from sqlml.long_work import long_work, show_stage
-from sqlml.parsing.statements import AddVersion, Artifact, CreateModel
+from sqlml.parsing.statements import AddVersion, Artifact, CreateModel, Description
 from sqlml.planner.binding.requested_output import OUTPUTS_OF
 from sqlml.planner.program.prepare_program import prepare_output
 from sqlml.planner.program.result_sql import find_result_type
@@ -59,15 +59,16 @@ class ModelRequest:
     reference: Reference
     inputs: Sequence[str] | Mapping[str, str] | None = None
     output: Sequence[tuple[str, str]] | None = None
-    comment: str | None = None
+    description: Description = Description()
     or_replace: bool = False
     if_not_exists: bool = False
     number: int | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not (self.comment is None or isinstance(self.comment, str)):
-            raise ConfigError(f"comment must be a string, not {self.comment!r}")
+        comment = self.description.comment
+        if not (comment is None or isinstance(comment, str)):
+            raise ConfigError(f"comment must be a string, not {comment!r}")
         if not (self.number is None or type(self.number) is int):
             raise ConfigError(f"number must be an integer, not {self.number!r}")
         for name in ("or_replace", "if_not_exists"):
@@ -115,7 +116,7 @@ def create_from_object(
         version = _build_stored_version(models, model, request, file)
         show_stage("storing it")
         flags = {"or_replace": request.or_replace, "if_not_exists": request.if_not_exists}
-        models.changes.create(request.reference, version, comment=request.comment, **flags)
+        models.changes.create(request.reference, version, description=request.description, **flags)
 
 
 def add_object(
@@ -125,7 +126,7 @@ def add_object(
     with long_work(f"registering {request.reference.name}"):
         version = _build_stored_version(models, model, request, file)
         show_stage("storing it")
-        version = replace(version, comment=request.comment)
+        version = replace(version, comment=request.description.comment)
         models.versions.add(request.reference, version, request.number)
 
 
@@ -140,7 +141,7 @@ def _register_file(
         reference,
         inputs=None if artifact.inputs is None else dict(artifact.inputs),
         output=artifact.output,
-        comment=artifact.comment,
+        description=artifact.description,
         options=artifact.options,
         **request_options,
     )

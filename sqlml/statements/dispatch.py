@@ -89,6 +89,7 @@ CHANGES: Mapping[type, Callable[[Models, Reference, Any], Answer | None]] = {
     statements.SetOptions: lambda m, model, c: _change_options(
         m, model, lambda options: {**options, **c.options}
     ),
+    statements.Describe: lambda m, model, c: m.changes.describe(model, c.description),
     statements.ResetOptions: _reset_options,
     statements.AddCascade: add_cascade,
     statements.AddTopKFilter: add_top_k_filter,

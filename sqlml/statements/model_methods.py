@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack
 
 from sqlml.catalog.model import parse_reference
 from sqlml.errors import ConfigError, TrainingWarning
-from sqlml.parsing.statements import Training
+from sqlml.parsing.statements import Description, Training
 from sqlml.statements.connection_models import Models
 from sqlml.statements.create_model import (
     ModelRequest,
@@ -112,7 +112,7 @@ class ModelMethods(ABC, Generic[Relation]):
             request = ModelRequest(
                 parse_model_name(name),
                 inputs,
-                comment=comment,
+                description=Description.of(comment),
                 or_replace=or_replace,
                 if_not_exists=if_not_exists,
                 options=options,
@@ -155,7 +155,11 @@ class ModelMethods(ABC, Generic[Relation]):
         with self._calling():
             self._before_change()
             request = ModelRequest(
-                parse_model_name(name), inputs, comment=comment, number=number, options=options
+                parse_model_name(name),
+                inputs,
+                description=Description.of(comment),
+                number=number,
+                options=options,
             )
             add_object(self._models, model, request)
             return self._describe_new(f"{name}@last")
@@ -216,7 +220,7 @@ class ModelMethods(ABC, Generic[Relation]):
             version = train_and_create(
                 self._models,
                 parse_model_name(name),
-                Training(query, all_options, None, comment),
+                Training(query, all_options, None, Description.of(comment)),
                 None if isinstance(what, str) else what,
                 or_replace=or_replace,
                 if_not_exists=if_not_exists,

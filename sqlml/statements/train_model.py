@@ -95,7 +95,7 @@ def train_and_create(
         models.changes.create(
             reference,
             version,
-            comment=training.comment,
+            description=training.description,
             or_replace=or_replace,
             if_not_exists=if_not_exists,
         )
@@ -111,7 +111,7 @@ def train_version(models: Models, reference: Reference, change: TrainVersion) ->
         version = _build_trained_version(reference, training, _train_requested(models, training))
         version = calibrate_new_version(models, reference, version)
         show_stage("storing it")
-        version = replace(version, comment=training.comment)
+        version = replace(version, comment=training.description.comment)
         models.versions.add(reference, version, change.number)
     return _answer_training(reference, version)
 
@@ -324,7 +324,7 @@ def _collect_facts(training: Training, trained: TrainedModel) -> TrainingFacts:
         features=tuple(column.to_dict() for column in trained.statistics),
         trials=trained.trials,
         pipeline=repr(trained.samples[0][0] if trained.samples else trained.model),
-        notices=trained.notices,
+        notices=(*request.notices, *trained.notices),
         versions=trained.versions,
         partitions=trained.partitions,
         seconds=round(trained.seconds, 3),

@@ -289,7 +289,9 @@ def _make_booster_trainers(suffix: str) -> Mapping[str, Trainer]:
 
 def _make_forest_trainers(suffix: str) -> Mapping[str, Trainer]:
     sklearn = Trainer(f"sklearn.ensemble.RandomForest{suffix}", "one_hot", _FOREST)
-    xgboost = Trainer(f"xgboost.XGBRF{suffix}", "ordinal", _XGBOOST, _XGBOOST_DEFAULTS)
+    # XGBoost's forests overwrite num_parallel_tree by n_estimators.
+    names = _freeze(**_XGBOOST, num_parallel_tree="n_estimators")
+    xgboost = Trainer(f"xgboost.XGBRF{suffix}", "ordinal", names, _XGBOOST_DEFAULTS)
     return _freeze(sklearn=sklearn, xgboost=xgboost)
 
 
@@ -301,8 +303,8 @@ _NETWORK = _map_aliases(
 )
 
 
-def _make_network_trainers(suffix: str) -> Mapping[str, Trainer]:
-    path = f"sqlml.training.estimators.dnn.DNN{suffix}"
+def _make_network_trainers(name: str) -> Mapping[str, Trainer]:
+    path = f"sqlml.training.estimators.{name}"
     packages = ("torch", "skorch")
     return _freeze(torch=Trainer(path, "scaled", _NETWORK, stops_early=True, packages=packages))
 
@@ -328,13 +330,44 @@ MODEL_TYPES: Mapping[str, ModelType] = {
     "boosted_tree_ranker": ModelType("rank", _make_booster_trainers("Ranker")),
     "random_forest_classifier": ModelType("classify", _make_forest_trainers("Classifier")),
     "random_forest_regressor": ModelType("regress", _make_forest_trainers("Regressor")),
-    "dnn_classifier": ModelType("classify", _make_network_trainers("Classifier")),
-    "dnn_regressor": ModelType("regress", _make_network_trainers("Regressor")),
+    "dnn_classifier": ModelType("classify", _make_network_trainers("dnn.DNNClassifier")),
+    "dnn_regressor": ModelType("regress", _make_network_trainers("dnn.DNNRegressor")),
+    "dnn_linear_combined_classifier": ModelType(
+        "classify", _make_network_trainers("dnn.DNNLinearCombinedClassifier")
+    ),
+    "dnn_linear_combined_regressor": ModelType(
+        "regress", _make_network_trainers("dnn.DNNLinearCombinedRegressor")
+    ),
+    "autoencoder": ModelType("project", _make_network_trainers("autoencoder.Autoencoder")),
     "kmeans": ModelType("cluster", _freeze(sklearn=_KMEANS)),
     "pca": ModelType("project", _freeze(sklearn=_PCA)),
     "isolation_forest": ModelType("isolate", _freeze(sklearn=_ISOLATION_FOREST)),
 }
 """Maps values of the option model_type to types of models."""
+
+
+_FORECASTS = (
+    "sqlml does not forecast: the DuckDB extension anofox_forecast does (INSTALL anofox_forecast "
+    "FROM community)"
+)
+_AUTOML = (
+    "sqlml does not choose a type of model: search with hparam_range(...) in boosted trees, or use "
+    "FLAML or AutoGluon in Python and register the model that they choose"
+)
+_FILE = "such models are files: CREATE MODEL m FROM 'path' reads them, without AS and a query"
+_TENSORFLOW = "convert the model to ONNX with tf2onnx, and write CREATE MODEL m FROM 'model.onnx'"
+ELSEWHERE: Mapping[str, str] = {
+    **dict.fromkeys(("arima", "arima_plus", "timesfm"), _FORECASTS),
+    "arima_plus_xreg": f"{_FORECASTS}, and SARIMAX of statsmodels in Python",
+    "matrix_factorization": "sqlml trains no recommenders: implicit does in Python, and ALS in "
+    "Spark",
+    **dict.fromkeys(("automl_classifier", "automl_regressor"), _AUTOML),
+    "transform_only": "sqlml has no models that predict nothing: create a view instead, since the "
+    "preprocessing functions work in queries",
+    **dict.fromkeys(("onnx", "xgboost", "sklearn"), _FILE),
+    **dict.fromkeys(("tensorflow", "tensorflow_lite"), _TENSORFLOW),
+}
+"""Maps BigQuery's types of models that sqlml does not train to what does it instead."""
 
 
 def find_model_type(name: Any) -> tuple[str, ModelType]:
@@ -349,6 +382,8 @@ def find_model_type(name: Any) -> tuple[str, ModelType]:
             f"label = 'churned') before AS; model types: {', '.join(MODEL_TYPES)}"
         )
     key = name.lower()
+    if key in ELSEWHERE:
+        raise ConfigError(f"model type {name!r}: {ELSEWHERE[key]}")
     if key not in MODEL_TYPES:
         suggestion = closest(key, MODEL_TYPES)
         hint = f"did you mean {suggestion!r}? " if suggestion else ""
@@ -403,7 +438,7 @@ METRICS: Mapping[Task, tuple[str, ...]] = {
     "regress": REGRESSOR_METRICS,
     "rank": ("ndcg",),
     "cluster": ("davies_bouldin_index", "mean_squared_distance"),
-    "project": ("total_explained_variance_ratio",),
+    "project": (*("total_explained_variance_ratio", "mean_squared_error", "mean_absolute_error"),),
     "isolate": ("outlier_share",),
 }
 """Maps each task to its metrics, under BigQuery's names."""
@@ -430,6 +465,8 @@ def compute_model_metrics(
     if task == "cluster":
         return _compute_cluster_metrics(estimator, part)
     if task == "project":
+        if hasattr(estimator, "module_"):  # An autoencoder.
+            return _compute_reconstruction_metrics(estimator, part)
         ratios = getattr(estimator, "explained_variance_ratio_", None)
         return {} if ratios is None else {"total_explained_variance_ratio": float(ratios.sum())}
     return {"outlier_share": float((np.asarray(estimator.predict(part.X)) < 0).mean())}
@@ -468,6 +505,19 @@ def compute_measured_metrics(measured: MeasuredRows, n_classes: int) -> Metrics:
     is_binary = n_classes == 2
     predicted = (predictions[:, 1] > 0.5).astype(int) if is_binary else predictions.argmax(axis=1)
     return compute_class_metrics(labels, predicted, n_classes, weight, proba=predictions)
+
+
+def _compute_reconstruction_metrics(estimator: Any, part: EstimatorRows) -> Metrics:
+    """Compare encoded rows with their reconstructions, as the mean over all values."""
+    rows = np.asarray(part.X.toarray() if hasattr(part.X, "toarray") else part.X, np.float64)
+    errors = np.asarray(estimator.inverse_transform(estimator.transform(part.X)), np.float64) - rows
+    squares = float(np.mean(np.square(errors)))
+    variance = float(np.mean(rows.var(axis=0)))
+    return {
+        "total_explained_variance_ratio": 1 - squares / variance if variance else None,
+        "mean_squared_error": squares,
+        "mean_absolute_error": float(np.mean(np.abs(errors))),
+    }
 
 
 def _predict_all(predict: Any, part: EstimatorRows) -> Any:

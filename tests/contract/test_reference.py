@@ -16,6 +16,7 @@ from sqlml.parsing.parse import parse
 from sqlml.parsing.statements import AlterModel, Explain, SetOption, Statement
 from sqlml.planner.program import choose
 from sqlml.planner.syntax.arguments import _OPTIONS, FUNCTIONS, STAGED_FUNCTIONS
+from sqlml.planner.syntax.preprocessing import SIGNATURES as PREPROCESSORS
 from sqlml.planner.syntax.table_forms import FORMS
 from sqlml.statements import dispatch
 from sqlml.statements.model_options import AT_CREATION, STORED
@@ -23,7 +24,6 @@ from sqlml.tools import cli
 from sqlml.tools.shell.output_modes import MODES
 from sqlml.training.model_types import MODEL_TYPES
 from sqlml.training.options.sqlml_options import ALIASES, TRAINING_OPTIONS
-from sqlml.training.transform.preprocessors import SIGNATURES as PREPROCESSORS
 from tests.support.documents import DOCS, ROOT, blocks, sections, text_of
 
 STATEMENTS, FUNCTIONS_PAGE, TABLE_FUNCTIONS, PREPROCESSING, OPTIONS = (

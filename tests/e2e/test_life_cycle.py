@@ -173,6 +173,28 @@ def test_a_program_is_stored_once_and_stays_while_somebody_needs_it(con: sqlml.S
     assert con.execute(ask).fetchall() == [(0,)]
 
 
+def test_bigquerys_descriptions_and_labels(con: sqlml.Session) -> None:
+    ask = "SELECT comment, tags FROM sqlml.models WHERE name = 'd'"
+    con.execute(
+        "CREATE MODEL d OPTIONS (model_type = 'kmeans', num_clusters = 1, description = 'it''s', "
+        "labels = [('team', 'a'), ('B', 'it''s')]) AS SELECT 1 AS a UNION ALL SELECT 2"
+    )
+    assert con.execute(ask).fetchall() == [("it's", {"b": "it's", "team": "a"})]
+    ((_, shown),) = con.execute("SHOW CREATE MODEL d").fetchall()
+    assert "COMMENT 'it''s'" in shown and """SET TAG "b" = 'it''s'""" in shown
+    con.execute("ALTER MODEL d SET OPTIONS (labels = [('c', 'd')])")
+    con.execute("ALTER MODEL d/1 SET OPTIONS (description = 'of the version')")
+    assert con.execute(ask).fetchall() == [("it's", {"c": "d"})]
+    assert ("comment", "of the version") in con.execute("DESCRIBE MODEL d").fetchall()
+    con.execute("ALTER MODEL d SET OPTIONS (description = NULL, labels = [])")
+    assert con.execute(ask).fetchall() == [(None, None)]
+    for change in ("description = 'x', backend = 'sql'", "labels = [('a', 1)]", "expires = 1"):
+        with pytest.raises((errors.ParseError, errors.ConfigError)):
+            con.execute(f"ALTER MODEL d SET OPTIONS ({change})")
+    assert con.execute(ask).fetchall() == [(None, None)]
+    con.execute("DROP MODEL d")
+
+
 def test_tags_and_comments(con: sqlml.Session) -> None:
     con.execute("ALTER MODEL m SET TAG team = 'risk', Stage = 'it''s'")
     con.execute("ALTER MODEL m SET TAG team = 'fraud'")

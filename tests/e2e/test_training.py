@@ -60,6 +60,7 @@ CLASSIFIERS = [
     "model_type = 'logistic_reg'",
     "model_type = 'logistic_reg', l2_reg = 0.5, encoding = 'one_hot'",
     "model_type = 'dnn_classifier', hidden_units = [8, 8], max_epochs = 3",
+    "model_type = 'dnn_linear_combined_classifier', hidden_units = [8], max_epochs = 3",
 ]
 REGRESSORS = [
     "model_type = 'boosted_tree_regressor', library = 'xgboost', n_estimators = 20",
@@ -72,6 +73,7 @@ REGRESSORS = [
     "model_type = 'linear_reg', l2_reg = 1",
     "model_type = 'linear_reg', l1_reg = 0.1, l2_reg = 0.1",
     "model_type = 'dnn_regressor', hidden_units = [8], max_epochs = 3",
+    "model_type = 'dnn_linear_combined_regressor', hidden_units = [8], max_epochs = 3",
 ]
 
 
@@ -131,6 +133,29 @@ def test_what_learns_from_no_label(shop: sqlml.Session, options: str, answer: st
     assert np.allclose(own, known, rtol=1e-9, atol=1e-9)
     ours = np.array([row for (row,) in shop.execute(f"SELECT {answer} FROM ({query})").fetchall()])
     assert np.allclose(ours, known, rtol=1e-9, atol=1e-9)
+
+
+def test_autoencoders_and_pca_predict_the_columns_they_project_to(shop: sqlml.Session) -> None:
+    query = "SELECT * FROM people"
+    options = "model_type = 'autoencoder', hidden_units = [8, 2, 8], max_iterations = 3"
+    shop.execute(f"CREATE OR REPLACE MODEL m OPTIONS ({options}, seed = 7) AS {query}")
+    model, frame = shop.estimator("m"), shop.execute(query).df()
+    rows = shop.execute("FROM ML.PREDICT(MODEL m, TABLE people)").df()
+    assert list(rows.columns)[-2:] == ["latent_col_1", "latent_col_2"]
+    latent = model.transform(frame)
+    assert np.allclose(rows[["latent_col_1", "latent_col_2"]], latent, rtol=0, atol=1e-5)
+    errors_of_rows = shop.execute(f"SELECT predict_score('m', *) FROM ({query})").fetchnumpy()
+    found = next(iter(errors_of_rows.values()))
+    assert np.allclose(found, model.score_samples(frame), rtol=1e-4, atol=1e-6)
+    metrics = shop.execute("FROM ML.EVALUATE(MODEL m)").df()
+    assert metrics["mean_squared_error"][0] == pytest.approx(-found.mean(), rel=1e-4)
+    shop.execute(
+        f"CREATE OR REPLACE MODEL m OPTIONS (model_type = 'pca', n_components = 1) AS {query}"
+    )
+    rows = shop.execute("FROM ML.PREDICT(MODEL m, TABLE people)").df()
+    assert np.allclose(rows["principal_component_1"], shop.estimator("m").transform(frame)[:, 0])
+    with pytest.raises(errors.BindError, match="predicts nothing"):
+        shop.execute("FROM ML.PREDICT(MODEL m, TABLE people, STRUCT(0.5 AS threshold))")
 
 
 @pytest.mark.parametrize("library", ["xgboost", "lightgbm", "catboost", "sklearn"])

@@ -205,11 +205,20 @@ FITTED = """
 """
 
 
+class SampleScaler(preprocessing.StandardScaler):
+    """A scaler that divides by the sample standard deviation, as BigQuery does."""
+
+    def fit(self, x: pd.DataFrame, y: None = None) -> SampleScaler:
+        super().fit(x)
+        self.scale_ = x.std(ddof=1).to_numpy()
+        return self
+
+
 @pytest.mark.parametrize(
     ("call", "scaler"),
     [
-        ("ml_standard_scaler(charges)", preprocessing.StandardScaler()),
-        ("ml_min_max_scaler(charges)", preprocessing.MinMaxScaler()),
+        ("ml_standard_scaler(charges)", SampleScaler()),
+        ("ml_min_max_scaler(charges)", preprocessing.MinMaxScaler(clip=True)),
         ("ml_max_abs_scaler(charges)", preprocessing.MaxAbsScaler()),
         ("ml_robust_scaler(charges)", preprocessing.RobustScaler()),
         (
@@ -292,7 +301,15 @@ def test_buckets_encoders_and_crosses(shop: sqlml.Session) -> None:
         ("$1 AS x", "not a parameter"),
         ("tenure, plan AS tenure", "two features would be called 'tenure'"),
         ("ml_standart_scaler(tenure) OVER () AS x", "unknown function ml_standart_scaler; did you"),
-        ("ml_polynomial_expand(plan) AS x", "functions: .*ml_multi_hot_encoder.*ml_feature_cross"),
+        ("ml_polynom(plan) AS x", "did you mean ml_polynomial_expand"),
+        ("ml_logistic(plan) AS x", "functions: .*ml_multi_hot_encoder.*ml_feature_cross"),
+        ("ml_polynomial_expand(plan) AS x", "takes a struct of columns with different names"),
+        ("ml_polynomial_expand({'a': id}, 5) AS x", "takes a degree from 1 to 4, not 5"),
+        ("ml_normalizer([id, tenure], 0.5) AS x", "a norm that is 0, at least 1, or infinite, not"),
+        ("ml_normalizer(words) AS x", "takes a list of numbers, and words has type VARCHAR"),
+        ("ml_one_hot_encoder(plan, 'first') OVER () AS x", "takes 'none' or 'most_frequent', not"),
+        ("ml_one_hot_encoder(side, 'most_frequent', 1) OVER () AS x", "no category besides the"),
+        ("1 + ml_one_hot_encoder(plan, 'most_frequent') OVER () AS x", "must stand alone"),
         ("now() AS f", "cannot call now"),
         ("today() AS f", "cannot call today"),
         ("get_current_timestamp() AS f", "cannot call get_current_timestamp"),
@@ -400,6 +417,34 @@ def test_preprocessing_functions_by_the_names_of_bigquery(shop: sqlml.Session) -
     assert made_of(con, "ML.FEATURE_CROSS(STRUCT(plan, side)) AS x", values) == [
         *(("pro_x",), (None,)),
     ]
+
+
+def test_polynomials_norms_and_dummies(shop: sqlml.Session) -> None:
+    con = shop.cursor()
+    values = "(VALUES (2.0, 3, 'pro'), (NULL, 4, 'new'), (0.0, 0, NULL)) v(charges, tenure, plan)"
+    item = "ML.POLYNOMIAL_EXPAND(STRUCT(charges AS c, tenure), 2) AS p"
+    assert made_of(con, item, values) == [
+        (2.0, 4.0, 6.0, 3.0, 9.0),
+        (None, None, None, 4.0, 16.0),
+        (0.0, 0.0, 0.0, 0.0, 0.0),
+    ]
+    features = [name for name, *_ in con.execute("FROM ml_feature_info(MODEL m)").fetchall()]
+    assert features == ["tenure", "p_c", "p_c_c", "p_c_tenure", "p_tenure", "p_tenure_tenure"]
+    norms = made_of(con, "ML.NORMALIZER([charges, tenure], 1) AS n", values)
+    assert norms == [(0.4, 0.6), (None, 1.0), (0.0, 0.0)]
+    dummies = "ML.ONE_HOT_ENCODER(plan, 'most_frequent', 2) OVER () AS d"
+    (dropped, kept), *_ = con.execute(
+        "SELECT list(plan) FROM (SELECT plan FROM t WHERE plan IS NOT NULL GROUP BY plan "
+        "ORDER BY count(*) DESC, plan LIMIT 2)"
+    ).fetchone()
+    rows = f"(VALUES ('{dropped}'), ('{kept}'), (NULL)) v(plan)"
+    assert made_of(con, dummies, rows) == [(False, False), (True, False), (False, True)]
+    features = [name for name, *_ in con.execute("FROM ml_feature_info(MODEL m)").fetchall()]
+    assert features == ["tenure", f"d_{kept}", "d_other"]
+    without = made_of(con, "ML.ONE_HOT_ENCODER(plan, 'none') OVER () AS d", rows)
+    assert without == made_of(con, "ml_one_hot_encoder(plan) OVER () AS d", rows)
+    with pytest.raises(errors.ParseError, match="takes a number"):
+        made_of(con, "ML.MIN_MAX_SCALER(STRUCT(plan AS a).a) OVER () AS d", rows)
 
 
 def test_options_of_buckets_and_imputers(shop: sqlml.Session) -> None:

@@ -1,9 +1,9 @@
-"""Import networks that wrap a torch module: skorch's, and sqlml's DNNClassifier and DNNRegressor.
+"""Import networks that wrap a torch module: skorch's, and those of sqlml's own estimators.
 
 The module is imported like any torch module. The results of a classifier's module are then
 converted to probabilities in the same dtype. The rules are in skorch's files `classifier.py`,
 `regressor.py` and `utils.py` (`_infer_predict_nonlinearity`), and for sqlml's networks in
-`sqlml/training/estimators/dnn.py`.
+`sqlml/training/estimators/`.
 """
 
 from __future__ import annotations
@@ -53,6 +53,19 @@ def import_dnn_classifier(model: Any, frame: Frame) -> Outputs:
 
 def import_dnn_regressor(model: Any, frame: Frame) -> Outputs:
     return import_module(_copy_module(model), frame)
+
+
+def import_autoencoder(model: Any, frame: Frame) -> Outputs:
+    """Import Autoencoder: latent columns, and the negative mean squared error of each row."""
+    module = _copy_module(model)
+    op = frame.builder.op
+    latent = import_module(module.encoder, frame).values["label"]
+    latent_frame = Frame.from_value(frame.builder, latent)
+    restored = import_module(module.decoder, latent_frame).values["label"]
+    residual = op("sub", restored, frame.matrix("float32"))
+    squares = op("sum", op("mul", residual, residual), axis=1)
+    width = make_constant_like(frame.builder, -frame.width, squares)
+    return Outputs({"transform": latent, "samples": op("div", squares, width)})
 
 
 def import_classifier(model: Any, frame: Frame) -> Outputs:
@@ -131,6 +144,9 @@ IMPORTERS: Mapping[str, Leaf] = {
     "skorch.regressor.NeuralNetRegressor": import_regressor,
     "sqlml.training.estimators.dnn.DNNClassifier": import_dnn_classifier,
     "sqlml.training.estimators.dnn.DNNRegressor": import_dnn_regressor,
+    "sqlml.training.estimators.dnn.DNNLinearCombinedClassifier": import_dnn_classifier,
+    "sqlml.training.estimators.dnn.DNNLinearCombinedRegressor": import_dnn_regressor,
+    "sqlml.training.estimators.autoencoder.Autoencoder": import_autoencoder,
 }
 SCHEMAS: Mapping[str, Callable[[Any], Schema]] = dict.fromkeys(
     IMPORTERS, lambda model: read_module_schema(_copy_module(model))

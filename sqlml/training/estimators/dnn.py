@@ -94,6 +94,34 @@ class MultilayerPerceptron(nn.Module):
             values = self.hidden(values)
         return self.last(values)
 
+    def rescale(self, spread: float, mean: float) -> None:
+        """Convert standardized results to results with a standard deviation and a mean."""
+        with torch.no_grad():
+            self.last.weight.mul_(spread)
+            self.last.bias.mul_(spread).add_(mean)
+
+
+class WideAndDeepNetwork(nn.Module):
+    """The sum of a multilayer perceptron and a linear model of the same inputs.
+
+    See Cheng et al., "Wide & Deep Learning for Recommender Systems" (2016).
+    """
+
+    def __init__(self, n_inputs: int, n_outputs: int, **arguments: Any) -> None:
+        super().__init__()
+        self.deep = MultilayerPerceptron(n_inputs, n_outputs, **arguments)
+        self.wide = nn.Linear(n_inputs, n_outputs, bias=False)
+
+    def forward(self, X: Any, weight: Any = None) -> Any:
+        """Return (n, outputs) for X (n, inputs)."""
+        return self.deep(X) + self.wide(X.to(self.wide.weight.dtype))
+
+    def rescale(self, spread: float, mean: float) -> None:
+        """See `MultilayerPerceptron.rescale`."""
+        self.deep.rescale(spread, mean)
+        with torch.no_grad():
+            self.wide.weight.mul_(spread)
+
 
 class _Rows(Dataset[Any]):
     """A torch dataset that maps row indices to a batch of float32 features and targets."""
@@ -107,11 +135,11 @@ class _Rows(Dataset[Any]):
         return len(self.y)
 
     def __getitem__(self, indices: Any) -> Any:
-        X, y = _to_tensor(self.X[indices]), self.y[indices]
+        X, y = to_tensor(self.X[indices]), self.y[indices]
         return (X if self.weight is None else {"X": X, "weight": self.weight[indices]}), y
 
 
-def _to_tensor(X: Any) -> Any:
+def to_tensor(X: Any) -> Any:
     dense = X.toarray() if issparse(X) else np.asarray(X)
     return torch.from_numpy(np.ascontiguousarray(dense, np.float32))
 
@@ -121,7 +149,7 @@ def _make_loader(dataset: Any, batch_size: int, shuffle: bool = False) -> Any:
     return DataLoader(dataset, sampler=BatchSampler(sampler, batch_size, False), batch_size=None)
 
 
-class _Net(NeuralNet):  # type: ignore[misc]
+class Net(NeuralNet):  # type: ignore[misc]
     """A skorch network that weights the loss of each row by the row's weight."""
 
     def get_loss(self, y_pred: Any, y_true: Any, X: Any = None, training: bool = False) -> Any:
@@ -191,18 +219,21 @@ class Epochs:
     segment: Segment | None = None
 
 
-_ALL_EPOCHS = Epochs()
+ALL_EPOCHS = Epochs()
 
 
-class _DNN(BaseEstimator):  # type: ignore[misc]
-    """The base class of DNNClassifier and DNNRegressor.
+class DNN(BaseEstimator):  # type: ignore[misc]
+    """The base class of the networks' estimators.
 
     hidden_units: widths of the hidden layers. activation, optimizer: names in ACTIVATIONS and
     OPTIMIZERS. dropout, memory: as in MultilayerPerceptron. lr: the learning rate. weight_decay:
     the penalty on squared weights. batch_size: the number of rows in a step. max_epochs: the number
     of passes over all rows. random_state: the seed of the initial weights, the order of rows, and
-    dropout. module_: the trained MultilayerPerceptron.
+    dropout. module_: the trained module, of the class MODULE.
     """
+
+    MODULE: ClassVar[type[nn.Module]] = MultilayerPerceptron
+    NET: ClassVar[type[Net]] = Net
 
     WORDS: ClassVar[Mapping[str, Collection[str]]] = MappingProxyType(
         {"activation": ACTIVATIONS.keys(), "optimizer": OPTIMIZERS.keys(), "memory": MEMORY}
@@ -233,6 +264,15 @@ class _DNN(BaseEstimator):  # type: ignore[misc]
         self.memory = memory
         self.random_state = random_state
 
+    def _list_module_arguments(self, n_inputs: int, n_outputs: int) -> dict[str, Any]:
+        names = ("activation", "dropout", "memory")
+        sizes = {"n_inputs": n_inputs, "n_outputs": n_outputs}
+        hidden_units = {"hidden_units": tuple(self.hidden_units)}
+        return {**sizes, **hidden_units, **{name: getattr(self, name) for name in names}}
+
+    def _list_net_arguments(self) -> dict[str, Any]:
+        return {}
+
     def _check_parameters(self) -> None:
         for name, words in self.WORDS.items():
             value = getattr(self, name)
@@ -250,23 +290,21 @@ class _DNN(BaseEstimator):  # type: ignore[misc]
             raise ConfigError(f"option dropout must be >= 0 and < 1, not {self.dropout!r}")
 
     def _fit(
-        self, datasets: Sequence[_Rows], n_outputs: int, criterion: Any, epochs: Epochs
+        self, datasets: Sequence[Dataset[Any]], n_outputs: int, criterion: Any, epochs: Epochs
     ) -> None:
         """Train on the first dataset, and stop early by the second dataset if there is one."""
         self._check_parameters()
         segment = epochs.segment
+        dataset: Any
         dataset, *held_out = datasets
+        module_arguments = self._list_module_arguments(dataset.X.shape[1], n_outputs)
         callback = _RoundCallback(epochs, stops_early=bool(held_out))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.random_state)
-            net = _Net(
-                MultilayerPerceptron,
-                module__n_inputs=dataset.X.shape[1],
-                module__n_outputs=n_outputs,
-                module__hidden_units=tuple(self.hidden_units),
-                module__activation=self.activation,
-                module__dropout=self.dropout,
-                module__memory=self.memory,
+            net = self.NET(
+                self.MODULE,
+                **{f"module__{name}": value for name, value in module_arguments.items()},
+                **self._list_net_arguments(),
                 criterion=criterion,
                 optimizer=OPTIMIZERS[self.optimizer],
                 optimizer__weight_decay=self.weight_decay,
@@ -307,13 +345,15 @@ class _DNN(BaseEstimator):  # type: ignore[misc]
         self.module_ = copy.deepcopy(net.module_).eval()
         self.n_features_in_ = dataset.X.shape[1]
 
-    def _compute_scores(self, X: Any) -> Any:
+    def _compute_scores(self, X: Any, compute: Callable[[Any], Any] | None = None) -> Any:
+        """Compute the results of the module, or of `compute`, batch by batch."""
+        compute = compute or self.module_
         with torch.inference_mode():
             starts = range(0, max(X.shape[0], 1), _SCORED_ROWS)
-            return torch.cat([self.module_(_to_tensor(X[i : i + _SCORED_ROWS])) for i in starts])
+            return torch.cat([compute(to_tensor(X[i : i + _SCORED_ROWS])) for i in starts])
 
 
-class DNNClassifier(ClassifierMixin, _DNN):  # type: ignore[misc]
+class DNNClassifier(ClassifierMixin, DNN):  # type: ignore[misc]
     """A deep neural network that predicts classes, trained with cross-entropy.
 
     Attributes:
@@ -326,7 +366,7 @@ class DNNClassifier(ClassifierMixin, _DNN):  # type: ignore[misc]
         y: Any,
         sample_weight: Any = None,
         held_out: tuple[Any, Any, Any] | None = None,
-        epochs: Epochs = _ALL_EPOCHS,
+        epochs: Epochs = ALL_EPOCHS,
     ) -> Self:
         """Fit to rows X (n, k) with classes y (n,) and weights (n,).
 
@@ -357,7 +397,7 @@ class DNNClassifier(ClassifierMixin, _DNN):  # type: ignore[misc]
         return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
 
 
-class DNNRegressor(RegressorMixin, _DNN):  # type: ignore[misc]
+class DNNRegressor(RegressorMixin, DNN):  # type: ignore[misc]
     """A deep neural network that predicts numbers, trained with squared error.
 
     It learns the standardized label, so its losses are in standardized units. After training, the
@@ -370,7 +410,7 @@ class DNNRegressor(RegressorMixin, _DNN):  # type: ignore[misc]
         y: Any,
         sample_weight: Any = None,
         held_out: tuple[Any, Any, Any] | None = None,
-        epochs: Epochs = _ALL_EPOCHS,
+        epochs: Epochs = ALL_EPOCHS,
     ) -> Self:
         """Fit to rows X (n, k) with numbers y (n,); see `DNNClassifier.fit`."""
         targets = np.asarray(y, np.float64)
@@ -384,12 +424,21 @@ class DNNRegressor(RegressorMixin, _DNN):  # type: ignore[misc]
         held_out_rows = [make_rows(*held_out)] if held_out else []
         datasets = [make_rows(X, targets, sample_weight), *held_out_rows]
         self._fit(datasets, 1, nn.MSELoss, epochs)
-        output_layer = self.module_.last
-        with torch.no_grad():
-            output_layer.weight.mul_(spread)
-            output_layer.bias.mul_(spread).add_(mean)
+        self.module_.rescale(spread, mean)
         return self
 
     def predict(self, X: Any) -> Array:
         """Return predictions as float32 (n,)."""
         return np.asarray(self._compute_scores(X)[:, 0].numpy())
+
+
+class DNNLinearCombinedClassifier(DNNClassifier):
+    """A DNNClassifier that adds a linear model of its inputs to the network."""
+
+    MODULE = WideAndDeepNetwork
+
+
+class DNNLinearCombinedRegressor(DNNRegressor):
+    """A DNNRegressor that adds a linear model of its inputs to the network."""
+
+    MODULE = WideAndDeepNetwork

@@ -205,7 +205,8 @@ ALLOWED: Mapping[str, frozenset[str]] = {
         "alpha selection precompute"
     ),
     "torch": _split_names(
-        "activation batch_size dropout hidden_units lr max_epochs memory optimizer weight_decay"
+        "activation batch_size dropout hidden_units l1_reg_activation lr max_epochs memory "
+        "optimizer weight_decay"
     ),
 }
 """Maps each package to the parameters that a statement may set.

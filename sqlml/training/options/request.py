@@ -44,7 +44,9 @@ from sqlml.training.options.sqlml_options import (
     TRAINING_OPTIONS,
     Options,
     check_parameter_names,
+    drop_ignored,
     drop_unsupported,
+    has_parameters,
     parse_class_weights,
     read_sqlml_options,
 )
@@ -145,7 +147,8 @@ class Request:
     rows. num_workers: workers that train together in Spark, or None for one worker in each
     executor. partition_by: the columns whose values divide the rows into partitions with a model
     each, or (). unseen_partition: what scores the rows of other partitions: 'error', 'null' or
-    'fallback'. min_partition_rows: the fewest rows of a partition with a model.
+    'fallback'. min_partition_rows: the fewest rows of a partition with a model. notices: messages
+    for the user.
     """
 
     model_type: str
@@ -179,6 +182,7 @@ class Request:
     unseen_partition: str = "error"
     min_partition_rows: int = 1
     stored_options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    notices: tuple[str, ...] = ()
 
     @classmethod
     def from_sqlml_options(
@@ -239,8 +243,14 @@ class Request:
     def with_columns(self, columns: Mapping[str, str]) -> Request:
         """Return the request with column names spelled as in the query.
 
-        `columns` maps case-folded names to the spelling in the query.
+        `columns` maps case-folded names to the spelling in the query. If a statement names no
+        label, the label is the column `DEFAULT_LABEL`.
         """
+        if self.label == DEFAULT_LABEL and DEFAULT_LABEL not in columns:
+            raise MissingColumnError(
+                f"training {self.model_type} models needs the option label, or a column that is "
+                f"called {DEFAULT_LABEL}; the query's columns: {', '.join(columns.values())}"
+            )
         resolved_names: dict[str, Any] = {
             name: _find_column(self.written.get(name, name), getattr(self, name), columns)
             for name in ("label", "weight", "group")
@@ -260,6 +270,9 @@ class Request:
             folds = replace(folds, column=_find_column(fold_option, folds.column, columns))
         return replace(self, split=split, folds=folds, **resolved_names)
 
+
+DEFAULT_LABEL = "label"
+"""The column that is the label if the option label is missing, as in BigQuery."""
 
 _UNCHANGED_OPTIONS = (
     *("label", "weight", "group", "seed", "encoding", "standardize", "leaks", "keep_estimator"),
@@ -286,9 +299,11 @@ def parse_request(options: Mapping[str, Any], stored_names: tuple[str, ...]) -> 
     """
     renamed = _rename_objective(Options.from_mapping(options)).rename(ALIASES)
     model_type, definition = find_model_type(renamed.values.get("model_type"))
+    if definition.task in SUPERVISED:
+        renamed = renamed.replace_values({"label": DEFAULT_LABEL, **renamed.values})
     values = read_sqlml_options(renamed, TRAINING_OPTIONS)
-    library, trainer = find_trainer(model_type, values.get("library"))
     requested = drop_unsupported(renamed.exclude((*TRAINING_OPTIONS, *stored_names)), model_type)
+    library, trainer = _choose_trainer(model_type, values.get("library"), requested.values)
     trainer, penalized_options = apply_penalties(model_type, trainer, requested.values)
     requested = requested.replace_values(penalized_options).rename(trainer.names)
     requested = requested.rename(map_parameter_aliases(trainer))
@@ -296,7 +311,10 @@ def parse_request(options: Mapping[str, Any], stored_names: tuple[str, ...]) -> 
     names_by_folded = {name.lower(): name for name in list_parameter_names(trainer)}
     requested = requested.rename({n: names_by_folded.get(n.lower(), n) for n in requested.values})
     pass_options = _select_pass_options(requested, values.get("out_of_core"), trainer)
-    requested = requested.exclude(pass_options)
+    requested, ignored = drop_ignored(requested.exclude(pass_options), trainer)
+    ignored += _list_idle_options(values, renamed, trainer)
+    if values.get("encoding") == "label":
+        del values["encoding"]
     calls = {n: value for n, value in requested.values.items() if isinstance(value, Call)}
     spaces = {n: parse_space(requested.written.get(n, n), call) for n, call in calls.items()}
     penalties = requested.select(PENALTIES).values if spaces.keys() & set(PENALTIES) else {}
@@ -320,9 +338,34 @@ def parse_request(options: Mapping[str, Any], stored_names: tuple[str, ...]) -> 
         searched=MappingProxyType(spaces),
         num_trials=values.get("num_trials", NUM_TRIALS if spaces else 0),
         held_out_for=NO_HOLDOUT_ERROR if spaces and "cv" not in values else None,
+        notices=(f"options without an effect here: {', '.join(ignored)}",) if ignored else (),
     )
     _check_feasible(request)
     return request
+
+
+def _choose_trainer(
+    model_type: str, library: str | None, options: Collection[str]
+) -> tuple[str, Trainer]:
+    """Find the trainer by `library`, or the only one that has all options, or the first one."""
+    first = find_trainer(model_type, library)
+    trainers = MODEL_TYPES[model_type].trainers
+    fitting = [
+        (name, trainer)
+        for name, trainer in trainers.items()
+        if not trainer.missing_packages and has_parameters(trainer, options)
+    ]
+    return fitting[0] if library is None and len(fitting) == 1 else first
+
+
+def _list_idle_options(values: Mapping[str, Any], options: Options, trainer: Trainer) -> list[str]:
+    """Return the spellings of sqlml's options that this trainer needs to be told nothing about."""
+    idle = []
+    if values.get("early_stop") and not trainer.stops_early:
+        idle.append("early_stop")
+    if values.get("encoding") == "label" and trainer.features not in ("ordinal", "named"):
+        idle.append("encoding")
+    return [options.written[name] for name in idle]
 
 
 def _check_feasible(request: Request) -> None:
@@ -416,9 +459,7 @@ def _check_sqlml_options(
 ) -> None:
     spellings = options.written
     no_option = f"{model_type} models have no option"
-    if task in SUPERVISED and values.get("label") is None:
-        raise ConfigError(f"training {model_type} models needs the option label")
-    for name in ("label", "class_weights", "early_stop", "early_stopping_rounds"):
+    for name in ("label", "class_weights", "early_stopping_rounds"):
         if values.get(name) is not None and task not in SUPERVISED:
             raise ConfigError(f"{no_option} {spellings[name]}: they take no label")
     if values.get("class_weights") is not None and task != "classify":
@@ -483,7 +524,7 @@ def _parse_early_stopping(values: Mapping[str, Any], trainer: Trainer) -> int | 
         raise ConfigError("early_stopping_rounds must be at least 1")
     if rounds is not None and not is_requested:
         raise ConfigError("early_stopping_rounds needs early_stop = true")
-    if is_requested and not trainer.stops_early:
+    if rounds is not None and not trainer.stops_early:
         raise ConfigError(f"{trainer.path.rpartition('.')[2]} does not stop early; leave it out")
     if not trainer.stops_early or values.get("early_stop") is False:
         return None

@@ -115,7 +115,7 @@ def _to_tuples(value: Any) -> Any:
 
 def read_sqlml_options(options: Options, names: Collection[str]) -> dict[str, Any]:
     selected = options.select(names).values
-    return {n: _check_value(n, v, options.written[n]) for n, v in selected.items()}
+    return {n: _check_value(n, v, options.written.get(n, n)) for n, v in selected.items()}
 
 
 def _check_value(name: str, value: Any, spelling: str) -> Any:
@@ -174,34 +174,64 @@ def parse_class_weights(value: Any) -> Mapping[str, float] | str | None:
     return MappingProxyType(weights)
 
 
-_STEPS = "the solver chooses its own steps; leave it out"
-_LINEAR = {
-    "optimize_strategy": "scikit-learn's solvers find the optimum in their own way; leave it "
-    "out, or write 'auto_strategy'",
-    **dict.fromkeys(("learn_rate", "learn_rate_strategy", "ls_init_learn_rate"), _STEPS),
-}
-_KMEANS = {
-    "distance_type": "k-means measures Euclidean distances; for cosine distances, divide each "
-    "row by its length in the query and set standardize = false",
-    "kmeans_init_col": "k-means cannot start from rows of your choice; set kmeans_init_method "
-    "to 'kmeans++' or 'random'",
-}
+_COSINE = (
+    "k-means measures Euclidean distances; for cosine distances, divide each row by its length in "
+    "the query and set standardize = false"
+)
+_OWN_ROWS = (
+    "k-means cannot start from rows of your choice; set kmeans_init_method to 'kmeans++' or "
+    "'random'"
+)
 UNSUPPORTED: Mapping[str, Mapping[str, str]] = {
-    **dict.fromkeys(("linear_reg", "logistic_reg"), _LINEAR),
-    "kmeans": _KMEANS,
+    "kmeans": {"distance_type": _COSINE, "kmeans_init_col": _OWN_ROWS},
 }
 """Maps model types to BigQuery options that sqlml does not support, with the reason for each."""
+
+IGNORED = frozenset(
+    "approx_global_feature_contrib calculate_p_values data_split_test_fraction "
+    "enable_global_explain hparam_tuning_algorithm "
+    "integrated_gradients_num_steps kms_key_name learn_rate learn_rate_strategy ls_init_learn_rate "
+    "max_parallel_trials min_rel_progress model_registry optimize_strategy tf_version "
+    "vertex_ai_model_id vertex_ai_model_version_aliases warm_start xgboost_version".split()
+)
+"""BigQuery's options that have no effect on an estimator without such a parameter."""
+
+_ONLY_FALSE = {
+    "calculate_p_values": "leave it out",
+    "warm_start": "ALTER MODEL ... RETRAIN trains a model again, from the start",
+}
+"""Options in `IGNORED` of which only the value false has no effect, with advice."""
 
 
 def drop_unsupported(options: Options, model_type: str) -> Options:
     """Drop `UNSUPPORTED` options whose values request the default behavior; reject other values."""
-    default_values = {"optimize_strategy": "auto_strategy", "distance_type": "euclidean"}
     reasons = UNSUPPORTED.get(model_type, {})
     for name, value in options.values.items():
-        is_default = isinstance(value, str) and value.lower() == default_values.get(name)
+        is_default = name == "distance_type" and str(value).lower() == "euclidean"
         if name in reasons and not is_default:
             raise ConfigError(f"option {options.written[name]}: {reasons[name]}")
     return options.exclude(reasons)
+
+
+def drop_ignored(options: Options, trainer: Trainer) -> tuple[Options, list[str]]:
+    """Drop the options that have no effect on the trainer's estimator; return their spellings too.
+
+    These are `IGNORED` options, and the number of iterations of a model that is solved in one step.
+    """
+    ignored = set(IGNORED & options.values.keys()) - list_parameter_names(trainer)
+    if trainer.path.endswith(".LinearRegression"):
+        ignored |= options.values.keys() & {"max_iter"}
+    for name in ignored & _ONLY_FALSE.keys():
+        if options.values[name] is not False:
+            message = f"option {options.written[name]} can only be false: {_ONLY_FALSE[name]}"
+            raise ConfigError(message)
+    spellings = [options.written[name] for name in options.values if name in ignored]
+    return options.exclude(ignored), spellings
+
+
+def has_parameters(trainer: Trainer, options: Collection[str]) -> bool:
+    """Return whether the trainer's estimator has, or ignores, the options under some name."""
+    return set(options) <= IGNORED | trainer.names.keys() | list_parameter_names(trainer)
 
 
 def check_parameter_names(
@@ -220,11 +250,6 @@ def check_parameter_names(
         if name in names:
             continue
         spelling = parameters.written[name]
-        if trainer.path.endswith(".LinearRegression") and name == "max_iter":
-            raise ConfigError(
-                f"option {spelling}: linear_reg models are solved in one step unless l1_reg or "
-                "l2_reg is above 0; leave it out"
-            )
         owners = list(_find_owners(spelling))
         libraries = [library for other, library in owners if other == model_type]
         if libraries and library not in libraries:

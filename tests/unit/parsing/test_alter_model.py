@@ -11,7 +11,9 @@ from sqlml.parsing.statements import (
     AddVersion,
     AlterModel,
     CommentOn,
+    Describe,
     DescribeModel,
+    Description,
     DropSmallModel,
     DropVersion,
     ExplainModel,
@@ -59,7 +61,7 @@ def test_a_version_is_added_as_a_model_is_created() -> None:
     ).change
     assert isinstance(change, AddVersion) and change.number == 7
     assert change.artifact.inputs == (("a", "DOUBLE"),)
-    assert (change.artifact.source, change.artifact.comment) == ("x.json", "new")
+    assert (change.artifact.source, change.artifact.description.comment) == ("x.json", "new")
     change = altered("ADD VERSION FROM 'x'").change
     assert isinstance(change, AddVersion) and change.number is None
 
@@ -157,12 +159,31 @@ def test_a_model_is_retrained(rest: str, query: str | None, promotion: Promotion
         ("ADD CASCADE USING (FROM t", "this bracket is not closed"),
         ("ADD CASCADE USING (FROM t) label = 'y'", "expected the end"),
         ("DROP CASCADE c", "expected the end"),
+        ("SET OPTIONS (description = 1)", "description must be one string"),
+        ("SET OPTIONS (labels = ['a'])", "labels must be a list of pairs of a new tag and its"),
+        ("SET OPTIONS (labels = [('a', 1)])", "labels must be a list of pairs"),
+        ("SET OPTIONS (labels = [('a', 'x'), ('A', 'y')])", "pairs of a new tag"),
+        ("SET OPTIONS (labels = [], backend = 'sql')", "a statement of their own, without backend"),
+        ("ADD VERSION FROM 'x' OPTIONS (labels = [])", "labels belong to the whole model"),
     ],
 )
 def test_what_is_written_otherwise_shows_its_place(rest: str, says: str) -> None:
     with pytest.raises(ParseError) as caught:
         parse(f"ALTER MODEL m {rest}")
     assert says in str(caught.value) and "LINE 1" in str(caught.value)
+
+
+def test_bigquerys_description_and_labels() -> None:
+    labels = "labels = [('Team', 'it''s'), STRUCT('b', 'c')]"
+    tags = {"team": "it's", "b": "c"}
+    change = altered(f"SET OPTIONS (description = 'd', {labels})").change
+    assert change == Describe(Description("d", tags, True, True))
+    change = altered("SET OPTIONS (description = NULL)").change
+    assert change == Describe(Description(changes_comment=True))
+    change = altered("SET OPTIONS (backend = 'sql')").change
+    assert change == SetOptions({"backend": "sql"})
+    with pytest.raises(ParseError, match="labels belong to the whole model"):
+        parse(f"ALTER MODEL m/2 SET OPTIONS ({labels})")
 
 
 @pytest.mark.parametrize("rest", ["RENAME TO n", "DROP VERSION 1", "SET TAG a = 'x'"])

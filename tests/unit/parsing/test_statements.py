@@ -10,8 +10,10 @@ from sqlml.parsing.statements import (
     Call,
     CreateModel,
     DescribeModel,
+    Description,
     DropModel,
     Explain,
+    ExportModel,
     ModelName,
     Query,
     ShowModels,
@@ -38,7 +40,7 @@ def test_create_model_with_everything() -> None:
     artifact = statement.artifact
     assert artifact.inputs == (("tenure", "DOUBLE"), ("a b", "DECIMAL(9, 2)"))
     assert (artifact.source, artifact.format) == ("s3://b/m.json", "XGBOOST")
-    assert artifact.comment == "it's"
+    assert artifact.description.comment == "it's"
     assert dict(artifact.options) == {
         "backend": "torch",
         "n": -1.5,
@@ -135,7 +137,7 @@ def test_a_model_is_trained_on_a_query() -> None:
     )
     training = statement.training
     assert training.query == "SELECT * FROM t WHERE a < ?"
-    assert training.transform == ("a", "f(b, c) AS d") and training.comment == "c"
+    assert training.transform == ("a", "f(b, c) AS d") and training.description.comment == "c"
     assert dict(training.options) == {
         "model_type": "x",
         "w": (("yes", 2.0),),
@@ -146,9 +148,40 @@ def test_a_model_is_trained_on_a_query() -> None:
     )
 
 
+def test_a_file_is_named_as_in_bigquery() -> None:
+    for rest in ("", "INPUT (a FLOAT64) OUTPUT (y int64) "):
+        sql = f"CREATE MODEL m {rest}OPTIONS (MODEL_TYPE = 'onnx', model_path = 'm.onnx', "
+        statement = one(f"{sql} on_null = 'null', labels = [('a', 'b')], description = 'd')")
+        assert isinstance(statement, CreateModel)
+        artifact = statement.artifact
+        assert (artifact.source, artifact.format) == ("m.onnx", "ONNX")
+        assert artifact.inputs == ((("a", "DOUBLE"),) if rest else None)
+        assert artifact.output == ((("y", "BIGINT"),) if rest else None)
+        assert artifact.options == {"on_null": "null"}
+        assert artifact.description == Description("d", {"a": "b"}, True, True)
+
+
+def test_a_file_is_exported_as_in_bigquery() -> None:
+    statement = one("EXPORT MODEL db.m OPTIONS (URI = 'm.onnx')")
+    assert isinstance(statement, ExportModel) and statement.path == "m.onnx"
+    for options in ("", "uri = 1", "uri = 'a', trial_id = 1"):
+        with pytest.raises(ParseError, match=r"expected OPTIONS \(uri = '<path>'\)"):
+            parse(f"EXPORT MODEL m OPTIONS ({options})")
+
+
 @pytest.mark.parametrize(
     ("rest", "says"),
     [
+        ("REMOTE WITH CONNECTION `a.b` OPTIONS (endpoint = 'x')", "sqlml calls no remote models"),
+        ("INPUT (a INT) OUTPUT (b INT) REMOTE WITH CONNECTION c", "sqlml calls no remote models"),
+        ("OPTIONS (model_path = 1)", "expected model_path = '<path of a model file>'"),
+        ("INPUT (a DOUBLE) OPTIONS (model_type = 'onnx')", "expected model_path ="),
+        ("OPTIONS (model_path = 'x', model_type = 'TENSORFLOW')", "convert the model to ONNX"),
+        (
+            "OPTIONS (model_path = 'x', model_type = 'kmeans')",
+            "unknown model_type KMEANS of a file",
+        ),
+        ("OPTIONS (description = 'a') COMMENT 'b' AS FROM t", "one string, without COMMENT"),
         ("AS", "expected the query"),
         ("OPTIONS (a = 1)", "expected AS and the query"),
         ("OPTIONS (a = 1) OPTIONS (b = 2) AS FROM t", "OPTIONS is given twice"),

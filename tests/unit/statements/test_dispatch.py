@@ -27,7 +27,13 @@ def test_every_change_of_alter_model_is_carried_out() -> None:
 
 
 @pytest.mark.parametrize(
-    "argument", [{"comment": 1}, {"number": True}, {"or_replace": 1}, {"options": {"bakend": "x"}}]
+    "argument",
+    [
+        {"description": statements.Description(comment=1)},  # type: ignore[arg-type]
+        {"number": True},
+        {"or_replace": 1},
+        {"options": {"bakend": "x"}},
+    ],
 )
 def test_a_request_is_checked_when_it_is_made(argument: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match="comment|number|or_replace|bakend"):

@@ -14,6 +14,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from sqlml.errors import ConfigError
 from sqlml.training.estimators.dnn import (
     DNNClassifier,
+    DNNLinearCombinedClassifier,
+    DNNLinearCombinedRegressor,
     DNNRegressor,
     Epochs,
     MultilayerPerceptron,
@@ -177,3 +179,15 @@ def test_sublinear_memory_keeps_a_third_of_64_layers_and_changes_no_number() -> 
 def test_parameters_are_checked(options: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         DNNClassifier(**options).fit(X, PLACES)
+
+
+def test_a_wide_and_deep_network_adds_a_linear_model() -> None:
+    options = {**OPTIONS, "max_epochs": 60, "dropout": 0.0}
+    model = DNNLinearCombinedRegressor(**options).fit(X, 100 + 30 * X[:, 0])
+    wide, deep = model.module_.wide, model.module_.deep
+    with torch.no_grad():
+        scores = deep(torch.from_numpy(X)) + torch.from_numpy(X) @ wide.weight.T
+    assert np.array_equal(model.predict(X), scores[:, 0].numpy())
+    assert np.abs(model.predict(X) - (100 + 30 * X[:, 0])).mean() < 1
+    classifier = DNNLinearCombinedClassifier(**options).fit(X, NAMES)
+    assert (classifier.predict(X) == NAMES).mean() > 0.8

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 from lightgbm.basic import _ConfigAliases
 
-from sqlml.errors import ConfigError
+from sqlml.errors import ConfigError, MissingColumnError
 from sqlml.parsing.statements import Call
 from sqlml.training.model_types import MODEL_TYPES, find_trainer
 from sqlml.training.options.estimator_parameters import (
@@ -161,7 +162,14 @@ def test_regularisation_of_logistic_regression() -> None:
     [
         ({}, "before AS; model types: linear_reg, logistic_reg"),
         ({"model_type": "boosted_tree_clasifier"}, "did you mean 'boosted_tree_classifier'"),
-        ({"model_type": "boosted_tree_classifier"}, "needs the option label"),
+        ({"model_type": "ARIMA_PLUS"}, "'ARIMA_PLUS': .* extension anofox_forecast"),
+        ({"model_type": "arima_plus_xreg"}, "SARIMAX of statsmodels"),
+        ({"model_type": "MATRIX_FACTORIZATION"}, "implicit does in Python, and ALS in Spark"),
+        ({"model_type": "automl_regressor"}, "FLAML or AutoGluon in Python"),
+        ({"model_type": "transform_only"}, "create a view instead"),
+        ({"model_type": "TENSORFLOW"}, "convert the model to ONNX with tf2onnx"),
+        ({"model_type": "onnx", "label": "y"}, "CREATE MODEL m FROM 'path' reads them"),
+        ({"model_type": "boosted_tree_classifier", "label": None}, "label must be the name of a"),
         ({**BOOSTED, "max_dept": 3}, "'max_dept' .* did you mean max_depth"),
         ({**BOOSTED, "max_depth": "deep"}, "max_depth must be an integer, not 'deep'"),
         ({**BOOSTED, "max_depth": True}, "max_depth must be an integer, not true"),
@@ -170,7 +178,10 @@ def test_regularisation_of_logistic_regression() -> None:
             {**BOOSTED, "num_clusters": 3},
             "num_clusters belongs to kmeans models, not to boosted",
         ),
-        ({**BOOSTED, "hidden_units": (3,)}, "hidden_units belongs to dnn models"),
+        (
+            {**BOOSTED, "hidden_units": (3,)},
+            "hidden_units belongs to dnn, .* and autoencoder models",
+        ),
         ({**BOOSTED, "num_leaves": 3}, "by lightgbm and catboost, not to those by xgboost; set"),
         ({**BOOSTED, "library": "torch"}, "does not train .* libraries: xgboost, lightgbm"),
         ({**BOOSTED, "library": 3}, "library must be the name of a library, not 3"),
@@ -189,8 +200,8 @@ def test_regularisation_of_logistic_regression() -> None:
         ({**BOOSTED, "group": "q"}, "no option group; only boosted_tree_ranker models have it"),
         ({**BOOSTED, "encoding": "hot"}, "encoding must be 'one_hot' or 'target', not 'hot'"),
         (
-            {**BOOSTED, "category_encoding_method": "LABEL_ENCODING"},
-            "category_encoding_method must be 'one_hot' or 'target', not 'LABEL_ENCODING'",
+            {**BOOSTED, "category_encoding_method": "DUMMY_ENCODING"},
+            "category_encoding_method must be 'one_hot' or 'target', not 'DUMMY_ENCODING'",
         ),
         ({"model_type": "pca", "instance_weight_col": "w"}, "no option instance_weight_col"),
         ({**BOOSTED, "encoding": "one_hot"}, "encodes categories itself"),
@@ -201,7 +212,9 @@ def test_regularisation_of_logistic_regression() -> None:
             "unknown option 'input_model'",
         ),
         ({**BOOSTED, "library": "catboost", "train_dir": "/tmp"}, "unknown option 'train_dir'"),
-        ({"model_type": "linear_reg", "label": "y", "early_stop": True}, "does not stop early"),
+        ({**LINEAR, "early_stopping_rounds": 3}, "does not stop early"),
+        ({**LINEAR, "warm_start": True}, "warm_start can only be false: ALTER MODEL ... RETRAIN"),
+        ({**LINEAR, "calculate_p_values": True}, "option calculate_p_values can only be false"),
         ({"model_type": "linear_reg", "label": "y", "class_weights": "balanced"}, "no classes"),
         ({"model_type": "linear_reg", "label": "y", "l1_reg": -1}, "l1_reg must be a number of at"),
         ({"model_type": "kmeans", "label": "y"}, "no option label: they take no label"),
@@ -222,9 +235,6 @@ def test_regularisation_of_logistic_regression() -> None:
         ({"model_type": "kmeans", "kmeans_init_method": "CUSTOM"}, "init_method: k-means cannot"),
         ({"model_type": "kmeans", "kmeans_init_col": "a"}, "kmeans_init_col: k-means cannot start"),
         ({"model_type": "kmeans", "distance_type": "COSINE"}, "measures Euclidean distances"),
-        ({**LINEAR, "max_iterations": 5}, "option max_iterations: linear_reg .* in one step"),
-        ({**LINEAR, "learn_rate": 0.1}, "option learn_rate: the solver chooses its own steps"),
-        ({**LINEAR, "optimize_strategy": "NORMAL_EQUATION"}, "option optimize_strategy: .*leave"),
         ({**LINEAR, "checkpoint": "/tmp"}, "linear_reg .* cannot resume .*; leave out checkpoint"),
         (
             {**BOOSTED, "library": "sklearn", "checkpoint": "/tmp"},
@@ -261,6 +271,49 @@ def test_regularisation_of_logistic_regression() -> None:
 def test_an_option_that_does_not_fit_is_named(options: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         parse_request(options, KEPT)
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        ({**LINEAR, "max_iterations": 5, "LEARN_RATE": 0.1}, "max_iterations, learn_rate"),
+        ({**LINEAR, "optimize_strategy": "NORMAL_EQUATION"}, "optimize_strategy"),
+        ({**LINEAR, "early_stop": True, "calculate_p_values": False}, "calculate.*, early_stop"),
+        ({**BOOSTED, "min_rel_progress": 0.1, "xgboost_version": "1.1"}, "min_rel.*, xgboost_v"),
+        ({"model_type": "kmeans", "early_stop": True, "kms_key_name": "k"}, "kms.*, early_stop"),
+        (
+            {"model_type": "random_forest_regressor", "category_encoding_method": "label_encoding"},
+            "category_encoding_method",
+        ),
+    ],
+)
+def test_bigquerys_options_without_an_effect_are_named_in_one_notice(
+    options: dict[str, Any], names: str
+) -> None:
+    (notice,) = parse_options(**{name.lower(): value for name, value in options.items()}).notices
+    assert re.fullmatch(f"options without an effect here: {names}.*", notice)
+
+
+def test_an_option_with_an_effect_or_its_default_needs_no_notice() -> None:
+    assert not parse_options(model_type="kmeans", min_rel_progress=0.1, early_stop=False).notices
+    assert not parse_options(**BOOSTED, category_encoding_method="LABEL_ENCODING").notices
+    assert parse_options(**BOOSTED, category_encoding_method="LABEL_ENCODING").encoding is None
+
+
+def test_the_only_library_with_an_option_is_chosen() -> None:
+    forest = {"model_type": "random_forest_classifier", "label": "y"}
+    assert parse_options(**forest).library == "sklearn"
+    request = parse_options(**forest, tree_method="HIST", num_parallel_tree=7)
+    assert request.library == "xgboost" and request.parameters["n_estimators"] == 7
+    assert parse_options(**BOOSTED, path_smooth=1.0).library == "lightgbm"
+
+
+def test_a_column_called_label_is_the_label_by_default() -> None:
+    request = parse_options(model_type="linear_reg")
+    assert request.with_columns({"label": "LABEL", "x": "x"}).label == "LABEL"
+    assert request.options["label"] == "label"
+    with pytest.raises(MissingColumnError, match="needs the option label, or a column .* label; "):
+        request.with_columns({"x": "x"})
 
 
 def test_a_model_without_a_label_holds_out_no_rows_unless_asked_to() -> None:

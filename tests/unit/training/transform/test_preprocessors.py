@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sqlml.training.transform.preprocessors import PREPROCESSORS, SIGNATURES
-from sqlml.training.transform.transform_items import MULTI_FEATURE_FUNCTIONS
+from sqlml.planner.syntax.preprocessing import MULTI_FEATURE_FUNCTIONS, SIGNATURES
+from sqlml.training.transform.preprocessors import PREPROCESSORS
 
 
 def test_each_function_has_a_form_with_its_own_name() -> None:
