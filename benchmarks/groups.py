@@ -102,7 +102,9 @@ def train(options: argparse.Namespace) -> Iterator[list[Row]]:
             scored = con.sql("SELECT predict('m', *) AS p FROM frame").df().p.to_numpy()
             found = compare(scored[:, None], expected[:, None], "predict", labels=False)
             if not found.exact:
-                raise SystemExit(f"{kind}: predictions differ from the library's by {found.largest}")
+                raise SystemExit(
+                    f"{kind}: predictions differ from the library's by {found.largest}"
+                )
             seconds = {"sqlml": ours, "the library's loop": theirs}
             yield _rows(case, options, seconds, options.groups * options.rows)
 

@@ -77,7 +77,7 @@ COLUMNS = {
     "weights": "processed_input category class weight",
     "tree": (
         "tree node depth feature category operator threshold categories yes no missing cover "
-        "gain output leaf_values"
+        "gain output leaf_values leaf"
     ),
     "training_info": "iteration loss eval_loss seconds",
     "feature_info": "input type min max mean stddev category_count null_count",

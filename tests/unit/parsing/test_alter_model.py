@@ -134,7 +134,7 @@ def test_a_model_is_retrained(rest: str, query: str | None, promotion: Promotion
 @pytest.mark.parametrize(
     ("rest", "says"),
     [
-        ("FLY", "expected ADD VERSION, RETRAIN, DROP VERSION"),
+        ("FLY", "expected ADD VERSION, RETRAIN, DROP PARTITION, DROP VERSION"),
         ("", "expected ADD VERSION"),
         ("ADD VERSION", "expected FROM"),
         ("ADD VERSION 1.5 FROM 'x'", "expected the number of the version"),
