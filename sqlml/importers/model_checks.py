@@ -10,6 +10,7 @@ from sqlml.errors import MissingDependencyError, UnsupportedModelError
 from sqlml.importers.onnx.whole_graph import try_graphs
 from sqlml.importers.torch.importer import check_rows_in_child
 from sqlml.ir.ops import NEVER_STORED, OUTPUTS
+from sqlml.ir.partition_programs import check_partitions
 from sqlml.ir.program import Program
 
 
@@ -40,6 +41,7 @@ def check_model(program: Program, known_outputs: Collection[str] = OUTPUTS) -> N
     reasons += [f"output {n!r} has no function" for n in outputs if n not in known_outputs]
     if reasons:
         raise UnsupportedModelError(f"this Program is a part of a model: its {reasons[0]}")
+    check_partitions(program)
     try_foreign(program)
 
 

@@ -42,13 +42,44 @@ def load_program(attrs: Attrs, index: int) -> Program:
 
     Raise ArtifactError if the Program is damaged or does not fit the operator.
     """
+    program = _read_program(attrs, index)
+    _check_program(program, attrs, index)
+    return program
+
+
+def check_partitions(program: Program) -> None:
+    """Check the Programs of all partitions; raise ArtifactError if one is damaged or does not fit.
+
+    The operators of several outputs share the Programs, so each is read once.
+    """
+    nodes = [node for node in program.nodes if node.op == "by_partition"]
+    while nodes:
+        attrs = nodes[0].attrs
+        shared = [n for n in nodes if np.array_equal(n.attrs["programs"], attrs["programs"])]
+        for index in range(len(attrs["ends"])):
+            partition = _read_program(attrs, index)
+            for node in shared:
+                if not np.array_equal(node.attrs["ends"], attrs["ends"]):
+                    raise ArtifactError(
+                        "the partitions of two outputs differ; train the model again"
+                    )
+                _check_program(partition, node.attrs, index)
+        nodes = [node for node in nodes if node not in shared]
+
+
+def _read_program(attrs: Attrs, index: int) -> Program:
     ends = attrs["ends"]
     start = int(ends[index - 1]) if index else 0
-    program = store.loads(attrs["programs"][start : int(ends[index])].tobytes())
+    return store.loads(attrs["programs"][start : int(ends[index])].tobytes())
+
+
+def _check_program(program: Program, attrs: Attrs, index: int) -> None:
     output = attrs["output"]
-    is_model = output in OUTPUTS
+    refused = {"by_partition", *store.FOREIGN_MODELS}
+    if output in OUTPUTS:
+        refused |= NEVER_STORED
     fault = None
-    if any(n.op == "by_partition" or (is_model and n.op in NEVER_STORED) for n in program.nodes):
+    if any(node.op in refused for node in program.nodes):
         fault = "has operators that sqlml never stores in a partition"
     elif find_invalid_unicode(program) is not None:
         fault = "has strings that are not valid Unicode"
@@ -61,7 +92,4 @@ def load_program(attrs: Attrs, index: int) -> Program:
         if (result_type.dtype, result_type.shape[1:]) != (attrs["dtype"], (attrs["width"],)):
             fault = f"returns {result_type!r}"
     if fault is not None:
-        raise ArtifactError(
-            f"the stored model of partition {index} {fault}; create the model again"
-        )
-    return program
+        raise ArtifactError(f"the stored model of partition {index} {fault}; train the model again")
