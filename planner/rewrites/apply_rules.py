@@ -16,6 +16,7 @@ from sqlml.planner.binding.probe_queries import ProbeError
 from sqlml.planner.rewrites.cascaded_calls import called_models, cascaded_calls
 from sqlml.planner.rewrites.draft import Draft
 from sqlml.planner.rewrites.gated_sources import gated_sources
+from sqlml.planner.rewrites.metric_aggregates import metric_aggregates
 from sqlml.planner.rewrites.planned_calls import planned_calls
 from sqlml.planner.rewrites.probability_comparisons import probability_comparisons
 from sqlml.planner.rewrites.shared_calls import (
@@ -36,6 +37,7 @@ from sqlml.planner.syntax.read_outline import read_outline
 Rule = Callable[[Draft], Draft]
 
 RULES: tuple[Rule, ...] = (
+    metric_aggregates,
     table_form,
     called_models,
     cascaded_calls,

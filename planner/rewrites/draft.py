@@ -45,10 +45,15 @@ class TextPiece:
 
 @dataclass(frozen=True, slots=True)
 class ExpandedStatement:
-    """A statement with expanded table forms, which maps offsets back to the user's `statement`."""
+    """A statement with expanded table forms or metrics, which maps offsets back to `statement`.
+
+    If `statement` is itself the text of an `earlier` expansion, the offsets of errors are mapped
+    back to the user's statement.
+    """
 
     statement: str
     pieces: tuple[TextPiece, ...]
+    earlier: ExpandedStatement | None = None
 
     @property
     def sql(self) -> str:
@@ -64,9 +69,11 @@ class ExpandedStatement:
         if error.offset is None or error.sql != self.sql:
             return error
         piece, offset_in_piece = self._find_piece(error.offset)
-        if piece is None:
-            return error.at(self.statement, len(self.statement))
-        return error.at(self.statement, piece.offset + (offset_in_piece if piece.is_users else 0))
+        offset = len(self.statement)
+        if piece is not None:
+            offset = piece.offset + (offset_in_piece if piece.is_users else 0)
+        located = error.at(self.statement, offset)
+        return located if self.earlier is None else self.earlier.locate_error(located)
 
     def _find_piece(self, offset: int) -> tuple[TextPiece | None, int]:
         """Return the piece at an offset of `sql` (None at the end), and the offset in the piece."""
@@ -189,6 +196,10 @@ class Draft:
         """Return a draft of a changed text with this `outline`, to which no rule is applied yet."""
         parameters = replace(self.parameters, parameters=outline.parameters)
         return replace(self, outline=outline, parameters=parameters)
+
+    def with_expanded(self, expanded: ExpandedStatement, outline: Outline) -> Draft:
+        """Return a draft of the expanded text with this `outline`."""
+        return replace(self.with_outline(outline), expanded=expanded)
 
     def list_targets(self, call: ModelCall) -> Collection[Target]:
         """Return the one target of a call, or one target per row-specified model."""

@@ -17,7 +17,6 @@ subqueries come from `planner/table_functions/`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 
 from sqlml.errors import BindError, SqlmlError
@@ -60,12 +59,12 @@ def table_form(draft: Draft) -> Draft:
         return build_table_function(TableFunctionCall(form, context, sql, rows_sql, describe))
 
     pieces = _build_pieces(sql, forms, Span(0, len(sql)), expand_form)
-    expanded = ExpandedStatement(sql, tuple(pieces))
+    expanded = ExpandedStatement(sql, tuple(pieces), draft.expanded)
     try:
         outline = read_outline(expanded.sql, draft.dialect.name)
     except SqlmlError as error:
         raise expanded.locate_error(error) from None
-    return replace(draft.with_outline(outline), expanded=expanded)
+    return draft.with_expanded(expanded, outline)
 
 
 def check_new_column(draft: Draft, call: ModelCall, columns: Iterable[str]) -> None:

@@ -15,11 +15,12 @@ from typing import Any
 
 from sqlml.errors import BindError, ParseError
 from sqlml.parsing.places import Span, overlaps
-from sqlml.parsing.tokens import Token, Tokens, tokenize
+from sqlml.parsing.tokens import CLOSING_SYMBOLS, OPENING_SYMBOLS, Token, Tokens, tokenize
 from sqlml.planner.syntax.outline import (
     Argument,
     Key,
     Literal,
+    MetricCall,
     ModelCall,
     ModelColumn,
     Parameter,
@@ -41,6 +42,9 @@ FUNCTIONS = (
     "predict_leaf",
 )
 """The scalar functions that call a model."""
+
+METRICS = ("roc_auc", "average_precision", "log_loss", "brier_score", "rmse", "mae", "r2")
+"""The aggregates that compare labels with predictions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,6 +347,41 @@ class ArgumentReader:
             **options,
         )
 
+    def read_metric(self, function: str, start: int) -> MetricCall:
+        """Read the call of a metric whose name is at the offset `start`, with FILTER and OVER."""
+        tokens, name_index = self._tokens, self._index_at[start]
+        closing = tokens.closing[name_index + 1]
+        modifier = "DISTINCT" if tokens[name_index + 2].upper in ("DISTINCT", "ALL") else None
+        arguments = []
+        for begin, end in tokens.split_commas(name_index + 2, closing):
+            has_name = begin + 1 < end and tokens[begin + 1].text in (":=", "=>")
+            name = fold(tokens[begin].text) if has_name else None
+            value = begin + 2 * has_name
+            if value < end:
+                arguments.append((name, self._span(value, end)))
+            if any(t.upper == "ORDER" and t.kind == "word" for t in tokens[value:end]):
+                depth = 0
+                for token in tokens[value:end]:
+                    depth += (token.text in OPENING_SYMBOLS) - (token.text in CLOSING_SYMBOLS)
+                    modifier = "ORDER BY" if not depth and token.upper == "ORDER" else modifier
+        end, condition, window = closing + 1, None, None
+        if self._is_word(end, "FILTER") and self._has_symbol(end + 1, "("):
+            closing = tokens.closing[end + 1]
+            begin = end + 2 + self._is_word(end + 2, "WHERE")
+            condition, end = self._span(begin, closing), closing + 1
+        if self._is_word(end, "OVER"):
+            closing = tokens.closing[end + 1] if self._has_symbol(end + 1, "(") else end + 1
+            window, end = self._span(end + 1, closing + 1), closing + 1
+        span = self._span(name_index, end)
+        return MetricCall(
+            function=function,
+            span=span,
+            arguments=tuple(arguments),
+            condition=condition,
+            window=window,
+            modifier=modifier,
+        )
+
     def read_number(self, span: Span | None) -> Literal | Parameter | None:
         """Return the number or parameter at a span, or None if the span contains anything else."""
         tokens = [] if span is None else self._get_tokens(span)
@@ -417,6 +456,9 @@ class ArgumentReader:
             return star_span, None
         has_list = self._has_symbol(index + 2, "(")
         return (star_span, self._span(index + 2, index + 3)) if has_list else None
+
+    def _is_word(self, index: int, word: str) -> bool:
+        return index < len(self._tokens) and self._tokens[index].upper == word
 
     def _has_symbol(self, index: int, text: str) -> bool:
         return index < len(self._tokens) and self._tokens[index].is_symbol(text)

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from sqlglot import exp
 
 from sqlml.parsing.places import ModelName, Span, is_in_text, merge_spans, span
-from sqlml.planner.syntax.arguments import FUNCTIONS
+from sqlml.planner.syntax.arguments import FUNCTIONS, METRICS
 from sqlml.planner.syntax.outline import Comparison, Surroundings
 from sqlml.planner.syntax.outline_walk import (
     CONDITIONAL_FUNCTIONS,
@@ -94,6 +94,10 @@ def _walk_function(walker: Walker, node: exp.Expr, context: WalkContext) -> None
     name = fold(node.name) if isinstance(node.this, str) else ""
     if name in FUNCTIONS:
         _read_call(walker, node, name, context)
+    elif name in METRICS and not isinstance(node.parent, _NO_AGGREGATES):
+        metric = walker.arguments.read_metric(name, node.meta["start"])
+        surroundings = {attribute: getattr(context, attribute) for attribute in _SURROUNDINGS}
+        walker.metrics.append(replace(metric, **surroundings))
     elif find_form(name) is not None:
         _read_form(walker, node, require_span(node), context)
     is_conditional = name in CONDITIONAL_FUNCTIONS
@@ -129,6 +133,9 @@ def _read_call(walker: Walker, node: exp.Expr, function: str, context: WalkConte
     )
     walker.calls.append(call_in_context)
 
+
+_NO_AGGREGATES = (exp.Table, exp.Lateral, exp.UserDefinedFunction, exp.Create)
+"""Parents of a name with brackets that is a table, or is defined there."""
 
 _SURROUNDINGS = tuple(field.name for field in fields(Surroundings))
 

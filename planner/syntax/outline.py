@@ -320,6 +320,26 @@ class ModelCall(Surroundings):
         return self.block.names if any(a.star is not None for a in self.arguments) else frozenset()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MetricCall(Surroundings):
+    """A call of a metric, such as `rmse(y, p) FILTER (WHERE ok) OVER (PARTITION BY g)`.
+
+    Attributes:
+        span: the span of the call, including FILTER and OVER.
+        arguments: the name of each argument, or None, and the span of its value.
+        condition: the condition of FILTER.
+        window: the window after OVER.
+        modifier: the DISTINCT or ORDER BY between the brackets, or None.
+    """
+
+    function: str
+    span: Span
+    arguments: tuple[tuple[str | None, Span], ...]
+    condition: Span | None = None
+    window: Span | None = None
+    modifier: str | None = None
+
+
 _CLAUSES_THAT_SEE_SELECT_NAMES = frozenset("GROUP HAVING ORDER SORT CLUSTER DISTRIBUTE".split())
 
 
@@ -338,6 +358,7 @@ class Outline:
             produce one more column.
         comparing_outputs: the outputs (`ModelCall.output`) in which the engine compares
             expressions, as GROUP BY and DISTINCT do.
+        metrics: the calls of metrics.
     """
 
     sql: str
@@ -350,6 +371,7 @@ class Outline:
     identifiers: tuple[tuple[str, int], ...]
     widenable_sources: Mapping[Span, WidenableSource]
     comparing_outputs: frozenset[Span] = frozenset()
+    metrics: tuple[MetricCall, ...] = ()
 
     @cached_property
     def outer_calls(self) -> list[Span]:

@@ -15,7 +15,15 @@ from sqlglot import exp
 from sqlml.parsing.places import Span, merge_spans, span
 from sqlml.parsing.tokens import Tokens
 from sqlml.planner.syntax.arguments import FUNCTIONS, ArgumentReader
-from sqlml.planner.syntax.outline import Block, Comparison, Cte, Item, ModelCall, Surroundings
+from sqlml.planner.syntax.outline import (
+    Block,
+    Comparison,
+    Cte,
+    Item,
+    MetricCall,
+    ModelCall,
+    Surroundings,
+)
 from sqlml.types import fold
 
 _KEYWORDS = (
@@ -67,6 +75,7 @@ class Walker:
         for word, start in self.identifiers:
             self._offsets.setdefault(word, []).append(start)
         self.calls: list[ModelCall] = []
+        self.metrics: list[MetricCall] = []
         self.comparisons: dict[int, Comparison] = {}
         self.scalar_forms: set[int] = set()
         self.created = ""

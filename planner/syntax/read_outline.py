@@ -173,6 +173,7 @@ def _read_outline(sql: str, dialect: str) -> Outline:
         walker.identifiers,
         widenable_sources,
         frozenset(walker.comparing_outputs),
+        tuple(walker.metrics),
     )
 
 

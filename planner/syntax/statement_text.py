@@ -15,11 +15,11 @@ from typing import Any
 from sqlml.errors import ParseError
 from sqlml.parsing.parse import parse, split_sql
 from sqlml.parsing.statements import Explain, Query, Statement
-from sqlml.planner.syntax.arguments import FUNCTIONS, has_model_calls
+from sqlml.planner.syntax.arguments import FUNCTIONS, METRICS, has_model_calls
 from sqlml.planner.syntax.preprocessing import SIGNATURES
 from sqlml.types import fold, is_unicode
 
-_MODEL_WORDS = ("predict", "explain", "transform", "model", "sqlml_", "ml_", "ml.")
+_MODEL_WORDS = ("predict", "explain", "transform", "model", "sqlml_", "ml_", "ml.", *METRICS)
 _ENDING_WORDS = ("commit", "end", "rollback", "abort")
 _IMPORTING_WORDS = ("attach", "import")
 _DEFINING_WORDS = ("macro", "function")
@@ -34,7 +34,7 @@ _PREPROCESSORS = [name.removeprefix("ml_") for name in SIGNATURES]
 _GAP = r"(?:\s|/\*.*?\*/|--[^\n]*(?:\n|$))"
 _FLAGS = re.IGNORECASE | re.DOTALL
 _ABOUT_MODELS = re.compile(
-    rf"\b(?:{'|'.join(FUNCTIONS)})" + _GAP + r"*\("
+    rf"\b(?:{'|'.join((*FUNCTIONS, *METRICS))})" + _GAP + r"*\("
     rf"|\bml(?:_|{_GAP}*\.{_GAP}*)\w+{_GAP}*\({_GAP}*(?:model\b|table\b|\()"
     rf"|\bml(?:_|{_GAP}*\.{_GAP}*)(?:{'|'.join(_PREPROCESSORS)}){_GAP}*\("
     r"|\b(?:create|replace|drop|show|describe|desc|explain|alter|export|verify|on|in)"
@@ -43,6 +43,7 @@ _ABOUT_MODELS = re.compile(
     r"|\b(?:set|reset)" + _GAP + r"+(?:\w+" + _GAP + r"+)?sqlml_",
     _FLAGS,
 )
+_METRIC = re.compile(rf"\b(?:{'|'.join(METRICS)}){_GAP}*\(", _FLAGS)
 _ENDING = re.compile(rf"(?:{'|'.join(_ENDING_WORDS)})(?:{_GAP}+\w+)*", _FLAGS)
 _ATTACH_OR_IMPORT = re.compile(rf"(?:^|;){_GAP}*(?:{'|'.join(_IMPORTING_WORDS)})\b", _FLAGS)
 _IMPORT = re.compile(rf"import{_GAP}+database{_GAP}+'((?:[^']|'')*)'", _FLAGS)
@@ -77,8 +78,10 @@ class Text:
 
     @cached_property
     def calls_models(self) -> bool:
-        """True if the text contains a model call, even an invalid one."""
-        return self.concerns_models and has_model_calls(self.sql, self.dialect)
+        """True if the text seems to call a metric, or calls a model, even in an invalid way."""
+        if not self.concerns_models:
+            return False
+        return _METRIC.search(self.sql) is not None or has_model_calls(self.sql, self.dialect)
 
     @cached_property
     def statements(self) -> tuple[Statement, ...]:

@@ -18,7 +18,7 @@ from sqlml.planner.table_functions.scored_rows import (
     EvaluationQuery,
 )
 
-_EPSILON = "2.220446049250313e-16"
+EPSILON = "2.220446049250313e-16"
 """The float64 epsilon: log_loss clips probabilities to keep this distance from 0 and 1."""
 
 CLUSTER_METRICS = ("mean_squared_distance",)
@@ -26,7 +26,7 @@ CLUSTER_MATCH_METRICS = ("adjusted_rand_score", "homogeneity", "completeness", "
 
 
 def _build_clipped_probability(probability: str) -> str:
-    clipped = f"least(greatest({probability}, {_EPSILON}), 1 - {_EPSILON})"
+    clipped = f"least(greatest({probability}, {EPSILON}), 1 - {EPSILON})"
     return f"CASE WHEN ({probability}) IS NOT NULL THEN {clipped} END"
 
 
@@ -273,7 +273,7 @@ def build_regression_metrics(grouping: Grouping) -> EvaluationQuery:
             fsum(w * (y - hat) * (y - hat)) AS squares, max(abs(y - hat)) AS max_error,
             fsum(w * (y - mean_y) * (y - mean_y)) AS spread,
             fsum(w * (y - hat - mean_error) * (y - hat - mean_error)) AS unexplained,
-            fsum(w * abs(y - hat) / greatest(abs(y), {_EPSILON})) AS shares,
+            fsum(w * abs(y - hat) / greatest(abs(y), {EPSILON})) AS shares,
             fsum(CASE WHEN y > -1 AND hat > -1
                 THEN w * ({_LOG_ERROR}) * ({_LOG_ERROR}) END) AS log_squares,
             min(y) AS min_y, max(y) AS max_y, min(hat) AS min_hat

@@ -43,6 +43,12 @@ GOLDEN = Path(__file__).parents[3] / "golden" / "rewrites"
 
 STATEMENTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
+        "metric_aggregates": {
+            "a group": "SELECT k, rmse(a, b) FROM t GROUP BY k",
+            "a filter and a window": "SELECT mae(a, b, weight := k) FILTER (WHERE k > 2) OVER w "
+            "AS e FROM t WINDOW w AS (PARTITION BY k)",
+            "an area by ranks": "SELECT roc_auc(a > 0, b) AS area FROM t",
+        },
         "table_form": {
             "a table": "SELECT a, predicted_label FROM ml_predict(MODEL forest, TABLE t) AS p",
             "a query in another's rows": "FROM ML.PREDICT(MODEL linear, (SELECT * EXCLUDE "
@@ -212,7 +218,7 @@ def entry(rule: str, title: str, sql: str, context: Context) -> str:
     """The statement as the rule makes it, and as it is without it where it can be."""
     if rule == "rows_in_from":
         context = replace(context, dialect=CopyingDuckDB())
-    if rule == "table_form":
+    if rule in ("metric_aggregates", "table_form"):
         made = apply_rules(read_statement(sql, None, context), last_rule=rule).text
         return f"-- {title}\n{sql};\n-- becomes\n{made};\n"
     made = planned(sql, context)
@@ -242,5 +248,5 @@ def test_the_text_that_a_rule_makes(rule: str, context: Context) -> None:
 
 
 def test_an_unknown_rule_is_refused(context: Context) -> None:
-    with pytest.raises(ConfigError, match="unknown rule 'nothing'; rules: table_form, "):
+    with pytest.raises(ConfigError, match="unknown rule 'nothing'; rules: metric_aggregates, "):
         apply_rules(read_statement("SELECT 1", None, context), last_rule="nothing")
