@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, Self
@@ -231,12 +231,17 @@ def _find_evaluated_calibration(call: TableFunctionCall, types: ColumnTypes) -> 
         return call.require_calibration()
     if has_several or "per_class" in options or call.calibration is None or types is None:
         return None
-    extended = extend_version(call.model, call.calibration.small)
-    known, inputs = {fold(name) for name in types}, call.calibration.small.inputs
-    read_columns = [c for c in extended.columns if c.name in inputs or extended.transform]
-    has_columns = all(fold(column.name) in known for column in read_columns)
+    has_columns = has_calibration_columns(call.model, call.calibration, types)
     is_allowed = call.calibration.facts.highest >= DEFAULT_COVERAGE
     return call.calibration if has_columns and is_allowed else None
+
+
+def has_calibration_columns(model: Model, calibration: Calibration, names: Iterable[str]) -> bool:
+    """Return whether the columns `names` include all that the intervals or sets of a model read."""
+    extended = extend_version(model, calibration.small)
+    known, inputs = {fold(name) for name in names}, calibration.small.inputs
+    read_columns = [c for c in extended.columns if c.name in inputs or extended.transform]
+    return all(fold(column.name) in known for column in read_columns)
 
 
 def find_column_type(name: str, columns: Mapping[str, str]) -> str:

@@ -22,6 +22,7 @@ from sqlml.report.parts import Note, Pairs, Section, clip, format_number, make_c
 from sqlml.report.predictions import compare_groups, describe_predictions
 from sqlml.report.quality import measure_quality
 from sqlml.report.subject import QueryRunner, Subject, Tables, build_call_sql, load_subject
+from sqlml.report.uncertainty import measure_uncertainty
 from sqlml.statements.connection_models import Models
 
 _FRAME_STYLE = "width:100%;height:80vh;min-height:480px;border:1px solid;border-radius:4px"
@@ -97,8 +98,9 @@ def describe_cost(subject: Subject) -> Section:
     return Section("cost", "Cost and plan", "", (properties, plan_text))
 
 
-SECTIONS: tuple[tuple[str, Callable[[Subject], Section]], ...] = (
+SECTIONS: tuple[tuple[str, Callable[[Subject], Section | None]], ...] = (
     ("measuring the quality", measure_quality),
+    ("measuring intervals and sets", measure_uncertainty),
     ("counting predictions", describe_predictions),
     ("comparing groups", compare_groups),
     ("explaining a sample", measure_importance),
@@ -107,7 +109,7 @@ SECTIONS: tuple[tuple[str, Callable[[Subject], Section]], ...] = (
     ("describing the data", describe_data),
     ("planning", describe_cost),
 )
-"""The progress message and the function of each section, in page order."""
+"""The progress message and the function of each section, in page order. None is left out."""
 
 _TASKS = {
     "two classes": "a classifier of two classes",
@@ -140,10 +142,11 @@ def make_report(
             ) from None
     with closing(Tables(session)) as tables:
         subject = load_subject(tables, models, name, data, label, by, report_progress)
-        sections = []
+        sections: list[Section] = []
         for progress_message, make_section in SECTIONS:
             report_progress(progress_message)
-            sections.append(make_section(subject))
+            section = make_section(subject)
+            sections += [] if section is None else [section]
         report_progress("drawing the page")
         title = f"{clip(subject.model.name, 80)}, version {subject.model.version}"
         return Report(title, _render(title, _summarize(subject), sections))

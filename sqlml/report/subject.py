@@ -17,7 +17,8 @@ from typing import Any, Protocol
 import duckdb
 
 from sqlml.catalog.catalog_connection import strip_excerpt
-from sqlml.catalog.model import Model, TrainingFacts, parse_reference
+from sqlml.catalog.model import Model, TrainingFacts, extend_version, parse_reference
+from sqlml.catalog.small_models import Calibration
 from sqlml.dialects import DUCKDB
 from sqlml.dialects.duckdb import builtin
 from sqlml.errors import BindError, ConfigError, ParseError, SqlmlError
@@ -96,7 +97,8 @@ class StoredRows(ScoredRows):
     from_sql = "sqlml_calls"
 
 
-def _make_call_node(function: str, reference: str, options: Mapping[str, Any]) -> TableForm:
+def make_call_node(function: str, reference: str, options: Mapping[str, Any]) -> TableForm:
+    """Return the call of a table function on one table, as a table form without a text."""
     form_options = {name: FormOption(name, value, _NOWHERE) for name, value in options.items()}
     return TableForm(_NOWHERE, function, reference, _NOWHERE, (_NOWHERE,), form_options)
 
@@ -130,7 +132,7 @@ class Scores:
         rows = self.rows
         label = rows.form.options.get("label")
         options = options if label is None else {"label": label.value, **options}
-        form = _make_call_node(function, str(rows.form.model), options)
+        form = make_call_node(function, str(rows.form.model), options)
         stored = StoredRows(form, rows.model, rows.dialect, "", rows.columns_of_rows)
         prefix, suffix = build_scored_rows(stored)
         return f"SELECT * FROM {prefix}{self.table}{suffix}"
@@ -157,7 +159,7 @@ def score_rows(
     if num_groups:
         options["by"] = group_columns
     types = {**columns, **placeholders, **dict.fromkeys(group_columns, "VARCHAR")}
-    form = _make_call_node("evaluate", reference, options)
+    form = make_call_node("evaluate", reference, options)
     scored_rows = ScoredRows(form, model, DUCKDB, "", types)
     try:
         calls = scored_rows.call_items
@@ -270,6 +272,7 @@ class Subject:
         data: the query or table as the user wrote it. `source` is the same text as a FROM item.
         rows: the table that stores the columns for the report, with `count` rows.
         scores: the predictions, or None if the model predicts nothing.
+        calibration: the calibration of the version, or None if it is not calibrated.
         sample: the table of rows whose contributions are computed, with `sample_count` rows.
     """
 
@@ -288,6 +291,7 @@ class Subject:
     scores: Scores | None
     sample: str
     sample_count: int
+    calibration: Calibration | None
 
     @property
     def task(self) -> Task | None:
@@ -377,6 +381,9 @@ def load_subject(
     session = tables.session
     model = models.catalog.get(parse_reference(name))
     training = models.catalog.training(model)
+    calibration = models.catalog.small_models(model).get("calibration")
+    calibration = calibration if isinstance(calibration, Calibration) else None
+    extended = model if calibration is None else extend_version(model, calibration.small)
     database = "" if model.database is None else f"{model.database}."
     reference = f"{database}{model.name}/{model.version}"
     source = to_from_item(data, session.connection.extract_statements)
@@ -388,7 +395,9 @@ def load_subject(
     groups = tuple(_find_column(column, types) for column in _to_tuple(by))
     report_progress("reading the data")
     with _relocate_errors(source, data):
-        rows, count = tables.store("rows", _build_rows_query(model, types, labels, groups, source))
+        rows, count = tables.store(
+            "rows", _build_rows_query(extended, types, labels, groups, source)
+        )
     scores = None
     if find_task(model) is not None:
         report_progress(f"scoring {count:,} rows")
@@ -411,6 +420,7 @@ def load_subject(
         scores=scores,
         sample=sample,
         sample_count=sample_count,
+        calibration=calibration,
     )
 
 

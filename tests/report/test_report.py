@@ -261,3 +261,36 @@ def test_a_frame_in_sight_in_a_notebook_and_in_a_file(zoo: sqlml.Session, tmp_pa
     written = made.save(tmp_path / "page.html")
     assert written.read_text(encoding="utf-8") == made.html
     assert repr(made) == "Report(title='prices, version 1')"
+
+
+def test_a_calibration_shows_promised_and_measured_coverages() -> None:
+    with sqlml.connect() as con:
+        con.execute(
+            "CREATE TABLE c AS SELECT hash(i) % 7 AS a, a + hash(i, 2) % 100 AS y, "
+            "if(hash(i, 3) % 7 < a, 'yes', 'no') AS k, if(i % 2 = 0, 'x', 'y') AS g "
+            "FROM range(600) t(i)"
+        )
+        for name, kind, label in (("m", "linear_reg", "y"), ("q", "logistic_reg", "k")):
+            con.execute(
+                f"CREATE MODEL {name} OPTIONS (model_type = '{kind}', label = '{label}') AS "
+                f"SELECT a, {label} FROM c"
+            )
+            assert "uncertainty" not in con.report(name, "c").html
+        con.execute("ALTER MODEL m CALIBRATE USING (FROM c) OPTIONS (label = 'y', by = 'g')")
+        con.execute("ALTER MODEL q CALIBRATE USING (FROM c) OPTIONS (label = 'k')")
+        page = Page(con.report("m", "c").html)
+        assert "Groups2, the smallest of 300 rows" in page.text.replace("\n", "")
+        header, *rows = page.tables["Intervals by promised coverage"]
+        assert header == ["Promised", "Mean width", "Labels covered"]
+        assert [row[0] for row in rows] == ["50%", "80%", "90%", "95%", "99%"]
+        ((covered, width),) = con.execute(
+            "SELECT coverage, mean_width FROM ml_evaluate(MODEL m, TABLE c, coverage := 0.8)"
+        ).fetchall()
+        assert rows[1][2] == f"{covered:.1%}"
+        assert float(rows[1][1]) == pytest.approx(width, rel=1e-3)
+        unlabelled = Page(con.report("m", "SELECT a, g FROM c").html)
+        assert unlabelled.tables["Intervals by promised coverage"][2] == rows[1][:2]
+        without_group = Page(con.report("m", "SELECT a, y FROM c").html)
+        assert any("lacks a column of the calibration" in note for note in without_group.notes)
+        sets = Page(con.report("q", "c").html).tables["Sets by promised coverage"]
+        assert sets[0] == ["Promised", "Mean size", "Labels covered"]
