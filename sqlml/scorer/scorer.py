@@ -10,16 +10,27 @@ import numpy as np
 
 from sqlml import html
 from sqlml.backends.no_wait import NotReady, no_wait
+from sqlml.catalog.small_models import (
+    COVERAGE,
+    DEFAULT_COVERAGE,
+    Calibration,
+    format_coverage,
+    load_small_model,
+)
 from sqlml.errors import ConfigError, UnsupportedModelError
 from sqlml.explaining import explained
 from sqlml.host import LOCAL_FILES
 from sqlml.importers.frame import MissingValueRules
+from sqlml.importers.model_checks import check_model
 from sqlml.importers.model_file import import_file, read_file
 from sqlml.importers.registry import import_model
+from sqlml.importers.sqlml_file import StoredModel
 from sqlml.ir import reference
+from sqlml.ir.ops import CALIBRATED_OUTPUTS, OUTPUTS
 from sqlml.ir.program import Program
 from sqlml.parsing.statements import OtherDatabase
 from sqlml.passes import select_outputs
+from sqlml.passes.fold_arguments import fold_input
 from sqlml.passes.split import Layout
 from sqlml.passes.tree_stages import LEAF, add_leaves, keep_stages
 from sqlml.planner.binding.requested_output import explain_missing_output, find_label
@@ -37,6 +48,10 @@ Rows = Any
 
 _UNDECIDED: Any = object()
 """Marks a scoring path that is not chosen yet."""
+
+
+_MAX_RANGE_SCORERS = 32
+"""The maximum number of coverages for which a Scorer keeps compiled intervals or sets."""
 
 
 class ScorerOptions(TypedDict, total=False):
@@ -95,11 +110,14 @@ class Scorer:
         features: Sequence[Feature],
         options: Mapping[str, Any],
         gaps: MissingValueRules | None = None,
+        calibration: Calibration | None = None,
     ) -> None:
         self.program: Program = program
         self.features: tuple[Feature, ...] = tuple(features)
         self._options = dict(options)
         self._gaps = gaps or MissingValueRules()
+        self._calibration = calibration
+        self._range_scorers: dict[float, Scorer] = {}
         self._compiled: dict[tuple[Any, ...], CompiledOutput] = {}
         self._matrix_scorers: dict[tuple[str, np.dtype[Any]], MatrixScorer | None] = {}
         self._text_scorers: dict[str, FewTextsScorer | None] = {}
@@ -107,7 +125,7 @@ class Scorer:
         self._variants: dict[object, Scorer] = {}
 
     def __reduce__(self) -> Any:
-        return Scorer, (self.program, self.features, self._options, self._gaps)
+        return Scorer, (self.program, self.features, self._options, self._gaps, self._calibration)
 
     def __repr__(self) -> str:
         attributes = {
@@ -129,6 +147,8 @@ class Scorer:
             unsupported.add("classes_")
         if not any(node.op == "tree_ensemble" for node in self.program):
             unsupported.add("predict_leaf")
+        range_output = None if self._calibration is None else self._calibration.output
+        unsupported |= {f"predict_{name}" for name in ("interval", "set") if name != range_output}
         names = set(object.__dir__(self)) - unsupported
         return sorted(n for n in names if not n.startswith("_") or n.startswith("__"))
 
@@ -176,6 +196,35 @@ class Scorer:
             return result
         sizes = [len(labels) for labels in self._labels]
         return np.split(result, np.cumsum(sizes)[:-1], axis=1)
+
+    def predict_interval(
+        self, X: Rows, *, coverage: float = DEFAULT_COVERAGE, **options: Unpack[ScorerOptions]
+    ) -> Array:
+        """Return the lower and upper ends (n, 2) of intervals that cover the true values.
+
+        The model is a file that `EXPORT MODEL` wrote of a calibrated version. If its calibration
+        has groups, the rows need the column of the groups, after the other columns if unnamed.
+
+        Args:
+            X: n rows, in any form that `predict` accepts.
+            coverage: the probability with which the true value is covered, between 0 and 1.
+            options: the same options as for `predict`.
+
+        Raises:
+            AttributeError: the model is not calibrated, or predicts classes.
+            ConfigError: `coverage` is not between 0 and 1, or the calibration has too few rows.
+        """
+        return self._score_range("interval", X, coverage, options)
+
+    def predict_set(
+        self, X: Rows, *, coverage: float = DEFAULT_COVERAGE, **options: Unpack[ScorerOptions]
+    ) -> Array:
+        """Return which classes (n, K) belong to the sets that cover the true classes, as booleans.
+
+        The columns are in the order of `classes_`. The arguments and the errors are those of
+        `predict_interval`.
+        """
+        return self._score_range("set", X, coverage, options) > 0
 
     def decision_function(self, X: Rows, **options: Unpack[ScorerOptions]) -> Array:
         """Return the margins, with shape (n,) for two classes or a single score, or (n, K)."""
@@ -290,6 +339,40 @@ class Scorer:
         class_blocks = scorer._score(explained.BY_CLASS, X, options)
         blocks = class_blocks[:, class_index * width : (class_index + 1) * width]
         return Contributions.of(blocks, program, self.features)
+
+    def _score_range(
+        self, output: str, X: Rows, coverage: float, options: Mapping[str, Any]
+    ) -> Array:
+        if options.get("trees") is not None:
+            raise ConfigError("trees does not fit intervals and sets, which calibrate all trees")
+        return self._make_range_scorer(output, coverage)._run(output, X, options)
+
+    def _make_range_scorer(self, output: str, coverage: float) -> Scorer:
+        """Return a Scorer of the intervals or sets of one coverage."""
+        calibration = self._calibration
+        if calibration is None or calibration.output != output:
+            reason = "is not calibrated" if calibration is None else f"has no {output}s"
+            advice = "ALTER MODEL ... CALIBRATE and EXPORT MODEL make a file of a calibrated model"
+            raise AttributeError(f"this model {reason}; {advice}")
+        if isinstance(coverage, bool) or not 0 < coverage < 1:
+            raise ConfigError(f"coverage must be between 0 and 1, such as 0.9, not {coverage!r}")
+        if coverage > calibration.facts.highest:
+            highest = format_coverage(calibration.facts.highest)
+            message = (
+                f"coverage {coverage} is too high: the calibration rows allow at most {highest}"
+            )
+            raise ConfigError(message)
+        scorer = self._range_scorers.get(coverage)
+        if scorer is None:
+            if len(self._range_scorers) >= _MAX_RANGE_SCORERS:
+                self._range_scorers.clear()
+            small = calibration.small
+            program = fold_input(small, COVERAGE, float(coverage))
+            own = {feature.name for feature in self.features} | {COVERAGE}
+            features = (*self.features, *(f for f in small.features if f.name not in own))
+            scorer = Scorer(program, features, self._options, self._gaps)
+            self._range_scorers[coverage] = scorer
+        return scorer
 
     def _make_explainer(self, background: Rows, permutations: int | None) -> Scorer:
         if background is not None:
@@ -523,12 +606,15 @@ def compile(
     if isinstance(model, Program):
         scorer = Scorer(model, model.features, valid_options)
     else:
+        calibration = None
         if isinstance(model, str | os.PathLike):
             file = read_file(os.fspath(model), LOCAL_FILES, allow_pickle=allow_pickle)
             imported = import_file(file, inputs)
+            calibration = _load_calibration(file.model, imported.program)
         else:
             imported = import_model(model, inputs)
-        scorer = Scorer(imported.program, imported.features, valid_options, imported.gaps)
+        fields = imported.program, imported.features, valid_options, imported.gaps
+        scorer = Scorer(*fields, calibration)
     trees = valid_options.pop("trees", None)
     if trees is not None:
         program = _keep_trees(scorer.program, trees)
@@ -536,6 +622,18 @@ def compile(
     if valid_options:
         choose_way(scorer.program, valid_options)  # Report an unknown name before the first batch.
     return scorer
+
+
+def _load_calibration(model: object, program: Program) -> Calibration | None:
+    """Return the calibration in a file of sqlml, unless the columns of the model are renamed."""
+    if not isinstance(model, StoredModel) or program != model.program:
+        return None
+    stored = model.small_models.get("calibration")
+    if stored is None:
+        return None
+    check_model(stored[0], (*OUTPUTS, *CALIBRATED_OUTPUTS))
+    small = load_small_model("calibration", *stored, program, "in the file")
+    return small if isinstance(small, Calibration) else None
 
 
 def _check_options(options: Mapping[str, Any]) -> dict[str, Any]:
