@@ -11,7 +11,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import pytest
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import roc_auc_score, root_mean_squared_error
 
 import sqlml
 from sqlml.backends.native.jit.processor_levels import LIBRARY
@@ -60,6 +60,7 @@ def test_demo_prints_every_step(job: tuple[Path, str]) -> None:
         "Register",
         "Score",
         "Evaluate",
+        "Predict with an interval",
         "Explain",
         "EXPLAIN",
         "Compare",
@@ -104,6 +105,18 @@ def test_metrics_in_sql_are_scikit_learns(job: tuple[Path, str]) -> None:
         expected = roc_auc_score(known["late"], known[f"score_{model}"])
         assert found["roc_auc"] == pytest.approx(expected, rel=1e-12)
         assert found["roc_auc"] > 0.8 and found["rows"] == len(known["late"])
+
+
+def test_intervals_cover_most_flights(job: tuple[Path, str]) -> None:
+    with sqlml.connect(str(job[0])) as con:
+        con.execute(read_query("evaluate")).fetchall()
+        rows = con.sql(read_query("intervals")).fetchall()
+        ((predicted, delay),) = con.execute(
+            "SELECT list(predict('arrival', *)), list(arr_delay) FROM arrivals WHERE origin = 'EWR'"
+        ).fetchall()
+    assert [row[0] for row in rows] == ["EWR", "JFK", "LGA"]
+    assert all(0.75 < covered < 1 and width > 0 for _, _, covered, width, _ in rows)
+    assert rows[0][-1] == pytest.approx(root_mean_squared_error(delay, predicted), rel=1e-12)
 
 
 def test_explanations_name_the_delay_at_departure(job: tuple[Path, str]) -> None:

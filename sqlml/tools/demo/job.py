@@ -358,6 +358,12 @@ def _run_queries(con: Session, out: DemoPrinter) -> None:
     out.print_query(read_query("evaluate"))
     out.print_relation(con.sql(read_query("evaluate")))
 
+    out.print_step("Predict with an interval (sql/demo/create_arrival.sql, sql/demo/intervals.sql)")
+    out.print_query(read_query("create_arrival"))
+    con.execute(read_query("create_arrival")).fetchall()
+    out.print_query(read_query("intervals"))
+    out.print_relation(con.sql(read_query("intervals")))
+
     out.print_step("Explain in SQL (sql/demo/global_explain.sql, sql/demo/contributions.sql)")
     out.print_relation(con.sql(read_query("global_explain")))
     out.print_query(read_query("contributions"))
