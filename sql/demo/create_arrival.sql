@@ -1,5 +1,5 @@
 -- By how many minutes is a flight late? The flights that training holds out calibrate the model,
--- with a quantile for each airport.
+-- with a quantile for each airport. Three months are enough, and recent ones are most alike.
 CREATE MODEL arrival
 OPTIONS (
     model_type = 'boosted_tree_regressor', library = 'lightgbm', label = 'arr_delay',
@@ -9,5 +9,5 @@ AS SELECT
     origin, arr_delay, sched_dep_time, dep_delay, distance, temp, humid, wind_speed, precip, visib
 FROM flights
 LEFT JOIN hourly_weather USING (origin, time_hour)
-WHERE month <= 9 AND arr_delay IS NOT NULL
+WHERE month BETWEEN 7 AND 9 AND arr_delay IS NOT NULL
 ORDER BY flight_id;
