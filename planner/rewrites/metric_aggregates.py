@@ -13,7 +13,8 @@ or macro of the user with the name of a metric is called instead.
 `roc_auc` counts the pairs of a positive and a negative row by the ranks of the positive rows: once
 with the positive rows last among equal scores, and once with them first. `average_precision` reads
 the last positive row of each score, whose rank counts the rows that score at least as high. Both
-need no prefix sums, which lists do not have. In Spark, a fold over the sorted list has them.
+need no prefix sums, which lists do not have. With weights and in Spark, a fold over the sorted list
+computes them, which takes DuckDB several times as long.
 """
 
 from __future__ import annotations
@@ -205,6 +206,11 @@ class _Metric:
         total = self.aggregate("fsum", weight)
         return f"{self.aggregate('fsum', f'{weight} * ({value})')} / nullif({total}, 0)"
 
+    @property
+    def needs_fold(self) -> bool:
+        """True if a curve needs prefix sums: DuckDB folds a list slower than it maps it."""
+        return self.dialect.name == "spark" or self.weight is not None
+
     def require_group(self, advice: str) -> None:
         """Raise BindError for a window: each of its rows would hold a list of all rows."""
         if self.call.window is not None:
@@ -212,15 +218,8 @@ class _Metric:
             raise BindError(f"{message} and join it", self.sql, self.call.span.start)
 
     def require_curve(self) -> str:
-        """Return the label of a row with a finite score; raise BindError for OVER or a weight."""
+        """Return the label of a row with a finite score; raise BindError for a window."""
         self.require_group("")
-        if self.weight is not None:
-            raise BindError(
-                f"{self.call.function} takes no weight; write FROM ml_evaluate(TABLE t, label := "
-                "'y', probability := 'p', weight := 'w', by := 'g')",
-                self.sql,
-                self.call.span.start,
-            )
         is_finite = self.dialect.is_finite(self.predicted)
         return f"CASE WHEN {is_finite} THEN {self.target} ELSE {self._fail(_SCORES)} END"
 
@@ -258,10 +257,14 @@ def _build_r2(metric: _Metric) -> str:
 
 def _build_roc_auc(metric: _Metric) -> str:
     label = metric.require_curve()
-    if metric.dialect.name == "spark":
-        step = "(a.fp - a.fp0) * (a.tp + a.tp0) / 2"
+    if metric.needs_fold:
         return _fold_curve(
-            metric, label, step, lambda s: f"CASE WHEN a.tp * a.fp > 0 THEN {s} / (a.tp * a.fp) END"
+            metric,
+            label,
+            lambda a: f"({a['fp']} - {a['fp0']}) * ({a['tp']} + {a['tp0']}) / 2",
+            lambda a, s: (
+                f"CASE WHEN {a['tp']} > 0 AND {a['fp']} > 0 THEN {s} / ({a['tp']} * {a['fp']}) END"
+            ),
         )
     y, dialect = metric.of_rows(label), metric.dialect
 
@@ -282,13 +285,17 @@ def _build_roc_auc(metric: _Metric) -> str:
 
 def _build_average_precision(metric: _Metric) -> str:
     label = metric.require_curve()
-    if metric.dialect.name == "spark":
-        step = "CASE WHEN a.tp > 0 THEN (a.tp - a.tp0) * a.tp / (a.tp + a.fp) ELSE 0D END"
+    if metric.needs_fold:
         return _fold_curve(
             metric,
             label,
-            step,
-            lambda s: f"CASE WHEN a.tp > 0 THEN {s} / a.tp WHEN a.fp > 0 THEN 0D END",
+            lambda a: (
+                f"CASE WHEN {a['tp']} > 0 THEN "
+                f"({a['tp']} - {a['tp0']}) * {a['tp']} / ({a['tp']} + {a['fp']}) ELSE 0e0 END"
+            ),
+            lambda a, s: (
+                f"CASE WHEN {a['tp']} > 0 THEN {s} / {a['tp']} WHEN {a['fp']} > 0 THEN 0e0 END"
+            ),
         )
     y, field = metric.of_rows(label), metric.dialect.field
     ordered = (
@@ -322,18 +329,46 @@ def _build_average_precision(metric: _Metric) -> str:
     return f"list_transform([{positives}], lambda q: {area})[1]"
 
 
-def _fold_curve(metric: _Metric, label: str, step: str, divide: Callable[[str], str]) -> str:
-    """Build Spark's fold over the rows by falling score; `step` is the area at one score."""
-    row = metric.of_rows(f"named_struct('p', -{metric.predicted}, 'y', {label})")
-    zeros = "'tp', 0D, 'fp', 0D, 'tp0', 0D, 'fp0', 0D, 's', 0D"
-    start = f"named_struct('p', CAST(NULL AS DOUBLE), {zeros})"
-    counts = "'p', e.p, 'tp', a.tp + e.y, 'fp', a.fp + 1D - e.y"
-    merge = (
-        f"CASE WHEN a.p <=> e.p THEN named_struct({counts}, 'tp0', a.tp0, 'fp0', a.fp0, 's', a.s) "
-        f"ELSE named_struct({counts}, 'tp0', a.tp, 'fp0', a.fp, 's', a.s + {step}) END"
-    )
-    rows = f"array_sort(collect_list({row}))"
-    return f"aggregate({rows}, {start}, (a, e) -> {merge}, a -> {divide(f'(a.s + {step})')})"
+_Fields = Mapping[str, str]
+"""Name of a field of the fold's state -> its SQL."""
+
+
+def _fold_curve(
+    metric: _Metric,
+    label: str,
+    build_step: Callable[[_Fields], str],
+    divide: Callable[[_Fields, str], str],
+) -> str:
+    """Build a fold over the rows by falling score, which sums `build_step` of each score.
+
+    `tp` and `fp` are the weights of the positive and negative rows so far, and `tp0` and `fp0` are
+    those of the rows with higher scores. A row has the same fields as the state, which DuckDB's
+    fold starts with the first row.
+    """
+    dialect = metric.dialect
+    is_spark = dialect.name == "spark"
+    weight = "1e0" if metric.weight is None else f"CAST({metric.weight} AS DOUBLE)"
+    zeros = dict.fromkeys(("tp0", "fp0", "s"), "0e0")
+    weights = {"tp": f"{weight} * {label}", "fp": f"{weight} * (1e0 - {label})"}
+    score = f"-{metric.predicted}"
+    row = metric.of_rows(dialect.struct({"p": score, **weights, **zeros}))
+
+    def read(name: str) -> dict[str, str]:
+        return {n: dialect.field(name, n) for n in ("p", "tp", "fp", "tp0", "fp0", "s")}
+
+    a, e = read("a"), read("e")
+    step = build_step(a)
+    sums = {"p": e["p"], "tp": f"{a['tp']} + {e['tp']}", "fp": f"{a['fp']} + {e['fp']}"}
+    same = dialect.struct({**sums, "tp0": a["tp0"], "fp0": a["fp0"], "s": a["s"]})
+    lower = dialect.struct({**sums, "tp0": a["tp"], "fp0": a["fp"], "s": f"{a['s']} + {step}"})
+    merge = f"CASE WHEN {a['p']} IS NOT DISTINCT FROM {e['p']} THEN {same} ELSE {lower} END"
+    result = divide(a, f"({a['s']} + {step})")
+    if is_spark:
+        start = dialect.struct({"p": "CAST(NULL AS DOUBLE)", "tp": "0e0", "fp": "0e0", **zeros})
+        rows = f"array_sort(collect_list({row}))"
+        return f"aggregate({rows}, {start}, (a, e) -> {merge}, a -> {result})"
+    rows = f"list({row} ORDER BY {score} ASC) FILTER (WHERE {metric.of_rows('true')})"
+    return dialect.let("a", f"list_reduce({rows}, lambda a, e: {merge})", result)
 
 
 _CLASS_METRICS = frozenset({"roc_auc", "average_precision", "log_loss", "brier_score"})

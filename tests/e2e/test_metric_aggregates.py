@@ -87,7 +87,7 @@ def test_groups_have_the_metrics_of_the_library(con: sqlml.Session, name: str) -
         assert (m, f) == (close(compute(name, group)), close(compute(name, group[group.w > 1.5])))
 
 
-@pytest.mark.parametrize("name", [name for name in METRICS if name not in CURVES])
+@pytest.mark.parametrize("name", METRICS)
 def test_weights_are_sample_weights(con: sqlml.Session, name: str) -> None:
     expected = close(compute(name, ROWS, sample_weight=ROWS.w))
     assert fetch(con, f"SELECT {name}({arguments(name)}, w) FROM t") == expected
@@ -149,13 +149,20 @@ def test_many_shapes_of_ties(con: sqlml.Session) -> None:
     draw = np.random.default_rng(1)
     rows = pd.DataFrame({"k": np.repeat(np.arange(200), 12), "y": draw.integers(2, size=2400)})
     rows["p"] = draw.integers(5, size=2400) * rows.k % 7 - 3.0  # Scores need not be probabilities.
+    rows["w"] = draw.integers(1, 5, size=2400) / 4
     con.register("ties", rows)
-    sql = "SELECT k, roc_auc(y, p), average_precision(y, p) FROM ties GROUP BY k"
-    for k, area, precision in con.execute(sql).fetchall():
+    sql = (
+        "SELECT k, roc_auc(y, p), average_precision(y, p), roc_auc(y, p, w), "
+        "average_precision(y, p, w) FROM ties GROUP BY k"
+    )
+    for k, area, precision, weighted_area, weighted_precision in con.execute(sql).fetchall():
         group = rows[rows.k == k]
         both = group.y.nunique() == 2
         assert area == (close(metrics.roc_auc_score(group.y, group.p)) if both else None)
         assert precision == close(metrics.average_precision_score(group.y, group.p))
+        arguments = {"y_true": group.y, "y_score": group.p, "sample_weight": group.w}
+        assert weighted_area == (close(metrics.roc_auc_score(**arguments)) if both else None)
+        assert weighted_precision == close(metrics.average_precision_score(**arguments))
 
 
 def test_predictions_of_models_and_of_each_class(con: sqlml.Session) -> None:
@@ -198,7 +205,7 @@ def test_a_function_of_the_user_is_called_instead() -> None:
     [
         ("roc_auc(y, p) OVER ()", "roc_auc takes no OVER; group by the key in a subquery"),
         ("r2(v, q, w) OVER ()", "r2 with a weight takes no OVER"),
-        ("average_precision(y, p, w)", "takes no weight; write FROM ml_evaluate"),
+        ("average_precision(y, p, w) OVER ()", "average_precision takes no OVER"),
         ("rmse(DISTINCT v, q)", "takes no DISTINCT"),
         ("rmse(v, q ORDER BY w)", "takes no ORDER BY"),
         ("rmse(v)", "takes a label and a prediction"),
