@@ -26,6 +26,7 @@ from sqlml.errors import (
     UnsupportedModelError,
 )
 from sqlml.explaining.explained import OWN, explain_program
+from sqlml.explaining.reconstruction import LOSSES, add_losses
 from sqlml.ir.program import Program
 from sqlml.passes.tree_stages import LEAF, add_leaves, keep_stages
 from sqlml.planner.binding.context import Context
@@ -144,7 +145,12 @@ def explain_missing_output(output: str, program: Program) -> str:
     )
 
 
-_TABLE_FORMS = {"explain": "ml_explain_predict", "transform": None, "predict_leaf": None}
+_TABLE_FORMS = {
+    "explain": "ml_explain_predict",
+    "transform": None,
+    "reconstruction_loss": "ml_reconstruction_loss",
+    "predict_leaf": None,
+}
 """Scalar function -> the table function for all rows. The default is ml_predict."""
 
 
@@ -312,6 +318,12 @@ def find_target(
         model = _prepare_explanation(call, model, sql, context)
         chosen = find_chosen_class(call, model, sql, parameters)
         return Target(model, OWN, chosen, key=key, trees=trees)
+    if call.function == "reconstruction_loss":
+        try:
+            add_losses(model.program)
+        except SqlmlError as error:
+            raise error.at(sql, call.span.start, f"model {model.name!r}: ") from None
+        return Target(model, LOSSES, None, key=key)
     if call.function in _CONFORMAL:
         return _find_conformal_target(call, model, sql, parameters, context, key)
     output = _find_output(call.function, model.program)

@@ -20,6 +20,7 @@ from typing import Any
 from sqlml.catalog.model import Model
 from sqlml.dialects import Dialect
 from sqlml.explaining.explained import OWN
+from sqlml.explaining.reconstruction import LOSSES
 from sqlml.ir.operators.categories import HASHING_OPERATORS
 from sqlml.ir.operators.opaque import OWNING_BACKENDS
 from sqlml.ir.operators.sparse_rows import ITEM_OPERATORS
@@ -169,8 +170,8 @@ class CallDraft(CallSite):
 
 def fold_literal_arguments(draft: CallDraft) -> CallDraft:
     """Fold the literal arguments of a call into the model if the model then reads fewer columns."""
-    if asks_for_sql(draft.options) or any(p.output == OWN for p in draft.shared.parts):
-        return draft  # The call returns a contribution of each argument, even of a literal.
+    if asks_for_sql(draft.options) or any(p.output in (OWN, LOSSES) for p in draft.shared.parts):
+        return draft  # The result is about each argument, even about a literal.
     transform = draft.model.transform
     computed = frozenset[str]() if transform is None else transform.expressions.keys()
     values = _find_literals(draft.call, draft.model.columns, draft.used_features - computed)

@@ -95,7 +95,16 @@ def admit_constants(program: Program, constants: Constants) -> bool:
 
 
 Output = Literal[
-    "label", "proba", "score", "samples", "transform", "contributions", "interval", "set", "leaf"
+    "label",
+    "proba",
+    "score",
+    "samples",
+    "transform",
+    "contributions",
+    "losses",
+    "interval",
+    "set",
+    "leaf",
 ]
 FUNCTION_PREFIX = "sqlml_"
 REFUSED_TEXT = f"{STORED_PREFIX}refused_text"
@@ -104,7 +113,9 @@ REFUSED_TEXT = f"{STORED_PREFIX}refused_text"
 _REFUSED_TEXT = re.compile(
     rf"\b(?:{STORED_PREFIX}|{FUNCTION_PREFIX})refused_text(?:_t[1-9]\d{{0,9}})?\b"
 )
-_PART = r"(label|proba|score|samples|transform|contributions|interval|set|leaf)(0|[1-9]\d{0,6})?"
+_PART = (
+    r"(label|proba|score|samples|transform|contributions|losses|interval|set|leaf)(0|[1-9]\d{0,6})?"
+)
 _NAME = re.compile(
     r"sqlml_(?P<kept>open_a_session_first_)?(?P<program>[0-9a-f]{24})_(?P<parts>PART(?:_PART)*)_(?P<layout>f32|f64)"
     r"_(?P<backend>[a-z]{1,20})_(?P<strategy>[a-z]{1,20})_(?P<device>[a-z]{1,20})"

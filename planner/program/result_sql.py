@@ -16,6 +16,7 @@ import numpy as np
 from sqlml.backends.sql.expression import string_literal
 from sqlml.dialects import DUCKDB, Dialect
 from sqlml.explaining.explained import OWN, ensure_output, find_block_size
+from sqlml.explaining.reconstruction import LOSSES
 from sqlml.ir.program import Program
 from sqlml.passes.tree_stages import LEAF
 from sqlml.types import Labels, class_text
@@ -30,6 +31,8 @@ def find_result_type(program: Program, output: str, chosen: ChosenClass | None) 
     labels = program.labels
     if output == OWN:
         return "MAP(VARCHAR, DOUBLE)" + "[]" * (_count_explained(program, chosen) > 1)
+    if output == LOSSES:
+        return "DOUBLE[]"
     if output == "interval":
         return "STRUCT(lower DOUBLE, upper DOUBLE)"
     if output == LEAF:

@@ -37,7 +37,7 @@ STAGED_FUNCTIONS = ("predict", "predict_proba", "predict_score", "predict_leaf",
 """The scalar functions that can score with the first trees of an ensemble."""
 
 FUNCTIONS = (
-    *("predict", "predict_proba", "predict_score", "transform", "explain"),
+    *("predict", "predict_proba", "predict_score", "transform", "reconstruction_loss", "explain"),
     *CONFORMAL_FUNCTIONS,
     "predict_leaf",
 )

@@ -126,4 +126,6 @@ def _build_literal(value: Any, dialect: Dialect) -> str:
         return str(value).lower()
     if isinstance(value, tuple):
         return dialect.array([_build_literal(item, dialect) for item in value])
+    if isinstance(value, Mapping):
+        return dialect.struct({name: _build_literal(v, dialect) for name, v in value.items()})
     return dialect.text(repr(value) if isinstance(value, int | float) else str(value))

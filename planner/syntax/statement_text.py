@@ -19,7 +19,17 @@ from sqlml.planner.syntax.arguments import FUNCTIONS, METRICS, has_model_calls
 from sqlml.planner.syntax.preprocessing import SIGNATURES
 from sqlml.types import fold, is_unicode
 
-_MODEL_WORDS = ("predict", "explain", "transform", "model", "sqlml_", "ml_", "ml.", *METRICS)
+_MODEL_WORDS = (
+    "predict",
+    "explain",
+    "transform",
+    "reconstruction_loss",
+    "model",
+    "sqlml_",
+    "ml_",
+    "ml.",
+    *METRICS,
+)
 _ENDING_WORDS = ("commit", "end", "rollback", "abort")
 _IMPORTING_WORDS = ("attach", "import")
 _DEFINING_WORDS = ("macro", "function")

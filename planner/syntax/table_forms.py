@@ -104,6 +104,9 @@ FORMS: Mapping[str, Form] = MappingProxyType(
             column_options=_COLUMN_OPTIONS,
         ),
         "lift": Form((0, 1), {**_BINARY_OPTIONS, "bins": "number"}, column_options=_COLUMN_OPTIONS),
+        "detect_anomalies": Form((1, 1), {"contamination": "number"}),
+        "reconstruction_loss": Form((1, 1)),
+        "transform": Form((1, 1)),
         "describe_data": Form(
             (1, 1), {"num_quantiles": "number", "top_k": "number"}, has_model=False
         ),
@@ -121,6 +124,9 @@ FORMS: Mapping[str, Form] = MappingProxyType(
         ),
         "feature_importance": Form((0, 0)),
         "weights": Form((0, 0)),
+        "centroids": Form((0, 0)),
+        "principal_components": Form((0, 0)),
+        "principal_component_info": Form((0, 0)),
         "tree": Form((0, 0), {"tree": "number"}, positional=("tree",)),
         "training_info": Form((0, 0)),
         "feature_info": Form((0, 0)),
@@ -359,9 +365,8 @@ class _FormReader:
                 column = model_span
             else:
                 model = self._read_reference(tokens[model_start + 1 : model_end])
-        row_ranges = []
-        while ranges and self._are_rows(*ranges[0]):
-            row_ranges.append(ranges.pop(0))
+        row_ranges = [r for r in ranges if self._are_rows(*r)]  # BigQuery's come last in some.
+        ranges = [r for r in ranges if r not in row_ranges]
         self._check_rows(function, row_ranges, ranges, start)
         options = dict(self._read_options(function, ranges, has_model))
         row_spans = tuple(self.span(a + (tokens[a].upper == "TABLE"), b) for a, b in row_ranges)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from sqlml.catalog.model import Model, TrainingFacts
 from sqlml.errors import BindError
 from sqlml.explaining import model_facts
+from sqlml.explaining.decompositions import Points, read_centroids, read_components
 from sqlml.planner.syntax.query_templates import build_literal_table
 from sqlml.planner.table_functions.table_function_call import TableFunctionCall
 from sqlml.types import class_text
@@ -86,6 +90,69 @@ def build_weights(call: TableFunctionCall) -> tuple[str]:
         for w in weights
     ]
     return _build_table_query(call, _WEIGHT_COLUMNS, rows)
+
+
+def build_centroids(call: TableFunctionCall) -> tuple[str]:
+    """Return the query of ml_centroids, with a row for each centroid and input."""
+    centroids = read_centroids(call.model.program)
+    if centroids is None:
+        raise call.error(
+            f"model {call.model.label} has no centroids in its columns; k-means and other "
+            "clusterings with centroids do"
+        )
+    return _build_points_query(call, "centroid_id", 1, centroids)
+
+
+def build_principal_components(call: TableFunctionCall) -> tuple[str]:
+    """Return the query of ml_principal_components, with a row for each component and input."""
+    return _build_points_query(call, "principal_component_id", 0, _require_components(call))
+
+
+def build_principal_component_info(call: TableFunctionCall) -> tuple[str]:
+    components = _require_components(call)
+    variances, ratios = components.explained_variance, components.variance_ratio
+    if variances is None or ratios is None:
+        raise call.error(
+            f"model {call.model.label} does not record the variances of its components; those of "
+            "PCA, IncrementalPCA and TruncatedSVD do, unless an earlier sqlml registered them"
+        )
+    columns = ("eigenvalue", "explained_variance_ratio", "cumulative_explained_variance_ratio")
+    types = {"principal_component_id": "BIGINT", **dict.fromkeys(columns, "DOUBLE")}
+    values = zip(variances.tolist(), ratios.tolist(), np.cumsum(ratios).tolist(), strict=True)
+    return _build_table_query(call, types, [(k, *row) for k, row in enumerate(values)])
+
+
+def _require_components(call: TableFunctionCall) -> Points:
+    components = read_components(call.model.program)
+    if components is None:
+        raise call.error(
+            f"model {call.model.label} has no components that weight its columns; PCA and other "
+            "linear decompositions do"
+        )
+    return components
+
+
+def _build_points_query(
+    call: TableFunctionCall, id_column: str, first_id: int, points: Points
+) -> tuple[str]:
+    """Return the query of `points`, with the numbers of an input's categories in a list."""
+    rows: list[tuple[Any, ...]] = []
+    for point_id, values in enumerate(points.values.tolist(), first_id):
+        numbers = dict[str, float | None]()
+        categories = dict[str, list[Mapping[str, Any]]]()
+        for (feature, category), value in zip(points.columns, values, strict=True):
+            number = value if math.isfinite(value) else None
+            if category is None:
+                numbers[feature] = number
+            else:
+                pair = {"category": category, "value": number}
+                categories.setdefault(feature, []).append(pair)
+        for feature in dict.fromkeys(feature for feature, _ in points.columns):
+            pairs = tuple(categories.get(feature, ())) or None
+            rows.append((point_id, feature, numbers.get(feature), pairs))
+    columns = {id_column: "BIGINT", "feature": "VARCHAR", "numerical_value": "DOUBLE"}
+    columns["categorical_value"] = "STRUCT(category VARCHAR, value DOUBLE)[]"
+    return _build_table_query(call, columns, rows)
 
 
 def build_tree(call: TableFunctionCall) -> tuple[str]:

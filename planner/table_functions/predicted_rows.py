@@ -17,6 +17,10 @@ from sqlml.planner.binding.requested_output import render_class
 from sqlml.planner.program.result_sql import build_label_array
 from sqlml.planner.table_functions.evaluated_model import EvaluatedModel
 from sqlml.planner.table_functions.table_function_call import TableFunctionCall
+from sqlml.planner.table_functions.unsupervised_rows import (
+    build_nearest_centroids,
+    has_distances,
+)
 from sqlml.types import fold
 
 
@@ -95,6 +99,11 @@ def _list_items_of_model(call: TableFunctionCall) -> list[str]:
         evaluated = EvaluatedModel(form, call.model, dialect, call.sql)
         prediction = _build_threshold_case(evaluated, reference)
     items = [f"{prediction} AS {dialect.quote_name(column)}"]
+    if has_distances(call.model.program):
+        call.reject_columns(("CENTROID_ID", "NEAREST_CENTROIDS_DISTANCE"))
+        # BigQuery numbers centroids from 1.
+        items.append(f"{dialect.operator('+', prediction, '1')} AS CENTROID_ID")
+        items.append(f"{build_nearest_centroids(call)} AS NEAREST_CENTROIDS_DISTANCE")
     if "proba" in outputs:
         probabilities = dialect.quote_name(f"{column}_probs")
         items.append(f"predict_proba({reference}, *) AS {probabilities}")

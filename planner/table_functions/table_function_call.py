@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,6 +13,7 @@ from sqlml.errors import BindError, ConfigError, UnknownModelError
 from sqlml.planner.binding.context import Context
 from sqlml.planner.binding.requested_output import explain_no_calibration
 from sqlml.planner.syntax.table_forms import FORMS, TableForm, find_defined_names, find_names
+from sqlml.types import fold
 
 ColumnTypes = Mapping[str, str] | None
 """Column name -> SQL type, or None if the engine cannot bind the rows yet, as rows of a CTE."""
@@ -129,6 +130,18 @@ class TableFunctionCall:
             )
         return self._check_names(rows_sql)
 
+    def find_training_rows(self) -> str | None:
+        """Return the query, in parentheses, of the model's training rows, or None if unknown."""
+        if self.training is None:
+            return None
+        rows_sql = self._check_names(f"(\n{self.training.query}\n)")
+        if self.describe_rows(rows_sql) is None:
+            raise self.error(
+                f"the query that trained model {self.model.label} cannot run any more, so its "
+                "training rows are unknown: train the model again"
+            )
+        return f"{rows_sql} AS sqlml_training"
+
     def _check_names(self, rows_sql: str) -> str:
         dialect_name = self.dialect.name
         redefined = find_defined_names(self.sql, dialect_name) & find_names(rows_sql, dialect_name)
@@ -137,4 +150,13 @@ class TableFunctionCall:
                 f"the query that trained model {self.model.label} reads {min(redefined)!r}, which "
                 "a WITH clause of this statement redefines: give that query another name"
             )
-        return rows_sql
+
+    def reject_columns(self, names: Iterable[str]) -> None:
+        """Raise BindError if the rows have a column with one of the `names` of the result."""
+        existing = {fold(name) for types in self.column_types for name in types or ()}
+        conflict = next((name for name in names if fold(name) in existing), None)
+        if conflict is not None:
+            raise self.error(
+                f"the rows already have a column {conflict!r}, which the result also has; leave it "
+                "out or rename it in the rows"
+            )

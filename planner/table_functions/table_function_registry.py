@@ -6,7 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from sqlml.planner.syntax.table_forms import FORMS
-from sqlml.planner.table_functions import evaluation, explained_rows, model_tables
+from sqlml.planner.table_functions import (
+    evaluation,
+    explained_rows,
+    model_tables,
+    unsupervised_rows,
+)
 from sqlml.planner.table_functions.data_drift import build_drift, build_skew
 from sqlml.planner.table_functions.describe_data import build_description
 from sqlml.planner.table_functions.partial_dependence import build_partial_dependence
@@ -23,6 +28,9 @@ Builder = Callable[[TableFunctionCall], tuple[str, ...]]
 TABLE_FUNCTIONS: Mapping[str, Builder] = {
     "predict": build_predicted_rows,
     **dict.fromkeys(evaluation.BUILDERS, evaluation.build_evaluation),
+    "detect_anomalies": unsupervised_rows.build_anomalies,
+    "reconstruction_loss": unsupervised_rows.build_reconstruction_losses,
+    "transform": unsupervised_rows.build_transformed_rows,
     "describe_data": build_description,
     "validate_data_drift": build_drift,
     "validate_data_skew": build_skew,
@@ -32,6 +40,9 @@ TABLE_FUNCTIONS: Mapping[str, Builder] = {
     "partial_dependence": build_partial_dependence,
     "feature_importance": model_tables.build_feature_importance,
     "weights": model_tables.build_weights,
+    "centroids": model_tables.build_centroids,
+    "principal_components": model_tables.build_principal_components,
+    "principal_component_info": model_tables.build_principal_component_info,
     "tree": model_tables.build_tree,
     "training_info": model_tables.build_training_info,
     "feature_info": model_tables.build_feature_info,

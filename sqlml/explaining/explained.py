@@ -16,6 +16,7 @@ import numpy as np
 from sqlml.bounded_cache import cache_by_program
 from sqlml.errors import ConfigError, UnsupportedModelError
 from sqlml.explaining.additive import AdditiveContributions, Background
+from sqlml.explaining.reconstruction import LOSSES, add_losses
 from sqlml.ir import store
 from sqlml.ir.builder import Builder, Value, copy_retyped
 from sqlml.ir.operators.contributions import MAX_BACKGROUND, MAX_ORDERS
@@ -274,7 +275,9 @@ def find_block_size(program: Program) -> int:
 
 
 def ensure_output(program: Program, output: str) -> Program:
-    """Return `program`, with contributions or leaves if the requested `output` is one of them."""
+    """Return `program`, with contributions, leaves or losses if these are the `output`."""
+    if output == LOSSES:
+        return program if LOSSES in program.outputs else add_losses(program)
     if output == LEAF:
         return program if LEAF in program.outputs else add_leaves(program)
     needs_explanation = output in (OWN, BY_CLASS) and OWN not in program.outputs

@@ -192,23 +192,35 @@ class Weight:
 
 def read_weights(program: Program) -> list[Weight] | None:
     """Return the weights of the linear model of the explained output, or None for other models."""
-    inputs, node = list(program.inputs), _find_last_sum(program)
-    if node is None:
+    node = _find_last_sum(program)
+    columns = None if node is None else find_columns(program, node.inputs[0])
+    if node is None or columns is None:
         return None
-    owners, names = find_owners(program)[node.inputs[0]], find_column_names(program, node.inputs[0])
+    rows = []
+    for output in range(node.attrs["weights"].shape[1]):
+        rows.append(Weight(None, None, output, float(node.attrs["bias"][output])))
+        weights = node.attrs["weights"][:, output].tolist()
+        rows += [Weight(*column, output, w) for column, w in zip(columns, weights, strict=True)]
+    return rows
+
+
+def find_columns(program: Program, i: int) -> list[tuple[str, str | None]] | None:
+    """Return the input of each column of node i, and the column as in `Weight`.
+
+    Return None if a column depends on several inputs or on none.
+    """
+    inputs, owners, names = (
+        list(program.inputs),
+        find_owners(program)[i],
+        find_column_names(program, i),
+    )
     if (owners < 0).any():
         return None
     is_unnamed = np.array([name is None for name in names], bool)
     counts = np.bincount(owners[is_unnamed], minlength=len(inputs))
     for j in np.flatnonzero(is_unnamed & (counts[owners] > 1)).tolist():
         names[j] = str(int((is_unnamed[: j + 1] & (owners[: j + 1] == owners[j])).sum()))
-    rows = []
-    for output in range(node.attrs["weights"].shape[1]):
-        rows.append(Weight(None, None, output, float(node.attrs["bias"][output])))
-        weights = node.attrs["weights"][:, output].tolist()
-        columns = zip(owners.tolist(), names, weights, strict=True)
-        rows += [Weight(inputs[k], name, output, float(weight)) for k, name, weight in columns]
-    return rows
+    return [(inputs[k], name) for k, name in zip(owners.tolist(), names, strict=True)]
 
 
 def _find_last_sum(program: Program) -> Node | None:

@@ -227,4 +227,4 @@ def inject_selection(builder: Builder, node: Node, inputs: Sequence[Value]) -> V
     if used_columns.size == inputs[0].type.width or not _pays_off(builder, inputs[0]):
         return None
     x = builder.op("select", inputs[0], indices=used_columns)
-    return builder.op("linear", x, **{**node.attrs, "weights": weights[used_columns]})
+    return builder.op("linear", x, weights=weights[used_columns], bias=node.attrs["bias"])

@@ -18,6 +18,9 @@ CALLS = {
     "pr_curve": "ml_pr_curve(MODEL m, TABLE t, label := 'y')",
     "calibration_curve": "ml_calibration_curve(MODEL m, TABLE t, label := 'y')",
     "lift": "ml_lift(MODEL m, TABLE t, label := 'y')",
+    "detect_anomalies": "ml_detect_anomalies(MODEL groups, TABLE t, contamination := 0.1)",
+    "reconstruction_loss": "ml_reconstruction_loss(MODEL components, TABLE t)",
+    "transform": "ml_transform(MODEL components, TABLE t)",
     "describe_data": "ml_describe_data(TABLE t)",
     "validate_data_drift": "ml_validate_data_drift(TABLE t, TABLE t)",
     "validate_data_skew": "ml_validate_data_skew(MODEL m, TABLE t)",
@@ -27,6 +30,9 @@ CALLS = {
     "partial_dependence": "ml_partial_dependence(MODEL m, TABLE t, 'a')",
     "feature_importance": "ml_feature_importance(MODEL m)",
     "weights": "ml_weights(MODEL m)",
+    "centroids": "ml_centroids(MODEL groups)",
+    "principal_components": "ml_principal_components(MODEL components)",
+    "principal_component_info": "ml_principal_component_info(MODEL components)",
     "tree": "ml_tree(MODEL trees)",
     "training_info": "ml_training_info(MODEL m)",
     "feature_info": "ml_feature_info(MODEL m)",
@@ -54,6 +60,9 @@ COLUMNS = {
         "bin lowest highest rows positives response_rate lift cumulative_share cumulative_gain "
         "cumulative_lift"
     ),
+    "detect_anomalies": "is_anomaly normalized_distance CENTROID_ID a b y",
+    "reconstruction_loss": "mean_absolute_error mean_squared_error mean_squared_log_error a b y",
+    "transform": "b2 a",
     "describe_data": (
         "name type num_rows num_nulls num_zeros min max mean stddev median quantiles "
         "approx_unique avg_string_length top_values"
@@ -75,6 +84,12 @@ COLUMNS = {
     "partial_dependence": "value mean low median high rows",
     "feature_importance": ("feature importance importance_weight importance_gain importance_cover"),
     "weights": "processed_input category class weight",
+    "centroids": "centroid_id feature numerical_value categorical_value",
+    "principal_components": "principal_component_id feature numerical_value categorical_value",
+    "principal_component_info": (
+        "principal_component_id eigenvalue explained_variance_ratio "
+        "cumulative_explained_variance_ratio"
+    ),
     "tree": (
         "tree node depth feature category operator threshold categories yes no missing cover "
         "gain output leaf_values leaf"
@@ -91,7 +106,7 @@ COLUMNS = {
 
 @pytest.fixture(scope="module")
 def con() -> Iterator[sqlml.Session]:
-    """A session with a logistic regression `m`, models `trees`, `parts`, `folds`, a table `t`."""
+    """A session with a model of each kind and a table `t`."""
     with sqlml.connect() as session:
         session.execute(
             "CREATE TABLE t AS SELECT CAST(i AS DOUBLE) AS a, i % 7 AS b, "
@@ -109,6 +124,14 @@ def con() -> Iterator[sqlml.Session]:
         session.execute(
             "CREATE MODEL folds OPTIONS (model_type = 'logistic_reg', label = 'y', cv = 2) "
             "AS SELECT a, b, y FROM t"
+        )
+        session.execute(
+            "CREATE MODEL groups OPTIONS (model_type = 'kmeans', num_clusters = 2) "
+            "AS SELECT a, b FROM t"
+        )
+        session.execute(
+            "CREATE MODEL components TRANSFORM (2 * b AS b2, a) OPTIONS (model_type = 'pca') "
+            "AS SELECT a, b FROM t"
         )
         yield session
 

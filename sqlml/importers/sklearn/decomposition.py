@@ -13,6 +13,7 @@ from sqlml.importers.frame import Frame, Outputs
 from sqlml.importers.sklearn.estimator_checks import check_array, check_estimator
 from sqlml.importers.sklearn.kernel_models import to_dense
 from sqlml.ir.builder import Builder, Value
+from sqlml.types import Array
 
 MAX_DENSITY_COLUMNS = 1024
 
@@ -23,11 +24,12 @@ def import_pca(model: Any, frame: Frame) -> Outputs:
     As in scikit-learn, the mean is subtracted after the projection, and whitening never divides by
     less than the machine epsilon of the components' dtype.
     """
-    check_estimator(model, "components_", "mean_", "explained_variance_")
+    variances = ("explained_variance_", "explained_variance_ratio_")
+    check_estimator(model, "components_", "mean_", *variances)
     components = np.asarray(model.components_)
     offset = np.asarray(model.mean_).reshape(1, -1) @ components.T
     x = check_array(frame, type(model).__name__, rows="sparse")
-    projected = frame.builder.linear(x, components.T, -offset[0])
+    projected = _project(model, frame.builder, x, model.mean_, -offset[0])
     if model.whiten:
         scale = np.sqrt(np.asarray(model.explained_variance_))
         scale = np.maximum(scale, np.finfo(scale.dtype).eps).astype(np.float64)
@@ -39,7 +41,24 @@ def import_projection(model: Any, frame: Frame) -> Frame:
     """Import TruncatedSVD or a random projection: x @ components_.T."""
     check_estimator(model, "components_")
     x = check_array(frame, type(model).__name__, rows="sparse")
-    return _make_frame(model, frame, frame.builder.linear(x, to_dense(model.components_).T))
+    if not hasattr(model, "explained_variance_ratio_"):
+        return _make_frame(model, frame, frame.builder.linear(x, to_dense(model.components_).T))
+    zeros = np.zeros(x.type.width)
+    return _make_frame(model, frame, _project(model, frame.builder, x, zeros, np.zeros(1)))
+
+
+def _project(model: Any, builder: Builder, x: Value, mean: Any, bias: Array) -> Value:
+    """Return x @ components_.T + bias, with the facts that the inverse of the projection needs."""
+    weights = np.asarray(model.components_, np.float64).T
+    return builder.op(
+        "linear",
+        x,
+        weights=weights,
+        bias=np.broadcast_to(np.asarray(bias, np.float64), weights.shape[1:]).copy(),
+        mean=np.asarray(mean, np.float64),
+        explained_variance=np.asarray(model.explained_variance_, np.float64),
+        variance_ratio=np.asarray(model.explained_variance_ratio_, np.float64),
+    )
 
 
 def import_fast_ica(model: Any, frame: Frame) -> Frame:

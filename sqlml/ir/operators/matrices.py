@@ -127,12 +127,20 @@ def _batch_matmul(args: Sequence[Array], attrs: Attrs) -> Array:
     return np.asarray(np.einsum("nti,til->ntl", *args))
 
 
+_LINEAR = "weights, bias, mean: array?, explained_variance: array?, variance_ratio: array?"
+"""The optional attributes are facts about a decomposition that do not affect the result: the mean of
+the training rows, (k,), and the variance of each component and its share of the total, (w,)."""
+
+
 def _linear_type(types: Types, attrs: Attrs) -> TensorType:
     dtype = require_float(types[0].dtype)
     weights = array_attribute(attrs, "weights", dtype, (types[0].width, None))
     num_outputs = weights.shape[1]
     array_attribute(attrs, "bias", dtype, (num_outputs,))
     require(num_outputs > 0, "the weights have no column")
+    sizes = {"mean": types[0].width}
+    for name in attrs.keys() - {"weights", "bias"}:
+        array_attribute(attrs, name, "float64", (sizes.get(name, num_outputs),))
     return matrix(dtype, num_outputs)
 
 
@@ -289,7 +297,7 @@ OPERATORS: tuple[Op, ...] = (
     Op("gather", "injective", _gather_type, _gather, arity=(2, 2)),
     Op("matmul", "complex", _matmul_type, ignore_attributes(np.matmul), arity=(2, 2)),
     Op("batch_matmul", "complex", _batch_matmul_type, _batch_matmul, arity=(2, 2)),
-    Op("linear", "complex", _linear_type, _linear, "weights, bias", sparse=True),
+    Op("linear", "complex", _linear_type, _linear, _LINEAR, sparse=True),
     Op("sum", "reduction", _reduce_type, _sum, "axis: int"),
     Op("max", "reduction", _extreme_type, _make_reduction(np.max), "axis: int"),
     Op("min", "reduction", _extreme_type, _make_reduction(np.min), "axis: int"),
