@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -18,7 +19,7 @@ from sqlml.parsing.tokens import Token, Tokens, tokenize
 from sqlml.suggestions import closest
 from sqlml.types import fold
 
-Kind = Literal["column", "columns", "number", "numbers", "boolean", "class", "text", "rows"]
+Kind = Literal["column", "columns", "number", "numbers", "list", "boolean", "class", "text", "rows"]
 """The kind of an option's value; `_KIND_DESCRIPTIONS` describes each kind."""
 
 
@@ -76,14 +77,14 @@ FORMS: Mapping[str, Form] = MappingProxyType(
             (1, 1),
             {
                 **{"threshold": "number", "class": "class", "unknown_model": "text"},
-                "coverage": "number",
+                **{"coverage": "number", "trial_id": "number"},
             },
         ),
         "evaluate": Form(
             (0, 1),
             {
                 **{**_LABEL_OPTIONS, "threshold": "number", "class": "class"},
-                **{"per_class": "boolean", "coverage": "number"},
+                **{"per_class": "boolean", "coverage": "number", "trial_id": "number"},
             },
             column_options=_COLUMN_OPTIONS,
         ),
@@ -93,7 +94,10 @@ FORMS: Mapping[str, Form] = MappingProxyType(
             column_options=_COLUMN_OPTIONS,
         ),
         "roc_curve": Form(
-            (0, 1), {**_BINARY_OPTIONS, "points": "number"}, column_options=_COLUMN_OPTIONS
+            (0, 1),
+            {**_BINARY_OPTIONS, "points": "number", "thresholds": "list"},
+            positional=("thresholds",),
+            column_options=_COLUMN_OPTIONS,
         ),
         "pr_curve": Form(
             (0, 1), {**_BINARY_OPTIONS, "points": "number"}, column_options=_COLUMN_OPTIONS
@@ -112,7 +116,9 @@ FORMS: Mapping[str, Form] = MappingProxyType(
         ),
         "validate_data_drift": Form((2, 2), _DRIFT_OPTIONS, has_model=False),
         "validate_data_skew": Form((1, 1), _DRIFT_OPTIONS),
-        "explain_predict": Form((1, 1), {"top_k_features": "number", **_EXPLAIN_OPTIONS}),
+        "explain_predict": Form(
+            (1, 1), {"top_k_features": "number", "threshold": "number", **_EXPLAIN_OPTIONS}
+        ),
         "global_explain": Form((0, 1), _EXPLAIN_OPTIONS),
         "permutation_importance": Form(
             (0, 1), {"label": "columns", "metric": "text", "repeats": "number", "seed": "number"}
@@ -123,7 +129,7 @@ FORMS: Mapping[str, Form] = MappingProxyType(
             positional=("feature",),
         ),
         "feature_importance": Form((0, 0)),
-        "weights": Form((0, 0)),
+        "weights": Form((0, 0), {"standardize": "boolean"}),
         "centroids": Form((0, 0)),
         "principal_components": Form((0, 0)),
         "principal_component_info": Form((0, 0)),
@@ -140,6 +146,9 @@ FORMS: Mapping[str, Form] = MappingProxyType(
 
 _BOOLEANS = {"TRUE": True, "FALSE": False}
 
+_RANGE_FUNCTIONS = ("GENERATE_ARRAY", "GENERATE_SERIES")
+_MAX_RANGE = 10_000
+
 QUERIES = frozenset({"SELECT", "FROM", "WITH", "VALUES", "TABLE"})
 """The keywords that can begin a query."""
 
@@ -148,6 +157,7 @@ _KIND_DESCRIPTIONS = {
     "columns": "the name of a column in quotes, or a list of names",
     "number": "a number",
     "numbers": "numbers by names of columns, as in {'age': 0.1}",
+    "list": "a list of numbers, as in [0.25, 0.5] or generate_array(0.1, 0.9, 0.1)",
     "boolean": "true or false",
     "class": "a class of the model",
     "text": "a string in quotes",
@@ -165,7 +175,8 @@ class FormOption:
     """An option of a table form, written `threshold := 0.4` or `STRUCT(0.4 AS threshold)`.
 
     Attributes:
-        value: a string, number, boolean, tuple of strings, dict of numbers, or `BracketedQuery`.
+        value: a string, number, boolean, tuple of strings or numbers, dict of numbers, or
+            `BracketedQuery`.
         span: the span of the option, including its name.
     """
 
@@ -191,10 +202,13 @@ def _is_of_kind(value: Any, kind: Kind) -> bool:
         return isinstance(value, BracketedQuery) and kind == "rows"
     if isinstance(value, dict) or kind == "numbers":
         return isinstance(value, dict) and kind == "numbers"
+    if kind == "list":
+        return isinstance(value, tuple) and bool(value) and not isinstance(value[0], str)
     if kind in ("column", "text"):
         return isinstance(value, str)
     if kind == "columns":
-        return isinstance(value, str) or (isinstance(value, tuple) and bool(value))
+        names = value if isinstance(value, tuple) else (value,)
+        return bool(names) and all(isinstance(name, str) for name in names)
     if kind == "number":
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         return is_number and math.isfinite(value)
@@ -408,7 +422,8 @@ class _FormReader:
         positional = list(form.positional)
         for start, end in ranges:
             options = self._read_struct_options(start, end)
-            if not options and positional and end - start == 1:
+            is_single = end - start == 1 or self._is_list(start)
+            if not options and positional and is_single:
                 value = self._read_literal(start, end)
                 options = [FormOption(positional.pop(0), value, self.span(start, end))]
             for option in options or [self._read_option(start, end)]:
@@ -469,16 +484,23 @@ class _FormReader:
             value = read_number(("." if "." in signs else "") + tokens[-1].text)
             return -value if "-" in signs else value
         opening = next((i for i, t in enumerate(tokens[:2]) if t.text in ("[", "(")), None)
-        if opening is not None and (opening == 0 or token.upper == "ARRAY"):
-            elements, commas = tokens[opening + 1 : -1 : 2], tokens[opening + 2 : -1 : 2]
-            are_strings = all(element.kind == "string" for element in elements)
-            if are_strings and all(comma.is_symbol(",") for comma in commas):
-                return tuple(element.text for element in elements)
+        is_range = token.upper in _RANGE_FUNCTIONS
+        if opening is not None and (opening == 0 or token.upper == "ARRAY" or is_range):
+            ranges = self.tokens.split_commas(start + opening + 1, end - 1)
+            values = tuple(self._read_literal(*r) for r in ranges if r[0] < r[1])
+            if is_range and (numbers := _expand_range(values)):
+                return numbers
+            if not is_range and len({isinstance(v, str) for v in values}) < 2:
+                return values
         raise self.error(
             "options of a table form must be literals: a string, a number, true, false, or a list "
-            "of strings",
+            "of strings or numbers",
             start,
         )
+
+    def _is_list(self, start: int) -> bool:
+        token = self.tokens[start]
+        return token.is_symbol("[") or token.upper in ("ARRAY", *_RANGE_FUNCTIONS)
 
     def _read_value(self, start: int, end: int) -> Any:
         """Return a literal, or a dict that maps names to numbers.
@@ -519,6 +541,24 @@ class _FormReader:
                 message = f"the table form takes one model; expected a comma before {token.text!r}"
                 raise BindError(message, self.sql, token.start)
         return "".join(t.text for t in tokens)
+
+
+def _expand_range(values: Sequence[Any]) -> tuple[float, ...]:
+    """Return the numbers of generate_array(start, end, step), or () for other arguments.
+
+    >>> _expand_range((0.1, 0.3, 0.1))
+    (0.1, 0.2, 0.3)
+    """
+    are_numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
+    if not are_numbers or len(values) not in (2, 3):
+        return ()
+    start, end, step = values if len(values) == 3 else (*values, 1)
+    # Decimals keep 0.1 + 2 * 0.1 from becoming 0.30000000000000004.
+    first, last, increment = (Decimal(repr(value)) for value in (start, end, step))
+    if increment <= 0 or not (first <= last < first + _MAX_RANGE * increment):
+        return ()
+    count = int((last - first) / increment) + 1
+    return tuple(float(first + k * increment) for k in range(count))
 
 
 def read_number(text: str) -> int | float:

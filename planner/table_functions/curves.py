@@ -7,6 +7,8 @@ class number in `k`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from sqlml.planner.table_functions.evaluated_model import Grouping
@@ -98,6 +100,28 @@ def build_roc_curve(grouping: Grouping, score_ctes: Ctes, max_points: int) -> Ev
         ORDER BY {grouping.columns} threshold DESC
     """
     return _build_threshold_query(grouping, score_ctes, max_points, select)
+
+
+def build_roc_points(
+    grouping: Grouping, score_ctes: Ctes, thresholds: Sequence[float]
+) -> EvaluationQuery:
+    """Build the query of the points of a ROC curve at the given thresholds, in falling order."""
+    rows = ", ".join(f"(CAST('{threshold!r}' AS DOUBLE))" for threshold in thresholds)
+    counted = f"""
+        SELECT {grouping.columns} threshold, sum(pos) AS all_pos, sum(neg) AS all_neg,
+            sum(CASE WHEN p >= threshold THEN pos ELSE 0 END) AS tps,
+            sum(CASE WHEN p >= threshold THEN neg ELSE 0 END) AS fps
+        FROM by_score CROSS JOIN (VALUES {rows}) AS limits(threshold)
+        {grouping.group_by_with("threshold")}
+    """
+    select = f"""
+        SELECT {grouping.columns} threshold, tps / nullif(all_pos, 0) AS recall,
+            fps / nullif(all_neg, 0) AS false_positive_rate, tps AS true_positives,
+            fps AS false_positives, all_neg - fps AS true_negatives,
+            all_pos - tps AS false_negatives
+        FROM counted ORDER BY {grouping.columns} threshold DESC
+    """
+    return EvaluationQuery((*score_ctes, ("counted", counted)), select)
 
 
 def build_pr_curve(grouping: Grouping, score_ctes: Ctes, max_points: int) -> EvaluationQuery:

@@ -22,6 +22,7 @@ _MAX_CLASS_COLUMNS = 200  # The maximum number of class columns of a confusion m
 
 
 def build_evaluation(call: TableFunctionCall) -> tuple[str, str]:
+    call.check_trial()
     return build_scored_rows((ScoredRows if call.form.has_model else ScoredTable).of(call))
 
 
@@ -100,7 +101,15 @@ def _build_roc_curve(rows: ScoredRows) -> tuple[str, str]:
     points = _read_integer(rows, "points", _DEFAULT_POINTS, 0)
     counts = ("true_positives", "false_positives", "true_negatives", "false_negatives")
     items = ("threshold", "recall", "false_positive_rate", *counts)
-    return _build_curve(rows, items, lambda by, scores: curves.build_roc_curve(by, scores, points))
+    option = rows.form.options.get("thresholds")
+    if option is None:
+        build = curves.build_roc_curve
+        return _build_curve(rows, items, lambda by, scores: build(by, scores, points))
+    if "points" in rows.form.options:
+        raise rows.error("give either thresholds or points", "points")
+    thresholds = [float(threshold) for threshold in dict.fromkeys(option.value)]
+    build_points = curves.build_roc_points
+    return _build_curve(rows, items, lambda by, scores: build_points(by, scores, thresholds))
 
 
 def _build_pr_curve(rows: ScoredRows) -> tuple[str, str]:

@@ -12,11 +12,15 @@ from __future__ import annotations
 
 from sqlml.catalog.model import Model
 from sqlml.dialects import Dialect
+from sqlml.explaining.explained import needs_background
 from sqlml.planner.binding.requested_output import find_label, render_class
 from sqlml.planner.syntax.table_forms import TableForm
+from sqlml.planner.table_functions.evaluated_model import EvaluatedModel
+from sqlml.planner.table_functions.predicted_rows import build_threshold_case
 from sqlml.planner.table_functions.table_function_call import TableFunctionCall
 
 _MAX_FEATURES = 4096  # The maximum number of features in the result of one query.
+_SAMPLED_ROWS, _BACKGROUND_ROWS = 1000, 100  # For models that are explained by samples.
 
 
 def build_explained_rows(call: TableFunctionCall) -> tuple[str, str]:
@@ -39,7 +43,11 @@ def build_explained_rows(call: TableFunctionCall) -> tuple[str, str]:
     reference = dialect.quote_string(str(form.model))
     if "label" in model.program.outputs:
         label = quote(f"predicted_{model.options.get('output', 'label')}")
-        calls.append(f"predict({reference}, *) AS {label}")
+        prediction = f"predict({reference}, *)"
+        if "threshold" in form.options:
+            evaluated = EvaluatedModel(form, model, dialect, call.sql)
+            prediction = build_threshold_case(evaluated, reference)
+        calls.append(f"{prediction} AS {label}")
     if "proba" in model.program.outputs and len(model.program.labels) == 1:
         calls.append(f"{_build_predict_proba_call(form, model, dialect)} AS probability")
     explain_call = _build_explain_call(form, dialect, "baseline := true")
@@ -49,6 +57,29 @@ def build_explained_rows(call: TableFunctionCall) -> tuple[str, str]:
         calls.append(f"{dialect.call('map_values', explain_call)} AS {errors}")
     prefix = f"(SELECT {', '.join(items)} FROM (SELECT *, {', '.join(calls)} FROM "
     return prefix, ") AS sqlml_rows)"
+
+
+def find_explained_rows(call: TableFunctionCall) -> str:
+    """Return the held-out or else the training rows, for a call of ml_global_explain without rows.
+
+    A model that is only explained against background rows is explained on the first training rows.
+    """
+    training_rows = call.find_training_rows()
+    if training_rows is None:
+        return call.find_held_out_rows()
+    if needs_background(call.model.program):
+        return f"(SELECT * FROM {training_rows} LIMIT {_SAMPLED_ROWS})"
+    held_out = call.training is not None and call.training.held_out
+    return call.find_held_out_rows() if held_out else training_rows
+
+
+def _find_background(call: TableFunctionCall) -> str | None:
+    """Return the first training rows as a background if the call needs one and names none."""
+    if "background" in call.form.options or call.form.rows:
+        return None
+    if not needs_background(call.model.program):
+        return None
+    return f"(SELECT * FROM {call.find_training_rows()} LIMIT {_BACKGROUND_ROWS})"
 
 
 def build_mean_contributions(call: TableFunctionCall) -> tuple[str, str]:
@@ -62,7 +93,10 @@ def build_mean_contributions(call: TableFunctionCall) -> tuple[str, str]:
             "in avg(abs(explain('m', *)['a']))"
         )
     positions = range(1, len(features) + 1)
-    contributions = dialect.call("map_values", _build_explain_call(call.form, dialect))
+    background = _find_background(call)
+    flags = [] if background is None else [f"background := {background}"]
+    explain_call = _build_explain_call(call.form, dialect, *flags)
+    contributions = dialect.call("map_values", explain_call)
     magnitudes = [dialect.call("abs", dialect.at("contributions", k)) for k in positions]
     means = dialect.array([dialect.call("avg", magnitude) for magnitude in magnitudes])
     name_array = dialect.array([dialect.text(name) for name in features])

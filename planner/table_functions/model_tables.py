@@ -9,9 +9,14 @@ from typing import Any
 import numpy as np
 
 from sqlml.catalog.model import Model, TrainingFacts
-from sqlml.errors import BindError
+from sqlml.errors import BindError, UnsupportedModelError
 from sqlml.explaining import model_facts
-from sqlml.explaining.decompositions import Points, read_centroids, read_components
+from sqlml.explaining.decompositions import (
+    Points,
+    read_centroids,
+    read_components,
+    rescale_weights,
+)
 from sqlml.planner.syntax.query_templates import build_literal_table
 from sqlml.planner.table_functions.table_function_call import TableFunctionCall
 from sqlml.types import class_text
@@ -26,7 +31,10 @@ _TREE_COLUMNS = (
     "threshold DOUBLE, categories VARCHAR[], yes BIGINT, no BIGINT, missing BIGINT, cover DOUBLE, "
     "gain DOUBLE, output BIGINT, leaf_values DOUBLE[], leaf BIGINT"
 )
-_TRAINING_COLUMNS = "iteration BIGINT, loss DOUBLE, eval_loss DOUBLE, seconds DOUBLE"
+_TRAINING_COLUMNS = (
+    "training_run BIGINT, iteration BIGINT, loss DOUBLE, eval_loss DOUBLE, learning_rate DOUBLE, "
+    "duration_ms BIGINT, seconds DOUBLE"
+)
 _TRIAL_COLUMNS = (
     "trial_id BIGINT, hyperparameters VARCHAR, objective DOUBLE, status VARCHAR, seconds DOUBLE, "
     "is_best BOOLEAN"
@@ -78,6 +86,11 @@ def build_weights(call: TableFunctionCall) -> tuple[str]:
     weights = model_facts.read_weights(model.program)
     if weights is None:
         raise call.error(f"model {model.label} is not linear, and has no weights")
+    if "standardize" in call.form.options:
+        try:
+            weights = rescale_weights(model.program, weights, _read_spreads(call))
+        except UnsupportedModelError as error:
+            raise call.error(f"model {model.label} {error.message}", "standardize") from None
     num_outputs = max(weight.output for weight in weights) + 1
     labels = model.program.labels
     names: Sequence[str | None] = [None]
@@ -90,6 +103,19 @@ def build_weights(call: TableFunctionCall) -> tuple[str]:
         for w in weights
     ]
     return _build_table_query(call, _WEIGHT_COLUMNS, rows)
+
+
+def _read_spreads(call: TableFunctionCall) -> Mapping[str, tuple[float, float]] | None:
+    """Return the mean and standard deviation of each number, or None for standardize = false."""
+    if not call.form.options["standardize"].value:
+        return None
+    facts = {
+        f.feature: (f.mean, f.stddev) for f in model_facts.find_feature_facts(call.model.program)
+    }
+    for feature in () if call.training is None else call.training.features:
+        if None in facts.get(feature["name"], (None,)):
+            facts[feature["name"]] = (feature["mean"], feature["stddev"])
+    return {n: (mean, spread) for n, (mean, spread) in facts.items() if None not in (mean, spread)}
 
 
 def build_centroids(call: TableFunctionCall) -> tuple[str]:
@@ -188,7 +214,13 @@ def build_training_metrics(call: TableFunctionCall) -> tuple[str]:
 
 
 def build_training_info(call: TableFunctionCall) -> tuple[str]:
-    rows = [row[:4] for row in _require_training(call).rounds]
+    training = _require_training(call)
+    rate = training.options.get("learning_rate")
+    learning_rate = rate if isinstance(rate, int | float) else None
+    rows = [
+        (0, *losses, learning_rate, None if seconds is None else round(1000 * seconds), seconds)
+        for *losses, seconds in training.rounds
+    ]
     return _build_table_query(call, _TRAINING_COLUMNS, rows)
 
 

@@ -57,7 +57,7 @@ def _list_items_by_row(call: TableFunctionCall) -> list[str]:
     """
     form = call.form
     assert form.column is not None
-    for option in form.options.keys() & {"threshold", "class", "coverage"}:
+    for option in form.options.keys() - {"unknown_model"}:
         raise call.error(
             f"option {option} goes with one model, as in ml_predict(MODEL m, TABLE t, ...)", option
         )
@@ -76,6 +76,7 @@ def _list_items_by_row(call: TableFunctionCall) -> list[str]:
 
 def _list_items_of_model(call: TableFunctionCall) -> list[str]:
     form, dialect = call.form, call.dialect
+    call.check_trial()
     if "unknown_model" in form.options:
         raise call.error(
             "option unknown_model goes with a model per row, as in "
@@ -97,7 +98,7 @@ def _list_items_of_model(call: TableFunctionCall) -> list[str]:
     prediction = f"predict({reference}, *)"
     if form.options.keys() & {"threshold", "class"}:
         evaluated = EvaluatedModel(form, call.model, dialect, call.sql)
-        prediction = _build_threshold_case(evaluated, reference)
+        prediction = build_threshold_case(evaluated, reference)
     items = [f"{prediction} AS {dialect.quote_name(column)}"]
     if has_distances(call.model.program):
         call.reject_columns(("CENTROID_ID", "NEAREST_CENTROIDS_DISTANCE"))
@@ -137,7 +138,7 @@ def _list_calibrated_items(call: TableFunctionCall, arguments: str, column: str)
     return [f"{field(interval, end)} AS {quote(f'{column}_{end}')}" for end in ends]
 
 
-def _build_threshold_case(evaluated: EvaluatedModel, reference: str) -> str:
+def build_threshold_case(evaluated: EvaluatedModel, reference: str) -> str:
     if "threshold" not in evaluated.form.options:
         raise evaluated.error("option class goes with threshold", "class")
     name, dialect = evaluated.model.name, evaluated.dialect

@@ -119,6 +119,22 @@ class TableFunctionCall:
             )
         return self._check_names(rows_sql)
 
+    def check_trial(self) -> None:
+        """Raise BindError if the option `trial_id` names another trial than the model's."""
+        option = self.form.options.get("trial_id")
+        if option is None:
+            return
+        trials = () if self.training is None else self.training.trials
+        best = next((trial_id for trial_id, *_, is_best in trials if is_best), None)
+        if best is None:
+            raise self.error(f"model {self.model.label} has no trials", "trial_id")
+        if option.value != best:
+            raise self.error(
+                f"model {self.model.label} is trial {best}, and the models of other trials are not "
+                "kept: train a model with the hyperparameters that ml_trial_info shows",
+                "trial_id",
+            )
+
     def find_held_out_rows(self) -> str:
         """Return the query, in parentheses, of the rows that the model's training held out."""
         rows_sql = None if self.training is None else self.context.held_out(self.training)
@@ -150,6 +166,7 @@ class TableFunctionCall:
                 f"the query that trained model {self.model.label} reads {min(redefined)!r}, which "
                 "a WITH clause of this statement redefines: give that query another name"
             )
+        return rows_sql
 
     def reject_columns(self, names: Iterable[str]) -> None:
         """Raise BindError if the rows have a column with one of the `names` of the result."""

@@ -63,8 +63,13 @@ def build_table_function(call: TableFunctionCall) -> tuple[str, ...]:
     build = TABLE_FUNCTIONS[call.name]
     if call.rows or FORMS[call.name].table_range == (0, 0):
         return build(call)
-    if call.name == "evaluate" and not call.form.options and call.training is not None:
+    asks_for_metrics = call.name == "evaluate" and call.form.options.keys() <= {"trial_id"}
+    if asks_for_metrics and call.training is not None:
+        call.check_trial()
         return model_tables.build_training_metrics(call)
-    rows = call.find_held_out_rows()
+    if call.name == "global_explain":
+        rows = explained_rows.find_explained_rows(call)
+    else:
+        rows = call.find_held_out_rows()
     prefix, suffix = build(replace(call, rows=(rows,)))
     return (f"{prefix}{rows}{suffix}",)

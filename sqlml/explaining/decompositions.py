@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sqlml.explaining.model_facts import find_columns
+from sqlml.errors import UnsupportedModelError
+from sqlml.explaining.model_facts import Weight, find_columns, find_last_sum
 from sqlml.explaining.reconstruction import find_projection
 from sqlml.ir.program import Node, Program
 from sqlml.types import Array
@@ -72,8 +73,13 @@ def _find_linear(program: Program, i: int) -> tuple[Node | None, list[Array]]:
     return found, offsets
 
 
-def _restore_units(program: Program, i: int, values: Array) -> Array:
-    """Undo linear scaling of `values`, (points, width), in the columns of node i, up to the inputs.
+def _restore_units(
+    program: Program,
+    i: int,
+    values: Array,
+    steps: Collection[str] = ("add", "sub", "mul", "div"),
+) -> Array:
+    """Undo the linear `steps` for `values`, (points, width), in the columns of node i.
 
     Columns of categories and words stay as they are. Others that were not scaled become NaN.
     """
@@ -83,24 +89,63 @@ def _restore_units(program: Program, i: int, values: Array) -> Array:
     if node.op == "concat":
         ends = np.cumsum([program.nodes[j].type.width for j in node.inputs])
         parts = np.split(values, ends[:-1], axis=1)
-        restored = [_restore_units(program, j, p) for j, p in zip(node.inputs, parts, strict=True)]
-        return np.hstack(restored)
+        pairs = zip(node.inputs, parts, strict=True)
+        return np.hstack([_restore_units(program, j, part, steps) for j, part in pairs])
     if node.op == "select":
         indices = node.attrs["indices"]
         source = np.full((len(values), program.nodes[node.inputs[0]].type.width), np.nan)
         source[:, indices] = values
-        return _restore_units(program, node.inputs[0], source)[:, indices]
+        return _restore_units(program, node.inputs[0], source, steps)[:, indices]
     if node.op in ("require_finite", "impute", "cast", "densify", "sparsify"):
-        return _restore_units(program, node.inputs[0], values)
+        return _restore_units(program, node.inputs[0], values, steps)
     if node.op in ("add", "sub", "mul", "div"):
         source_index, operand_index = node.inputs
         operand, source_node = program.nodes[operand_index], program.nodes[source_index]
         if operand.op == "constant" and source_node.type.shape == node.type.shape:
+            if node.op not in steps:
+                return _restore_units(program, source_index, values, steps)
             undo = {"add": np.subtract, "sub": np.add, "mul": np.divide, "div": np.multiply}
             with np.errstate(all="ignore"):
                 unscaled = undo[node.op](values, operand.attrs["value"])
-            return _restore_units(program, source_index, unscaled)
+            return _restore_units(program, source_index, unscaled, steps)
     return np.full_like(values, np.nan)
+
+
+def rescale_weights(
+    program: Program,
+    weights: Sequence[Weight],
+    spreads: Mapping[str, tuple[float, float]] | None,
+) -> list[Weight]:
+    """Return the `weights` of a linear model in the units of the inputs, or of their spreads.
+
+    `spreads` maps inputs to the mean and standard deviation by which they are standardized.
+    """
+    node = find_last_sum(program)
+    assert node is not None, "a model with weights is linear"
+    zeros = np.zeros((1, program.nodes[node.inputs[0]].type.width))
+    shifts = _restore_units(program, node.inputs[0], zeros)[0]
+    scales = _restore_units(program, node.inputs[0], zeros + 1.0, ("mul", "div"))[0]
+    if not (np.isfinite(shifts).all() and np.isfinite(scales).all() and scales.all()):
+        raise UnsupportedModelError("scales its inputs in a way that its weights cannot undo")
+    rescaled = list[Weight]()
+    for output in range(node.attrs["weights"].shape[1]):
+        intercept, *own = (weight for weight in weights if weight.output == output)
+        bias, columns = intercept.weight, list[Weight]()
+        for weight, shift, scale in zip(own, shifts.tolist(), scales.tolist(), strict=True):
+            value = weight.weight / scale
+            bias -= value * shift
+            if spreads is not None and weight.column is None and weight.feature is not None:
+                if weight.feature not in spreads:
+                    raise UnsupportedModelError(
+                        f"does not record the mean and spread of {weight.feature!r}, by which to "
+                        "standardize its weight"
+                    )
+                mean, spread = spreads[weight.feature]
+                bias += value * mean
+                value *= spread
+            columns.append(replace(weight, weight=value))
+        rescaled += [replace(intercept, weight=bias), *columns]
+    return rescaled
 
 
 def read_components(program: Program) -> Points | None:

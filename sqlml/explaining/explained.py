@@ -192,6 +192,15 @@ def explain_program(program: Program) -> Program:
     return _build_explained(program, None, None)
 
 
+def needs_background(program: Program) -> bool:
+    """Return whether contributions can only be estimated, by comparison with background rows."""
+    try:
+        explain_program(program)
+    except UnsupportedModelError:
+        return True
+    return False
+
+
 def explain_against_background(
     program: Program, background: Mapping[str, Array], pairs: int | None = None
 ) -> Program:

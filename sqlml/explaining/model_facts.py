@@ -192,7 +192,7 @@ class Weight:
 
 def read_weights(program: Program) -> list[Weight] | None:
     """Return the weights of the linear model of the explained output, or None for other models."""
-    node = _find_last_sum(program)
+    node = find_last_sum(program)
     columns = None if node is None else find_columns(program, node.inputs[0])
     if node is None or columns is None:
         return None
@@ -223,7 +223,7 @@ def find_columns(program: Program, i: int) -> list[tuple[str, str | None]] | Non
     return [(inputs[k], name) for k, name in zip(owners.tolist(), names, strict=True)]
 
 
-def _find_last_sum(program: Program) -> Node | None:
+def find_last_sum(program: Program) -> Node | None:
     """Return the weighted sum from which only links and casts lead to the output, or None."""
     output_name = find_explained_output(program)
     index = None if output_name is None else program.outputs[output_name]

@@ -128,8 +128,8 @@ def _batch_matmul(args: Sequence[Array], attrs: Attrs) -> Array:
 
 
 _LINEAR = "weights, bias, mean: array?, explained_variance: array?, variance_ratio: array?"
-"""The optional attributes are facts about a decomposition that do not affect the result: the mean of
-the training rows, (k,), and the variance of each component and its share of the total, (w,)."""
+"""The optional attributes are facts about a decomposition that do not affect the result: the mean
+of the training rows, (k,), and the variance of each component and its share of the total, (w,)."""
 
 
 def _linear_type(types: Types, attrs: Attrs) -> TensorType:
