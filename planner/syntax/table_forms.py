@@ -130,6 +130,7 @@ FORMS: Mapping[str, Form] = MappingProxyType(
         ),
         "feature_importance": Form((0, 0)),
         "weights": Form((0, 0), {"standardize": "boolean"}),
+        "advanced_weights": Form((0, 0), {"standardize": "boolean"}),
         "centroids": Form((0, 0)),
         "principal_components": Form((0, 0)),
         "principal_component_info": Form((0, 0)),

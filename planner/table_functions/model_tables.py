@@ -26,6 +26,10 @@ _IMPORTANCE_COLUMNS = (
     "importance_cover DOUBLE"
 )
 _WEIGHT_COLUMNS = "processed_input VARCHAR, category VARCHAR, class VARCHAR, weight DOUBLE"
+_ADVANCED_COLUMNS = (
+    "processed_input VARCHAR, category VARCHAR, weight DOUBLE, standard_error DOUBLE, "
+    "p_value DOUBLE"
+)
 _TREE_COLUMNS = (
     "tree BIGINT, node BIGINT, depth BIGINT, feature VARCHAR, category VARCHAR, operator VARCHAR, "
     "threshold DOUBLE, categories VARCHAR[], yes BIGINT, no BIGINT, missing BIGINT, cover DOUBLE, "
@@ -103,6 +107,28 @@ def build_weights(call: TableFunctionCall) -> tuple[str]:
         for w in weights
     ]
     return _build_table_query(call, _WEIGHT_COLUMNS, rows)
+
+
+def build_advanced_weights(call: TableFunctionCall) -> tuple[str]:
+    """Return the query of ml_advanced_weights: weights with standard errors and p-values."""
+    model, training = call.model, call.training
+    weights = model_facts.read_weights(model.program)
+    if training is None or not training.inference or weights is None:
+        raise call.error(
+            f"model {model.label} has no standard errors: train a linear_reg or logistic_reg model "
+            "with the option calculate_p_values = true"
+        )
+    is_own = "standardize" in call.form.options and call.form.options["standardize"].value
+    if is_own and training.options.get("standardize") is False:
+        message = f"model {model.label} was trained with standardize = false"
+        raise call.error(message, "standardize")
+    if not is_own:
+        weights = rescale_weights(model.program, weights, None)
+    rows = [
+        (w.feature or "__INTERCEPT__", w.column, w.weight, *(row[2:] if is_own else row[:2]))
+        for w, row in zip(weights, training.inference, strict=True)
+    ]
+    return _build_table_query(call, _ADVANCED_COLUMNS, rows)
 
 
 def _read_spreads(call: TableFunctionCall) -> Mapping[str, tuple[float, float]] | None:

@@ -40,6 +40,7 @@ TABLE_FUNCTIONS: Mapping[str, Builder] = {
     "partial_dependence": build_partial_dependence,
     "feature_importance": model_tables.build_feature_importance,
     "weights": model_tables.build_weights,
+    "advanced_weights": model_tables.build_advanced_weights,
     "centroids": model_tables.build_centroids,
     "principal_components": model_tables.build_principal_components,
     "principal_component_info": model_tables.build_principal_component_info,

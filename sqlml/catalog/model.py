@@ -34,7 +34,9 @@ class TrainingFacts:
     the statistics of each training column. trials: number, parameters (JSON), objective, status and
     seconds of each trial, and whether the model uses its parameters. pipeline: the repr of the
     fitted object. partitions: the values of the partition columns, the numbers of fitted and
-    held-out rows, the metrics and the seconds of each partition.
+    held-out rows, the metrics and the seconds of each partition. inference: of each weight, the
+    intercept first, the standard error and p-value in the units of the inputs and in the model's
+    own, or () if they were not requested.
     """
 
     model_type: str
@@ -55,6 +57,7 @@ class TrainingFacts:
     notices: tuple[str, ...]
     versions: Mapping[str, str]
     seconds: float
+    inference: tuple[tuple[Any, ...], ...] = ()
     partitions: tuple[tuple[Any, ...], ...] = ()
 
     @property
@@ -79,6 +82,7 @@ def read_training_facts(text: Any, name: str) -> TrainingFacts:
         facts = read_fields(TrainingFacts, json.loads(text))
         _check_rows("rounds", facts.rounds, _ROUND_TYPES)
         _check_rows("trials", facts.trials, _TRIAL_TYPES)
+        _check_rows("inference", facts.inference, (_NUMBER,) * 4)
         features = [[feature.get(field) for field in _FEATURE_TYPES] for feature in facts.features]
         _check_rows("features", features, tuple(_FEATURE_TYPES.values()))
         _check_rows("partitions", facts.partitions, _PARTITION_TYPES)

@@ -120,15 +120,9 @@ def rescale_weights(
 
     `spreads` maps inputs to the mean and standard deviation by which they are standardized.
     """
-    node = find_last_sum(program)
-    assert node is not None, "a model with weights is linear"
-    zeros = np.zeros((1, program.nodes[node.inputs[0]].type.width))
-    shifts = _restore_units(program, node.inputs[0], zeros)[0]
-    scales = _restore_units(program, node.inputs[0], zeros + 1.0, ("mul", "div"))[0]
-    if not (np.isfinite(shifts).all() and np.isfinite(scales).all() and scales.all()):
-        raise UnsupportedModelError("scales its inputs in a way that its weights cannot undo")
+    shifts, scales = find_scaling(program)
     rescaled = list[Weight]()
-    for output in range(node.attrs["weights"].shape[1]):
+    for output in range(max(weight.output for weight in weights) + 1):
         intercept, *own = (weight for weight in weights if weight.output == output)
         bias, columns = intercept.weight, list[Weight]()
         for weight, shift, scale in zip(own, shifts.tolist(), scales.tolist(), strict=True):
@@ -146,6 +140,18 @@ def rescale_weights(
             columns.append(replace(weight, weight=value))
         rescaled += [replace(intercept, weight=bias), *columns]
     return rescaled
+
+
+def find_scaling(program: Program) -> tuple[Array, Array]:
+    """Return the numbers that a linear model's steps subtract from its columns and divide by."""
+    node = find_last_sum(program)
+    assert node is not None, "a model with weights is linear"
+    zeros = np.zeros((1, program.nodes[node.inputs[0]].type.width))
+    shifts = _restore_units(program, node.inputs[0], zeros)[0]
+    scales = _restore_units(program, node.inputs[0], zeros + 1.0, ("mul", "div"))[0]
+    if not (np.isfinite(shifts).all() and np.isfinite(scales).all() and scales.all()):
+        raise UnsupportedModelError("scales its inputs in a way that its weights cannot undo")
+    return shifts, scales
 
 
 def read_components(program: Program) -> Points | None:

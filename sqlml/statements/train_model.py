@@ -12,6 +12,7 @@ from typing import Any
 from sqlml.catalog.model import TRANSFORM, Model, NewVersion, Origin, Reference, TrainingFacts
 from sqlml.catalog.small_models import FOLD, FoldFacts, FoldModels
 from sqlml.errors import CatalogError, ConfigError, ModelExistsError, UntrustedArtifactError
+from sqlml.explaining.decompositions import find_scaling
 from sqlml.ir.builder import Builder
 from sqlml.ir.ops import verify
 from sqlml.ir.program import Program
@@ -282,7 +283,7 @@ def _build_trained_version(
         version,
         options=stored_options,
         origin=Origin(request.model_type, library),
-        training=_collect_facts(training, trained),
+        training=_collect_facts(training, trained, version.program),
         estimator=_pickle_estimator(trained.model) if keeps_estimator else None,
         transform=transform,
     )
@@ -303,8 +304,8 @@ def _verify_partitions(trained: TrainedModel, requires_agreement: bool) -> Mappi
     return min(comparisons, key=lambda comparison: comparison.agrees).to_dict()
 
 
-def _collect_facts(training: Training, trained: TrainedModel) -> TrainingFacts:
-    request = trained.request
+def _collect_facts(training: Training, trained: TrainedModel, program: Program) -> TrainingFacts:
+    request, inference = trained.request, trained.inference
     return TrainingFacts(
         model_type=request.model_type,
         library=request.library,
@@ -328,6 +329,7 @@ def _collect_facts(training: Training, trained: TrainedModel) -> TrainingFacts:
         versions=trained.versions,
         partitions=trained.partitions,
         seconds=round(trained.seconds, 3),
+        inference=() if inference is None else inference.tabulate(*find_scaling(program)),
     )
 
 

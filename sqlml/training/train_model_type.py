@@ -67,6 +67,7 @@ from sqlml.training.rows.read_rows import (
     read_rows,
 )
 from sqlml.training.rows.training_columns import TrainingColumns, read_columns
+from sqlml.training.standard_errors import Inference, infer
 from sqlml.types import Array, Labels
 
 MAX_MEASURED_ROWS = 100_000
@@ -86,6 +87,7 @@ class TrainedModel:
     metrics. partitions: the values, numbers of fitted and held-out rows, metrics and seconds of
     each partition. samples: the fitted objects and Programs of some partitions, if `model` is the
     Program of all partitions. cross_validation: the models of the folds, or None.
+    inference: the uncertainty of the weights, if calculate_p_values is set.
     """
 
     model: Any
@@ -107,6 +109,7 @@ class TrainedModel:
     partitions: tuple[tuple[Any, ...], ...] = ()
     samples: tuple[tuple[Any, Any], ...] = ()
     cross_validation: CrossValidation | None = None
+    inference: Inference | None = None
 
 
 def train(
@@ -169,6 +172,8 @@ def train_on_rows(
         advice = f"write coalesce({filled_texts[0]}, '') in the query"
         raise ConfigError(f"column {filled_texts[0]!r} contains strings and NULLs: {advice}")
     groups = group_features(features, rows.names, text_columns, request)
+    if request.encoding == "dummy":
+        _reject_missing_categories(groups, statistics)
     request, storage_notices = _settle_storage(rows, groups, request)
     notices += storage_notices
     try:
@@ -194,6 +199,9 @@ def train_on_rows(
     metrics = fit_result.metrics
     if cross_validation is not None and not has_held_out:
         metrics = cross_validation.metrics
+    inference = None
+    if request.calculate_p_values:
+        inference = infer(fit_result.estimator, prepared.fitted)
     return TrainedModel(
         model=assemble_model(prepared.transformer, fit_result.estimator, rows.classes),
         labels=None if rows.classes is None else rows.classes.labels(),
@@ -212,6 +220,7 @@ def train_on_rows(
         trials=trials,
         measured=fit_result.measured,
         cross_validation=cross_validation,
+        inference=inference,
     )
 
 
@@ -222,6 +231,18 @@ def _divide(rows: TrainingRows, rule: FoldRule) -> Folds:
     )
     folds.check()
     return folds
+
+
+def _reject_missing_categories(
+    groups: FeatureGroups, statistics: Mapping[str, ColumnStatistics]
+) -> None:
+    """Raise ConfigError if NULL would count as the category that dummy encoding leaves out."""
+    for name in groups.categories:
+        if statistics[name].null_count:
+            raise ConfigError(
+                f"encoding = 'dummy': column {name!r} has NULLs, which would count as its first "
+                f"category; write coalesce({name}, 'unknown') AS {name} in the query"
+            )
 
 
 def _settle_storage(

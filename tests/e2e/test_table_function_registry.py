@@ -30,6 +30,7 @@ CALLS = {
     "partial_dependence": "ml_partial_dependence(MODEL m, TABLE t, 'a')",
     "feature_importance": "ml_feature_importance(MODEL m)",
     "weights": "ml_weights(MODEL m)",
+    "advanced_weights": "ml_advanced_weights(MODEL line)",
     "centroids": "ml_centroids(MODEL groups)",
     "principal_components": "ml_principal_components(MODEL components)",
     "principal_component_info": "ml_principal_component_info(MODEL components)",
@@ -84,6 +85,7 @@ COLUMNS = {
     "partial_dependence": "value mean low median high rows",
     "feature_importance": ("feature importance importance_weight importance_gain importance_cover"),
     "weights": "processed_input category class weight",
+    "advanced_weights": "processed_input category weight standard_error p_value",
     "centroids": "centroid_id feature numerical_value categorical_value",
     "principal_components": "principal_component_id feature numerical_value categorical_value",
     "principal_component_info": (
@@ -124,6 +126,10 @@ def con() -> Iterator[sqlml.Session]:
         session.execute(
             "CREATE MODEL folds OPTIONS (model_type = 'logistic_reg', label = 'y', cv = 2) "
             "AS SELECT a, b, y FROM t"
+        )
+        session.execute(
+            "CREATE MODEL line OPTIONS (model_type = 'linear_reg', label = 'a', "
+            "calculate_p_values = true) AS SELECT a, b FROM t"
         )
         session.execute(
             "CREATE MODEL groups OPTIONS (model_type = 'kmeans', num_clusters = 2) "

@@ -139,7 +139,8 @@ class Request:
     to the spelling in the statement. parameters: the parameters of the estimator, under the
     library's names, including the seed. early_stopping_rounds: None to fit all rounds.
     class_weights: "balanced", None, or a mapping from the name of a class to its weight. encoding:
-    the encoding of categories, or None to choose it by the number of categories. searched: maps
+    the encoding of categories, or None to choose it by the number of categories.
+    calculate_p_values: whether the weights get standard errors and p-values. searched: maps
     parameters to search spaces. objective: the metric of the search. fixed_penalties: penalties
     with a fixed value, if another penalty is searched for. folds: the folds of a cross-validation,
     or None. held_out_for: the error to raise if no rows are held out, or None if that is allowed.
@@ -167,6 +168,7 @@ class Request:
     class_weights: Mapping[str, float] | str | None = None
     encoding: str | None = None
     standardize: bool = True
+    calculate_p_values: bool = False
     leaks: str = "warn"
     keep_estimator: bool = True
     searched: Mapping[str, SearchSpace] = field(default_factory=lambda: MappingProxyType({}))
@@ -276,7 +278,7 @@ DEFAULT_LABEL = "label"
 
 _UNCHANGED_OPTIONS = (
     *("label", "weight", "group", "seed", "encoding", "standardize", "leaks", "keep_estimator"),
-    *("num_trials", "checkpoint", "out_of_core", "num_workers"),
+    *("num_trials", "checkpoint", "out_of_core", "num_workers", "calculate_p_values"),
     *("partition_by", "unseen_partition", "min_partition_rows"),
 )
 """Options that are copied unchanged to fields of a request."""
@@ -304,6 +306,9 @@ def parse_request(options: Mapping[str, Any], stored_names: tuple[str, ...]) -> 
     values = read_sqlml_options(renamed, TRAINING_OPTIONS)
     requested = drop_unsupported(renamed.exclude((*TRAINING_OPTIONS, *stored_names)), model_type)
     library, trainer = _choose_trainer(model_type, values.get("library"), requested.values)
+    if values.get("calculate_p_values"):
+        values.setdefault("encoding", "dummy")
+        requested = _reject_penalties(requested, model_type)
     trainer, penalized_options = apply_penalties(model_type, trainer, requested.values)
     requested = requested.replace_values(penalized_options).rename(trainer.names)
     requested = requested.rename(map_parameter_aliases(trainer))
@@ -366,6 +371,22 @@ def _list_idle_options(values: Mapping[str, Any], options: Options, trainer: Tra
     if values.get("encoding") == "label" and trainer.features not in ("ordinal", "named"):
         idle.append("encoding")
     return [options.written[name] for name in idle]
+
+
+LINEAR_TYPES = ("linear_reg", "logistic_reg")
+
+
+def _reject_penalties(requested: Options, model_type: str) -> Options:
+    """Return the options without penalties; raise ConfigError if they set a penalty."""
+    for name, value in requested.values.items():
+        is_penalty = name in (*PENALTIES, "c", "penalty", "alpha", "l1_ratio") and value != 0
+        if is_penalty or (name == "fit_intercept" and not value):
+            raise ConfigError(
+                f"option {requested.written[name]} cannot be combined with calculate_p_values: "
+                "standard errors are those of a model without penalties and with an intercept"
+            )
+    weights = {"l2_reg": 0.0} if model_type == "logistic_reg" else {}
+    return requested.replace_values({**requested.values, **weights})
 
 
 def _check_feasible(request: Request) -> None:
@@ -473,7 +494,7 @@ def _check_sqlml_options(
             f"training {model_type} models needs the option group, the column of the query that a "
             "row belongs to"
         )
-    keywords = {"encoding": ("one_hot", "target"), "leaks": ("warn", "error")}
+    keywords = {"encoding": ("one_hot", "dummy", "target"), "leaks": ("warn", "error")}
     for name, allowed in keywords.items():
         if values.get(name) not in (None, *allowed):
             expected, text = TRAINING_OPTIONS[name][1], option_text(options.values[name])
@@ -485,6 +506,18 @@ def _check_sqlml_options(
     if {values.get("label"), values.get("weight")} & set(fold_columns):
         message = f"column {fold_columns[0]!r} cannot be label or weight, and divide the folds"
         raise ConfigError(message)
+    if values.get("calculate_p_values"):
+        if model_type not in LINEAR_TYPES:
+            raise ConfigError(f"{no_option} calculate_p_values; only linear models have it")
+        if values.get("partition_by"):
+            raise ConfigError("calculate_p_values cannot be combined with PARTITION BY")
+        if values.get("encoding") != "dummy":
+            raise ConfigError(
+                "calculate_p_values needs category_encoding_method = 'dummy_encoding', which is "
+                "then the default; with all categories as columns, weights are not unique"
+            )
+    if values.get("encoding") == "dummy" and model_type not in LINEAR_TYPES:
+        raise ConfigError(f"{no_option} encoding = 'dummy'; linear_reg and logistic_reg have it")
     columns = [values[n] for n in ("label", "weight", "group", "split_column") if values.get(n)]
     columns = [fold(name) for name in (*columns, *values.get("partition_by", ()))]
     for column in columns:

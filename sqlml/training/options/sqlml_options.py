@@ -28,7 +28,7 @@ TRAINING_OPTIONS: Mapping[str, tuple[tuple[type, ...], str]] = {
     "class_weights": ((str, tuple), "'balanced' or a list such as [('yes', 2.0), ('no', 1.0)]"),
     "weight": ((str,), "the name of a column"),
     "group": ((str,), "the name of a column"),
-    "encoding": ((str,), "'one_hot' or 'target'"),
+    "encoding": ((str,), "'one_hot', 'dummy' or 'target'"),
     "standardize": ((bool,), "true or false"),
     "leaks": ((str,), "'warn' or 'error'"),
     "keep_estimator": ((bool,), "true or false"),
@@ -43,6 +43,7 @@ TRAINING_OPTIONS: Mapping[str, tuple[tuple[type, ...], str]] = {
     "cv": ((int,), "a number of folds, such as 5"),
     "cv_by": ((str,), "the name of a column"),
     "cv_time": ((str,), "the name of a column"),
+    "calculate_p_values": ((bool,), "true or false"),
     "calibration": ((str,), "split, lac, aps or mondrian"),
     "calibration_by": ((str,), "the name of a column"),
 }

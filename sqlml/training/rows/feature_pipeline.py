@@ -139,7 +139,8 @@ def learns_in_blocks(groups: FeatureGroups, category_names: Categories, request:
     has_rare = merges_rare and any(
         len(category_names[name]) >= MAX_ONE_HOT for name in groups.categories
     )
-    return not (groups.target_encoded or groups.texts or has_rare)
+    drops_categories = request.encoding == "dummy" and groups.categories
+    return not (groups.target_encoded or groups.texts or has_rare or drops_categories)
 
 
 def _get_max_categories(request: Request) -> float:
@@ -214,6 +215,8 @@ def _make_encoder(features_form: str, categories: list[Any], request: Request) -
         )
     # scikit-learn's trees do not support missing values in a sparse matrix.
     options: dict[str, Any] = {"sparse_output": features_form == "scaled"}
+    if request.encoding == "dummy":
+        options["drop"] = "first"
     if not request.has_label:
         options |= {"handle_unknown": "infrequent_if_exist", "max_categories": MAX_ONE_HOT}
     return OneHotEncoder(**{"handle_unknown": "ignore", **options})
