@@ -141,7 +141,11 @@ def _read_spreads(call: TableFunctionCall) -> Mapping[str, tuple[float, float]] 
     for feature in () if call.training is None else call.training.features:
         if None in facts.get(feature["name"], (None,)):
             facts[feature["name"]] = (feature["mean"], feature["stddev"])
-    return {n: (mean, spread) for n, (mean, spread) in facts.items() if None not in (mean, spread)}
+    return {
+        name: (mean, spread)
+        for name, (mean, spread) in facts.items()
+        if mean is not None and spread is not None
+    }
 
 
 def build_centroids(call: TableFunctionCall) -> tuple[str]:
