@@ -8,8 +8,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+from sklearn.cluster import KMeans
+from sklearn.decomposition import PCA
+from sklearn.ensemble import IsolationForest, RandomForestClassifier, RandomForestRegressor
 from sklearn.naive_bayes import GaussianNB
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import sqlml
 
@@ -20,6 +24,15 @@ FORMS = (
     "ml_feature_importance(MODEL grades)",
     "ml_tree(MODEL grades, 1)",
     "ml_partial_dependence(MODEL grades, TABLE shop, 'b', points := 4, class := 5)",
+    "ml_predict(MODEL groups, TABLE shop)",
+    "ml_centroids(MODEL groups)",
+    "ML.DETECT_ANOMALIES(MODEL groups, STRUCT(0.1 AS contamination), TABLE shop)",
+    "ml_principal_components(MODEL parts)",
+    "ml_principal_component_info(MODEL parts)",
+    "ml_reconstruction_loss(MODEL parts, TABLE shop)",
+    "ml_detect_anomalies(MODEL parts, TABLE shop, contamination := 0.1)",
+    "ml_detect_anomalies(MODEL isolated, TABLE shop)",
+    "ml_roc_curve(MODEL bayes, TABLE shop, generate_array(0.2, 0.8, 0.2), label := 'grade')",
 )
 
 
@@ -32,6 +45,9 @@ def sessions(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[A
     models = {
         "grades": RandomForestClassifier(**SMALL).fit(X, rows.grade),
         "bayes": GaussianNB().fit(X, rows.grade),
+        "groups": KMeans(2, random_state=0).fit(X),
+        "parts": make_pipeline(StandardScaler(), PCA(2)).fit(X),
+        "isolated": IsolationForest(n_estimators=5, random_state=0).fit(X),
         "both": RandomForestRegressor(**SMALL).fit(X, rows[["a", "grade"]]),
     }
     there = sqlml.attach(spark, catalog=tmp_path_factory.mktemp("explained"))
