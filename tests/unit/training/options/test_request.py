@@ -198,10 +198,13 @@ def test_regularisation_of_logistic_regression() -> None:
         ({**BOOSTED, "class_weights": (("a",),)}, r"must be 'balanced' or a list"),
         ({**BOOSTED, "class_weights": (("a", -1),)}, "weight of class 'a' must be a positive"),
         ({**BOOSTED, "group": "q"}, "no option group; only boosted_tree_ranker models have it"),
-        ({**BOOSTED, "encoding": "hot"}, "encoding must be 'one_hot' or 'target', not 'hot'"),
+        (
+            {**BOOSTED, "encoding": "hot"},
+            "encoding must be 'one_hot', 'dummy' or 'target', not 'hot'",
+        ),
         (
             {**BOOSTED, "category_encoding_method": "DUMMY_ENCODING"},
-            "category_encoding_method must be 'one_hot' or 'target', not 'DUMMY_ENCODING'",
+            "no option encoding = 'dummy'; linear_reg and logistic_reg have it",
         ),
         ({"model_type": "pca", "instance_weight_col": "w"}, "no option instance_weight_col"),
         ({**BOOSTED, "encoding": "one_hot"}, "encodes categories itself"),
