@@ -36,8 +36,8 @@ _TREE_COLUMNS = (
     "gain DOUBLE, output BIGINT, leaf_values DOUBLE[], leaf BIGINT"
 )
 _TRAINING_COLUMNS = (
-    "training_run BIGINT, iteration BIGINT, loss DOUBLE, eval_loss DOUBLE, learning_rate DOUBLE, "
-    "duration_ms BIGINT, seconds DOUBLE"
+    "iteration BIGINT, loss DOUBLE, eval_loss DOUBLE, seconds DOUBLE, training_run BIGINT, "
+    "learning_rate DOUBLE, duration_ms BIGINT"
 )
 _TRIAL_COLUMNS = (
     "trial_id BIGINT, hyperparameters VARCHAR, objective DOUBLE, status VARCHAR, seconds DOUBLE, "
@@ -248,7 +248,7 @@ def build_training_info(call: TableFunctionCall) -> tuple[str]:
     rate = training.options.get("learning_rate")
     learning_rate = rate if isinstance(rate, int | float) else None
     rows = [
-        (0, *losses, learning_rate, None if seconds is None else round(1000 * seconds), seconds)
+        (*losses, seconds, 0, learning_rate, None if seconds is None else round(1000 * seconds))
         for *losses, seconds in training.rounds
     ]
     return _build_table_query(call, _TRAINING_COLUMNS, rows)

@@ -96,7 +96,7 @@ COLUMNS = {
         "tree node depth feature category operator threshold categories yes no missing cover "
         "gain output leaf_values leaf"
     ),
-    "training_info": ("training_run iteration loss eval_loss learning_rate duration_ms seconds"),
+    "training_info": "iteration loss eval_loss seconds training_run learning_rate duration_ms",
     "feature_info": "input type min max mean stddev category_count null_count",
     "trial_info": "trial_id hyperparameters objective status seconds is_best",
     "partitions": "b rows held_out ... seconds",
