@@ -189,7 +189,7 @@ UNSUPPORTED: Mapping[str, Mapping[str, str]] = {
 """Maps model types to BigQuery options that sqlml does not support, with the reason for each."""
 
 IGNORED = frozenset(
-    "approx_global_feature_contrib calculate_p_values data_split_test_fraction "
+    "approx_global_feature_contrib data_split_test_fraction "
     "enable_global_explain hparam_tuning_algorithm "
     "integrated_gradients_num_steps kms_key_name learn_rate learn_rate_strategy ls_init_learn_rate "
     "max_parallel_trials min_rel_progress model_registry optimize_strategy tf_version "
@@ -198,7 +198,6 @@ IGNORED = frozenset(
 """BigQuery's options that have no effect on an estimator without such a parameter."""
 
 _ONLY_FALSE = {
-    "calculate_p_values": "leave it out",
     "warm_start": "ALTER MODEL ... RETRAIN trains a model again, from the start",
 }
 """Options in `IGNORED` of which only the value false has no effect, with advice."""

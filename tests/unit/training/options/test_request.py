@@ -217,7 +217,6 @@ def test_regularisation_of_logistic_regression() -> None:
         ({**BOOSTED, "library": "catboost", "train_dir": "/tmp"}, "unknown option 'train_dir'"),
         ({**LINEAR, "early_stopping_rounds": 3}, "does not stop early"),
         ({**LINEAR, "warm_start": True}, "warm_start can only be false: ALTER MODEL ... RETRAIN"),
-        ({**LINEAR, "calculate_p_values": True}, "option calculate_p_values can only be false"),
         ({"model_type": "linear_reg", "label": "y", "class_weights": "balanced"}, "no classes"),
         ({"model_type": "linear_reg", "label": "y", "l1_reg": -1}, "l1_reg must be a number of at"),
         ({"model_type": "kmeans", "label": "y"}, "no option label: they take no label"),
@@ -281,7 +280,7 @@ def test_an_option_that_does_not_fit_is_named(options: dict[str, Any], says: str
     [
         ({**LINEAR, "max_iterations": 5, "LEARN_RATE": 0.1}, "max_iterations, learn_rate"),
         ({**LINEAR, "optimize_strategy": "NORMAL_EQUATION"}, "optimize_strategy"),
-        ({**LINEAR, "early_stop": True, "calculate_p_values": False}, "calculate.*, early_stop"),
+        ({**LINEAR, "early_stop": True, "model_registry": "v"}, "model_registry, early_stop"),
         ({**BOOSTED, "min_rel_progress": 0.1, "xgboost_version": "1.1"}, "min_rel.*, xgboost_v"),
         ({"model_type": "kmeans", "early_stop": True, "kms_key_name": "k"}, "kms.*, early_stop"),
         (
