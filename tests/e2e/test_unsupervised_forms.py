@@ -215,7 +215,7 @@ def test_transformed_rows(con: sqlml.Session) -> None:
     relation = con.execute("SELECT * FROM ML.TRANSFORM(MODEL m, TABLE t)")
     assert [column[0] for column in relation.description] == ["a", "double", "c"]
     values = np.array(relation.fetchall())
-    scaled = (ROWS["a"] - ROWS["a"].mean()) / ROWS["a"].std(ddof=0)
+    scaled = (ROWS["a"] - ROWS["a"].mean()) / ROWS["a"].std(ddof=1)
     np.testing.assert_allclose(values, np.c_[scaled, 2 * ROWS["b"], ROWS["c"]], rtol=1e-9)
 
 
