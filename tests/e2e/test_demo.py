@@ -61,6 +61,7 @@ def test_demo_prints_every_step(job: tuple[Path, str]) -> None:
         "Score",
         "Evaluate",
         "Predict with an interval",
+        "A model per airline",
         "Explain",
         "EXPLAIN",
         "Compare",

@@ -364,6 +364,12 @@ def _run_queries(con: Session, out: DemoPrinter) -> None:
     out.print_query(read_query("intervals"))
     out.print_relation(con.sql(read_query("intervals")))
 
+    out.print_step("A model per airline (sql/demo/create_airlines.sql, sql/demo/own_models.sql)")
+    out.print_query(read_query("create_airlines"))
+    con.execute(read_query("create_airlines")).fetchall()
+    out.print_query(read_query("own_models"))
+    out.print_relation(con.sql(read_query("own_models")))
+
     out.print_step("Explain in SQL (sql/demo/global_explain.sql, sql/demo/contributions.sql)")
     out.print_relation(con.sql(read_query("global_explain")))
     out.print_query(read_query("contributions"))
