@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from sqlml.backends.category_lookup import make_encoder
 from sqlml.errors import ArtifactError, ConfigError
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder, Value
@@ -14,7 +15,7 @@ from sqlml.ir.operators.categories import PARTITION
 from sqlml.ir.partition_programs import load_program, pack_programs
 from sqlml.ir.program import Program
 from sqlml.passes import select_outputs
-from sqlml.types import Array, DType, Labels
+from sqlml.types import Array, DType, Labels, numpy_dtype
 
 Key = tuple[str | int | bool, ...]
 """The values of the partition columns in a partition."""
@@ -68,13 +69,14 @@ def combine_programs(
     if default is None and not accepts_unseen:
         names = ", ".join(column.name for column in columns)
         code = builder.op("require_known", code, feature=names, step=PARTITION)
+    packed = pack_programs(members)
     outputs = {}
     for output in _find_common_outputs(members):
         outputs[output] = builder.op(
             "by_partition",
             code,
             *features.values(),
-            **pack_programs(members),
+            **packed,
             names=tuple(features),
             output=output,
             dtype=members[0].output_type(output).dtype,
@@ -98,8 +100,9 @@ def _find_categories(members: Sequence[Program]) -> dict[str, Array]:
             if name not in encoders:
                 others.add(name)
                 continue
+            known = values.setdefault(name, {})
             for i in encoders[name]:
-                values.setdefault(name, {}).update(dict.fromkeys(_list_strings(program, i)))
+                known.update(dict.fromkeys(_map_strings(program, i)[1]))
     return {n: _to_object_array(list(v)) for n, v in values.items() if n not in others}
 
 
@@ -136,18 +139,36 @@ def _is_text(program: Program, i: int) -> bool:
     return program.nodes[i].type.dtype == "string"
 
 
-def _list_strings(program: Program, i: int) -> list[str]:
-    """Return the strings that the code at node `i` distinguishes."""
-    strings: list[str] = []
-    node = program.nodes[i]
-    while node.op != "input":
-        if node.op == "encode":
-            strings += [str(value) for value in node.attrs["categories"]]
+def _map_strings(program: Program, i: int) -> tuple[Array, dict[str, float]]:
+    """Return the codes of an unknown string and of NULL at node `i`, and those of other strings.
+
+    Strings with the code of an unknown string are left out.
+    """
+    chain = [i]
+    while program.nodes[chain[-1]].op != "input":
+        inputs = program.nodes[chain[-1]].inputs
+        chain += [j for j in inputs if program.nodes[j].type.rowwise]
+    nodes = [program.nodes[k] for k in reversed(chain[:-1])]
+    strings: dict[str, None] = {}
+    for node in nodes:
+        if node.op == "encode" and node.attrs["categories"].dtype == object:
+            strings |= dict.fromkeys(node.attrs["categories"].tolist())
         elif node.op == "fill" and "missing" in node.attrs:
-            strings.append(str(node.attrs["missing"]))
-        (source,) = (j for j in node.inputs if program.nodes[j].type.rowwise)
-        node = program.nodes[source]
-    return strings
+            strings[str(node.attrs["missing"])] = None
+    unknown = "?" * (max(map(len, strings), default=0) + 1)
+    values: Array = _to_object_array([unknown, None, *strings]).reshape(-1, 1)
+    for node in nodes:
+        if node.op == "encode":
+            values = make_encoder(node.attrs["categories"], node.attrs["missing"])(values)
+            continue
+        arguments = [
+            values if program.nodes[j].type.rowwise else program.nodes[j].attrs["value"]
+            for j in node.inputs
+        ]
+        values = reference.FUNCTIONS[node.op](arguments, node.attrs)
+    codes = values[:, 0]
+    pairs = zip(strings, codes[2:].tolist(), strict=True)
+    return codes[:2], {text: code for text, code in pairs if code != codes[0]}
 
 
 def _read_codes(program: Program, categories: Mapping[str, Array]) -> Program:
@@ -156,27 +177,46 @@ def _read_codes(program: Program, categories: Mapping[str, Array]) -> Program:
     The code -1 stands for another string, and the number of categories stands for NULL.
     """
     encoders = {n: e for n, e in _find_encoders(program).items() if n in categories}
-    codes_of_node: dict[int, tuple[str, Array]] = {}
-    for name, nodes in encoders.items():
-        known = categories[name]
-        unknown = "?" * (max(map(len, known), default=0) + 1)
-        texts = {name: _to_object_array([unknown, *known, None])}
-        encoding = Builder(program.nodes).build(
-            {str(i): Value(i, program.nodes[i].type) for i in nodes}
-        )
-        results = reference.run(encoding, dict.fromkeys(encoding.inputs, texts[name]))
-        codes_of_node |= {i: (name, results[str(i)][:, 0]) for i in nodes}
+    names = {i: name for name, nodes in encoders.items() for i in nodes}
+    positions = {n: {text: k for k, text in enumerate(categories[n])} for n in encoders}
     builder, values = Builder(), dict[int, Value]()
     for i, node in enumerate(program.nodes):
-        if i in codes_of_node:
-            name, codes = codes_of_node[i]
-            code = builder.cast(builder.input(name, "float64"), "int64")
-            values[i] = builder.op("take", codes, builder.op("add", code, np.array(1)))
+        if i in names:
+            name = names[i]
+            (unknown, missing), own_codes = _map_strings(program, i)
+            known = {float(positions[name][text]): code for text, code in own_codes.items()}
+            known[float(len(categories[name]))] = missing
+            code = builder.input(name, "float64")
+            values[i] = _translate_codes(builder, code, known, unknown, node.type.dtype)
         elif node.op == "input" and node.attrs["name"] in encoders:
             continue
         elif all(j in values for j in node.inputs):
             values[i] = builder.copy_node(node, [values[j] for j in node.inputs])
     return builder.build({n: values[i] for n, i in program.outputs.items()}, program.labels)
+
+
+def _translate_codes(
+    builder: Builder, code: Value, known: Mapping[float, float], unknown: float, dtype: DType
+) -> Value:
+    """Return the values of `known` for each row's code, float64 (n, 1), or `unknown`.
+
+    The largest known code is the number of categories. If `known` has few of them, the codes are
+    numbered first, so that the table is as small as `known`.
+    """
+    last_code = int(max(known))
+    if last_code <= _TABLE_SHARE * len(known):
+        table = np.full(last_code + 2, unknown, numpy_dtype(dtype))
+        for position, value in known.items():
+            table[int(position) + 1] = value
+        index = builder.cast(code, "int64")
+    else:
+        table = np.array([unknown, *known.values()], numpy_dtype(dtype))
+        index = builder.op("encode", code, categories=np.array([*known]), missing=-1)
+    return builder.op("take", table, builder.op("add", index, np.array(1)))
+
+
+_TABLE_SHARE = 4
+"""A table of all categories is used if it has at most 4 times as many entries as are known."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

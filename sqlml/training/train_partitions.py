@@ -189,7 +189,8 @@ def _train_all(partitions: PartitionedRows, trainer: _Trainer, progress: Progres
         key, error = next(iter(failures.items()))
         raise _make_partition_error(partitions.columns, key, error)
     show_stage("combining the partitions")
-    small = [key for k, key in enumerate(keys) if k not in set(enough)]
+    counts = zip(keys, partitions.counts, strict=True)
+    small = [key for key, count in counts if count < request.min_partition_rows]
     notices = _report_partitions(partitions.columns, small, failures, request)
     return _combine(trained, default, all_rows, partitions, trainer, samples, notices, enough)
 

@@ -539,3 +539,23 @@ def test_mixed_rows_of_many_partitions_are_sorted(many: Session, query: str, sor
     plan = many.plan(total).sql
     assert "ORDER BY k) AS" in plan.replace('"', "")
     assert "sqlml_number" not in plan
+
+
+@pytest.mark.parametrize("model_type", ["linear_reg", "boosted_tree_regressor"])
+def test_partitions_with_categories_of_their_own(con: Session, model_type: str) -> None:
+    query = (
+        "SELECT k, if(x < 1, NULL, k || '-' || (x * 10)::INTEGER % 20) AS product, y "
+        "FROM (SELECT hash(i) % 12 AS k, hash(i, 1) % 100 / 10 AS x, k * x AS y "
+        "FROM range(3000) AS t(i))"
+    )
+    options = f"model_type = '{model_type}', label = 'y', split = 'none'"
+    con.execute(f"CREATE OR REPLACE MODEL m PARTITION BY k OPTIONS ({options}) AS {query}")
+    con.execute("ALTER MODEL m RETRAIN PARTITION (k = 3)")
+    con.execute(
+        f"CREATE OR REPLACE MODEL own_0 OPTIONS ({options}) AS "
+        f"SELECT product, y FROM ({query}) WHERE k = 7"
+    )
+    products = "SELECT 7 AS k, unnest(['7-1', '7-19', '3-1', 'other', '', NULL]) AS product"
+    pairs = fetch(con, f"SELECT predict('m', *), predict('own_0', product) FROM ({products})")
+    assert all(whole == own for whole, own in pairs)
+    assert len({whole for whole, _ in pairs}) > 2
