@@ -82,13 +82,18 @@ class EvaluatedModel:
     def task(self) -> Task:
         task = find_task(self.model)
         if task is None:
-            raise self.error(f"model {self.model.name!r} predicts nothing that could be evaluated")
+            name = self.model.name
+            raise self.error(
+                f"model {name!r} predicts nothing that could be evaluated on rows; "
+                f"ml_evaluate(MODEL {name}) returns what its training measured"
+            )
         return task
 
     @cached_property
     def target_count(self) -> int:
         program = self.model.program
-        return len(program.labels) or program.output_type("label").width
+        predicts_numbers = self.task == "numbers"  # Without a label, this raises an error.
+        return program.output_type("label").width if predicts_numbers else len(program.labels)
 
     @property
     def class_labels(self) -> Labels:

@@ -160,6 +160,7 @@ def train_on_rows(
     label_type = None if columns.label is None else columns.label.type
     notices = [
         *_report_left_out(columns, inlines),
+        *_report_no_stop(rows, request),
         *check_rows(rows, request, text_columns, label_type),
     ]
     statistics = rows.statistics
@@ -262,6 +263,17 @@ def _settle_storage(
         )
     options = MappingProxyType({**request.options, "out_of_core": True})
     return replace(request, options=options, out_of_core=True), notices
+
+
+def _report_no_stop(rows: TrainingRows, request: Request) -> list[str]:
+    """Return a notice if the statement wants to stop early, but no rows tell when."""
+    requested = [
+        name for name in ("early_stop", "early_stopping_rounds") if request.options.get(name)
+    ]
+    if not requested or rows.held_out is not None or request.early_stopping_rounds is None:
+        return []
+    spelling = request.written.get(requested[0], requested[0])
+    return [f"option {spelling} has no effect, because no rows are held out: set eval_fraction"]
 
 
 def _report_left_out(columns: TrainingColumns, inlines: bool) -> list[str]:

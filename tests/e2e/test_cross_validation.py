@@ -21,7 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import sqlml
-from sqlml.errors import SqlmlError
+from sqlml.errors import ConfigError, SqlmlError, UnknownModelError
 
 ROWS = 480
 SHOPS = f"""
@@ -449,3 +449,16 @@ def test_models_of_folds_only_predict(con: Any) -> None:
     for name in ("m/1@fold", "o/9@folds", "o@folds"):
         with pytest.raises(SqlmlError):
             con.sql(f"SELECT predict('{name}', *) FROM shops")
+
+
+@pytest.mark.parametrize("column", ["fold", "Predicted_y", "predicted_y_probs", "sqlml_fold_key"])
+def test_columns_that_ml_cross_predict_adds(column: str) -> None:
+    with sqlml.connect() as con:
+        con.execute("CREATE TABLE numbers AS SELECT i / 7 AS x, i % 5 AS y FROM range(40) AS t(i)")
+        with pytest.raises(ConfigError, match=f"adds a column '{column}': rename"):
+            con.execute(
+                "CREATE MODEL m OPTIONS (model_type = 'linear_reg', label = 'y', cv = 3) "
+                f"AS SELECT x AS {column}, y FROM numbers"
+            )
+        with pytest.raises(UnknownModelError):
+            con.execute("DESCRIBE MODEL m")

@@ -579,3 +579,23 @@ def test_corners_of_classifiers_are_those_of_scikit_learn(con: sqlml.Session, na
         np.testing.assert_allclose(pr["threshold"][1:].astype(float), above[::-1])
         np.testing.assert_allclose(pr["precision"].astype(float), precision[::-1])
         np.testing.assert_allclose(pr["recall"].astype(float), recall[::-1])
+
+
+def test_a_projection_is_not_evaluated_on_rows() -> None:
+    with sqlml.connect() as con:
+        con.execute("CREATE TABLE numbers AS SELECT i / 7 AS x, i % 5 AS y FROM range(40) AS t(i)")
+        con.execute("CREATE MODEL p OPTIONS (model_type = 'pca', n_components = 1) AS FROM numbers")
+        assert con.execute("SELECT rows FROM ml_evaluate(MODEL p)").fetchall() == [(40,)]
+        with pytest.raises(BindError, match="returns what its training measured"):
+            con.execute("FROM ml_evaluate(MODEL p, TABLE numbers)")
+
+
+def test_a_wish_to_stop_early_without_held_out_rows_is_noticed() -> None:
+    with sqlml.connect() as con:
+        answer = con.execute(
+            "CREATE MODEL m OPTIONS (model_type = 'boosted_tree_regressor', label = 'y', "
+            "early_stop = true, max_iterations = 2) "
+            "AS SELECT i / 7 AS x, i % 5 AS y FROM range(40) AS t(i)"
+        ).fetchall()
+    notice = "option early_stop has no effect, because no rows are held out: set eval_fraction"
+    assert ("notice", notice) in answer

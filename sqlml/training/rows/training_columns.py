@@ -262,6 +262,8 @@ def read_columns(
     names = {fold(c.name): c.name for c in columns} | {fold(name): name for name in raw}
     request = request.with_columns(names)
     _check_types(raw, request)
+    if request.folds is not None:
+        _check_fold_columns(raw, request)
     option_columns = request.other_columns
     features = [c for c in columns if c.name not in option_columns]
     duplicate = _find_duplicate(c.name for c in features)
@@ -279,6 +281,15 @@ def _find_duplicate(names: Iterable[str]) -> str | None:
     all_names = list(names)
     counts = Counter(map(fold, all_names))
     return next((name for name in all_names if counts[fold(name)] > 1), None)
+
+
+def _check_fold_columns(raw: Mapping[str, str], request: Request) -> None:
+    predicted = fold(f"predicted_{request.label}")
+    added = {"fold", "sqlml_fold_key", predicted, f"{predicted}_probs"}
+    name = next((name for name in raw if fold(name) in added), None)
+    if name is not None:
+        message = f"ml_cross_predict adds a column {name!r}: rename the column of the query with AS"
+        raise ConfigError(f"with cv, {message}")
 
 
 def _check_types(raw: Mapping[str, str], request: Request) -> None:
