@@ -340,7 +340,7 @@ def parse_reference(text: str) -> Reference:
     """Parse a reference to a model; raise UnknownModelError for any other string.
 
     >>> parse_reference("churn/3")
-    Reference(name='churn', database=None, version=3, alias=None)
+    Reference(name='churn', database=None, version=3, alias=None, folds=False)
     """
     match = _REFERENCE_PATTERN.fullmatch(text) if isinstance(text, str) else None
     if match is None:

@@ -80,6 +80,7 @@ class TrainingOptions(ModelOptions, total=False):
         weight, group: columns with row weights, and with the groups of a ranker.
         encoding: `"one_hot"` or `"target"`, for categories that the estimator cannot read.
         standardize: scale numbers for estimators that need scaled numbers.
+        calculate_p_values: compute the standard errors and p-values of the weights.
         leaks: `"warn"` or `"error"`, the reaction to a feature that equals the label.
         keep_estimator: store the fitted object, so that `Session.estimator` can load it.
         num_trials, tuning_objective: the number of trials of a search, and the metric to rank them.
@@ -107,6 +108,7 @@ class TrainingOptions(ModelOptions, total=False):
     group: str
     encoding: Literal["one_hot", "target"]
     standardize: bool
+    calculate_p_values: bool
     leaks: Literal["warn", "error"]
     keep_estimator: bool
     num_trials: int

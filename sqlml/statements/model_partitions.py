@@ -77,10 +77,9 @@ def select_rows(
     training: Training, facts: TrainingFacts, values: Values, dialect: Dialect
 ) -> Training:
     """Return a training on the rows of the partitions that `values` name, without a fallback."""
-    names = _resolve_columns(facts, values)
     conditions = " AND ".join(
-        f"{dialect.quote_name(name)} = {_format_value(value, dialect)}"
-        for name, value in names.items()
+        _format_condition(dialect.quote_name(name), value, dialect)
+        for name, value in _resolve_columns(facts, values).items()
     )
     query = f"SELECT * FROM (\n{training.query}\n) AS sqlml_partitions WHERE {conditions}"
     return replace(training, query=query, options={**training.options, "unseen_partition": "error"})
@@ -169,13 +168,22 @@ def _read_partitions(model: Model, facts: TrainingFacts | None) -> tuple[Trainin
 
 
 def _resolve_columns(facts: TrainingFacts, values: Values) -> dict[str, Any]:
-    """Return `values` by the names of the partition columns; raise ConfigError for other names."""
+    """Return `values` by the names of the partition columns.
+
+    Raise ConfigError for other names, and for values of another type than the column has.
+    """
     names = {fold(name): name for name in facts.partition_by}
     unknown = next((name for name in values if fold(name) not in names), None)
     if unknown is not None:
         columns = ", ".join(facts.partition_by)
         raise ConfigError(f"{unknown!r} is no partition column; the model has {columns}")
-    return {names[fold(name)]: value for name, value in values.items()}
+    resolved = {names[fold(name)]: value for name, value in values.items()}
+    for name, value in resolved.items():
+        first_value = facts.partitions[0][0][facts.partition_by.index(name)]
+        if isinstance(value, str) != isinstance(first_value, str):
+            kind = "strings" if isinstance(first_value, str) else "integers"
+            raise ConfigError(f"partition column {name!r} has {kind}, so {value!r} is none of them")
+    return resolved
 
 
 def _match_keys(facts: TrainingFacts, values: Values) -> list[Key]:
@@ -199,10 +207,14 @@ def _find_keys(model: Model, facts: TrainingFacts, values: Values) -> list[Key]:
     return keys
 
 
-def _format_value(value: Any, dialect: Dialect) -> str:
+def _format_condition(column: str, value: Any, dialect: Dialect) -> str:
+    """Return a condition that compares texts exactly, whatever the collation of the column is."""
     if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value) if isinstance(value, int) else dialect.quote_string(str(value))
+        return f"{column} = {'true' if value else 'false'}"
+    if isinstance(value, int):
+        return f"{column} = {value}"
+    text = dialect.exact(f"CAST({column} AS {dialect.type('VARCHAR')})")
+    return f"{text} = {dialect.quote_string(str(value))}"
 
 
 def _select_features(model: Model, program: Program) -> tuple[Any, ...]:

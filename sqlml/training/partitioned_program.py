@@ -48,6 +48,7 @@ def combine_programs(
     the models have no output in common.
     """
     members = [*programs.values(), *([] if default is None else [default])]
+    members = [_with_own_classes(program) for program in members]
     members, labels = _align_labels(members)
     categories = _find_categories(members)
     members = [_read_codes(program, categories) for program in members]
@@ -283,20 +284,24 @@ def _encode_partitions(
     """Return the index of each row's partition, or -1 for a partition that is not among `keys`."""
     if len(columns) == 1:
         return _encode_column(builder, columns[0], [key[0] for key in keys])
-    # The codes of all columns, counted from 1 because 0 is an unknown value, form a number.
-    code: Value | None = None
-    codes_of_keys = np.zeros(len(keys), np.int64)
-    for position, column in enumerate(columns):
-        values = list(dict.fromkeys(key[position] for key in keys))
-        code_by_value = {value: index + 1 for index, value in enumerate(values)}
-        column_code = builder.op("add", _encode_column(builder, column, values), np.array(1))
-        base = np.array(len(values) + 1)
-        code = column_code if code is None else builder.op("mul", code, base)
-        code = code if position == 0 else builder.op("add", code, column_code)
-        own_codes = np.array([code_by_value[key[position]] for key in keys], np.int64)
-        codes_of_keys = codes_of_keys * base + own_codes
-    assert code is not None
-    return builder.op("encode", code, categories=codes_of_keys, missing=-1)
+    first_values = list(dict.fromkeys(key[0] for key in keys))
+    code = _encode_column(builder, columns[0], first_values)
+    prefixes: list[Key] = [(value,) for value in first_values]
+    for position, column in enumerate(columns[1:], 2):
+        # The index of the values so far, and that of the next value, both counted from 1 because 0
+        # is unknown, form a number, which is encoded as the index of these values.
+        values = list(dict.fromkeys(key[position - 1] for key in keys))
+        base = len(values) + 1
+        indexes = [{key: k for k, key in enumerate(items, 1)} for items in (prefixes, values)]
+        prefixes = list(dict.fromkeys(key[:position] for key in keys))
+        numbers = [indexes[0][key[:-1]] * base + indexes[1][key[-1]] for key in prefixes]
+        own_code = builder.op("add", _encode_column(builder, column, values), np.array(1))
+        code = builder.op("mul", builder.op("add", code, np.array(1)), np.array(base))
+        number = builder.op("add", code, own_code)
+        code = builder.op("encode", number, categories=np.array(numbers, np.int64), missing=-1)
+    order = {prefix: index for index, prefix in enumerate(prefixes)}
+    assert [order[key] for key in keys] == list(range(len(keys)))
+    return code
 
 
 def _encode_column(builder: Builder, column: PartitionColumn, values: Sequence[object]) -> Value:
@@ -327,6 +332,23 @@ def _align_labels(members: Sequence[Program]) -> tuple[list[Program], tuple[Labe
     values = sorted({value for program in members for value in program.labels[0].values})
     labels = replace(first_labels[0], values=tuple(values))
     return [_with_classes(program, labels) for program in members], (labels,)
+
+
+def _with_own_classes(program: Program) -> Program:
+    """Return `program` without the classes that `_with_classes` added."""
+    if len(program.labels) != 1 or "label" not in program.outputs:
+        return program
+    label = program.nodes[program.outputs["label"]]
+    if label.op != "take" or program.nodes[label.inputs[0]].op != "constant":
+        return program
+    positions = program.nodes[label.inputs[0]].attrs["value"].tolist()
+    (labels,) = program.labels
+    builder = Builder(program.nodes)
+    outputs = {"label": builder.value(label.inputs[1])}
+    if "proba" in program.outputs:
+        outputs["proba"] = builder.value(program.nodes[program.outputs["proba"]].inputs[0])
+    own_values = tuple(labels.values[position] for position in positions)
+    return builder.build(outputs, replace(labels, values=own_values), tuple(program.inputs))
 
 
 def _with_classes(program: Program, labels: Labels) -> Program:

@@ -128,6 +128,11 @@ def train_partitions(
     columns, request = read_columns(host, query, request, transform)
     if not inlines:
         columns = columns.drop_expressions()
+    if not columns.features:
+        raise ConfigError(
+            "the query has no column that a model can learn from besides the partition columns: "
+            "add one"
+        )
     progress = Progress()
     try:
         partitions = read_partitions(host, query, columns, request, progress)

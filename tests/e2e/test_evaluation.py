@@ -586,7 +586,7 @@ def test_a_projection_is_not_evaluated_on_rows() -> None:
         con.execute("CREATE TABLE numbers AS SELECT i / 7 AS x, i % 5 AS y FROM range(40) AS t(i)")
         con.execute("CREATE MODEL p OPTIONS (model_type = 'pca', n_components = 1) AS FROM numbers")
         assert con.execute("SELECT rows FROM ml_evaluate(MODEL p)").fetchall() == [(40,)]
-        with pytest.raises(BindError, match="returns what its training measured"):
+        with pytest.raises(errors.BindError, match="returns what its training measured"):
             con.execute("FROM ml_evaluate(MODEL p, TABLE numbers)")
 
 

@@ -24,7 +24,7 @@ MAX_PARTITIONS = 100_000
 _INTEGERS = re.compile(r"U?(TINYINT|SMALLINT|INTEGER|BIGINT)|BOOLEAN")
 
 MAX_INTEGER = 2**53
-"""Magnitude up to which every integer is a DOUBLE."""
+"""Magnitude below which an integer is a DOUBLE that no other integer is rounded to."""
 
 
 class PartitionedRows:
@@ -68,7 +68,9 @@ class PartitionedRows:
 
     def _read_key(self, texts: Sequence[Sequence[str]], codes: Sequence[int]) -> Key:
         return tuple(
-            text[code] if column.is_text else _read_integer(column.name, text[code])
+            _check_text(column.name, text[code])
+            if column.is_text
+            else _read_integer(column.name, text[code])
             for column, text, code in zip(self.columns, texts, codes, strict=True)
         )
 
@@ -109,9 +111,18 @@ def _make_column(name: str, sql_type: str) -> PartitionColumn:
 def _read_integer(name: str, text: str) -> int:
     value = {"true": 1, "false": 0}.get(text)
     value = int(text) if value is None else value
-    if abs(value) > MAX_INTEGER:
+    if abs(value) >= MAX_INTEGER:
         raise ConfigError(
-            f"partition column {name!r} has integers above 2^53, such as {value}: cast it to "
+            f"partition column {name!r} has integers from 2^53 on, such as {value}: cast it to "
             "VARCHAR in the query, here and where the model predicts"
         )
     return value
+
+
+def _check_text(name: str, text: str) -> str:
+    if "\0" in text:
+        raise ConfigError(
+            f"partition column {name!r} has a NUL character in {text!r:.40}: replace it in the "
+            "query"
+        )
+    return text
