@@ -15,6 +15,7 @@ from sqlml.dialects.duckdb import DUCKDB
 from sqlml.dialects.type_names import NUMBERS, STRINGS, element
 from sqlml.errors import ParseError
 from sqlml.suggestions import closest
+from sqlml.types import fold
 
 MAX_CATEGORIES = 1000
 """Default limit on the categories of an encoder."""
@@ -345,15 +346,21 @@ def expand_struct(
         raise ParseError(f"{name} takes {fault}: {SIGNATURES[name].example}")
     if name == "ml_polynomial_expand":
         values = {column: f"CAST({sql} AS DOUBLE)" for column, sql in columns.items()}
-        names = _iterate_powers([*columns], degree)
-        return {"_".join(n): _join("*", [values[c] for c in n]) for n in names}
-    texts = {column: f"CAST({sql} AS VARCHAR)" for column, sql in columns.items()}
-    sizes = range(2, min(degree, len(columns)) + 1)
-    return {
-        "_".join(names): _join("||", [texts[name] for name in names], "'_'")
-        for size in sizes
-        for names in combinations(columns, size)
-    }
+        symbol, separator, names = "*", None, [*_iterate_powers([*columns], degree)]
+    else:
+        values = {column: f"CAST({sql} AS VARCHAR)" for column, sql in columns.items()}
+        sizes = range(2, min(degree, len(columns)) + 1)
+        symbol, separator = "||", "'_'"
+        names = [n for size in sizes for n in combinations(columns, size)]
+    seen: dict[str, tuple[str, ...]] = {}
+    for parts in names:
+        other = seen.setdefault(fold("_".join(parts)), parts)
+        if other is not parts:
+            pairs = f"{', '.join(other)} and of {', '.join(parts)}"
+            raise ParseError(
+                f"{name} joins the names of {pairs} to the same {'_'.join(parts)}: rename a column"
+            )
+    return {"_".join(n): _join(symbol, [values[c] for c in n], separator) for n in names}
 
 
 def _iterate_powers(columns: Sequence[str], degree: int) -> Iterator[tuple[str, ...]]:

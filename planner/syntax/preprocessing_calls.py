@@ -66,7 +66,8 @@ _RELEVANT = re.compile(rf"(?:\b|_)(?:{'|'.join(_WORDS)})\b", re.IGNORECASE)
 def expand_preprocessing(sql: str, is_user_function: Callable[[str], bool]) -> str:
     """Expand the calls of preprocessing functions in a text, and the structs in it.
 
-    A call by a bare name is left to a function of the user with this name, if there is one.
+    A call is left to a function of the user that its name resolves to: `ml_bucketize`, or
+    `ml.bucketize` in a schema or database `ml`.
     BindError is raised for a call with wrong arguments, and ParseError for invalid tokens.
     """
     if _RELEVANT.search(sql) is None:
@@ -102,13 +103,8 @@ def has_preprocessing(tokens: Tokens) -> bool:
 
 def _find_function(tokens: Tokens, start: int) -> tuple[str, int] | None:
     """Return the function whose call starts at an index, and the index of its opening bracket."""
-    previous = tokens[start - 1] if start else None
-    if previous is not None and (previous.is_symbol(".") or previous.upper in _BEFORE_OTHER_NAMES):
-        is_body = previous.upper == "AS" and not _DEFINING.isdisjoint(
-            t.upper for t in tokens[:start]
-        )
-        if not is_body:
-            return None
+    if not _may_begin_expression(tokens, start):
+        return None
     token = tokens[start]
     is_dotted = token.upper == "ML" and len(tokens) > start + 2 and tokens[start + 1].is_symbol(".")
     opening = start + (3 if is_dotted else 1)
@@ -118,15 +114,50 @@ def _find_function(tokens: Tokens, start: int) -> tuple[str, int] | None:
     name = f"ml_{fold(word.text)}" if is_dotted else fold(word.text)
     if word.kind != "word" or name not in SIGNATURES:
         return None
-    after = tokens[tokens.closing.get(opening, len(tokens)) + 1 :][:2]
-    is_cte = len(after) == 2 and after[0].upper == "AS" and after[1].is_symbol("(")
+    after = tokens[tokens.closing.get(opening, len(tokens)) + 1 :][:3]
+    is_cte = [t.upper for t in after[:1]] in (["AS"], ["USING"]) and any(
+        t.is_symbol("(") or t.upper in ("KEY", "MATERIALIZED") for t in after[1:2]
+    )
+    is_cte |= [t.upper for t in after] == ["AS", "NOT", "MATERIALIZED"]
     return None if is_cte else (name, opening)
 
 
-_BEFORE_OTHER_NAMES = frozenset(
-    "AS EXISTS FROM FUNCTION INTO JOIN MACRO REFERENCES TABLE UPDATE VIEW".split()
+def _may_begin_expression(tokens: Tokens, start: int) -> bool:
+    """Return whether an expression may begin at an index, by the tokens before it.
+
+    A table, a CTE or an alias may have the name of a function and a list of columns in brackets.
+    """
+    previous = tokens[start - 1] if start else None
+    if previous is None or previous.kind == "symbol":
+        if previous is not None and previous.is_symbol(")"):
+            return _ends_distinct_on(tokens, start - 1)
+        return previous is None or previous.text not in (".", "]", "}")
+    if previous.upper == "FROM":
+        return start > 1 and tokens[start - 2].upper == "DISTINCT"  # a IS DISTINCT FROM b
+    if previous.upper in ("AS", "ON"):
+        words = _list_statement_words(tokens, start - 1)
+        if previous.upper == "ON":
+            return words[:1] != ["CREATE"] or "INDEX" not in words[:3]
+        return not _DEFINING.isdisjoint(words) and "FROM" not in words
+    return previous.upper in _BEFORE_EXPRESSIONS
+
+
+def _ends_distinct_on(tokens: Tokens, closing: int) -> bool:
+    opening = next((i for i, end in tokens.closing.items() if end == closing), 0)
+    return [t.upper for t in tokens[max(opening - 2, 0) : opening]] == ["DISTINCT", "ON"]
+
+
+def _list_statement_words(tokens: Tokens, end: int) -> list[str]:
+    """Return the words before an index in the same statement."""
+    ends = (i + 1 for i in range(end - 1, -1, -1) if tokens[i].is_symbol(";"))
+    return [t.upper for t in tokens[next(ends, 0) : end]]
+
+
+_BEFORE_EXPRESSIONS = frozenset(
+    "ALL AND BETWEEN BY CASE DEFAULT DISTINCT ELSE ESCAPE FOR GLOB HAVING IF ILIKE IN LIKE LIMIT "
+    "NOT OFFSET OR QUALIFY RETURNING SELECT THEN TO USING WHEN WHERE ZONE".split()
 )
-"""Words before the name of a table, or of a function that is being defined."""
+"""Words of SQL after which an expression may begin, except AS, FROM and ON."""
 
 _DEFINING = frozenset(("FUNCTION", "MACRO"))
 """Words of a statement in which AS precedes an expression."""
@@ -184,6 +215,8 @@ class _Expander:
                 replacement, index = self._expand_call(index, *function)
                 if start_index in self.select_items and self._ends_item(index):
                     replacement += f" AS {function[0]}"
+                    end_offset = tokens[index - 1].end  # In `f(x)FROM t`, no blank follows.
+                    replacement += "" if self.sql[end_offset : end_offset + 1] in ",);" else " "
             elif token.upper == "STRUCT" and index not in option_structs:
                 replacement, next_index = self._expand_struct(index)
                 index = index if replacement is None else next_index
@@ -203,7 +236,9 @@ class _Expander:
         if function is None or is_user_function is None:
             return None
         name, opening = function
-        return None if opening == index + 1 and is_user_function(name) else function
+        is_dotted = opening > index + 1
+        own_name = f"ml.{name.removeprefix('ml_')}" if is_dotted else name
+        return None if is_user_function(own_name) else function
 
     def _ends_item(self, index: int) -> bool:
         """Return whether the item of a select list ends before an index."""

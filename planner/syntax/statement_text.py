@@ -19,6 +19,8 @@ from sqlml.planner.syntax.arguments import FUNCTIONS, METRICS, has_model_calls
 from sqlml.planner.syntax.preprocessing import SIGNATURES
 from sqlml.types import fold, is_unicode
 
+_PREPROCESSORS = [name.removeprefix("ml_") for name in SIGNATURES]
+
 _MODEL_WORDS = (
     "predict",
     "explain",
@@ -29,6 +31,7 @@ _MODEL_WORDS = (
     "ml_",
     "ml.",
     *METRICS,
+    *_PREPROCESSORS,
 )
 _ENDING_WORDS = ("commit", "end", "rollback", "abort")
 _IMPORTING_WORDS = ("attach", "import")
@@ -40,7 +43,6 @@ Such a text calls or names a model, adds or hides one of sqlml's functions or ma
 transaction.
 """
 
-_PREPROCESSORS = [name.removeprefix("ml_") for name in SIGNATURES]
 _GAP = r"(?:\s|/\*.*?\*/|--[^\n]*(?:\n|$))"
 _FLAGS = re.IGNORECASE | re.DOTALL
 _ABOUT_MODELS = re.compile(

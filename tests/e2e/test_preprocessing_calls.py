@@ -119,6 +119,74 @@ def test_tables_with_the_name_of_a_function_are_tables(con: sqlml.Session) -> No
     con.execute("DROP TABLE ml_imputer; DROP TABLE ml.ngrams")
 
 
+def test_a_function_of_the_user_in_a_schema_or_database_called_ml_is_called() -> None:
+    query = "SELECT ML.BUCKETIZE(1, [1]), ml_bucketize(1, [1])"
+    for definition in ("CREATE SCHEMA ml", "ATTACH ':memory:' AS ml"):
+        with sqlml.connect() as session:
+            session.execute(definition)
+            assert session.execute(query).fetchall() == [("bin_2", "bin_2")]
+            session.execute("CREATE MACRO ml.bucketize(x, y) AS 'mine'")
+            assert session.execute(query).fetchall() == [("mine", "bin_2")]
+            session.execute("CREATE VIEW v AS SELECT ml.bucketize(1, [1]) AS a, ML.NGRAMS(['a'])")
+            assert session.execute("FROM v").fetchall() == [("mine", ["a"])]
+
+
+def test_a_function_that_a_bare_name_does_not_mean_is_not_called() -> None:
+    with sqlml.connect() as session:
+        session.execute("CREATE SCHEMA s; CREATE MACRO s.ml_ngrams(a) AS 's'")
+        session.execute("ATTACH ':memory:' AS o; CREATE MACRO o.ml_ngrams(a) AS 'o'")
+        session.execute("CREATE MACRO o.abs(a) AS 'o'")
+        query = "SELECT ml_ngrams(['a'])"
+        assert column(session, query) == [["a"]]
+        for path, name in (("s", "s"), ("o", "o"), ("main,o.main", "o")):
+            session.execute(f"SET search_path = '{path}'")
+            assert column(session, query) == [name]
+
+
+def test_blanks_around_a_call(con: sqlml.Session) -> None:
+    assert column(con, "SELECT ML . BUCKETIZE(1, [3])FROM range(1)") == ["bin_1"]
+    assert column(con, "SELECT ML/* */.\nbucketize(1, [3])UNION SELECT 'bin_1'") == ["bin_1"]
+    assert column(con, "SELECT ml_imputer(i) OVER ()FROM range(1) t(i)") == [0.0]
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        "CREATE TABLE ml_imputer(x INTEGER); CREATE INDEX ii ON ml_imputer(x)",
+        "CREATE TABLE IF NOT EXISTS ml_imputer(x INTEGER); "
+        "INSERT INTO ml_imputer(x) VALUES (1); COPY ml_imputer(x) TO '/dev/null'",
+        "CREATE TABLE ml_imputer(x INTEGER PRIMARY KEY); "
+        "CREATE TABLE r(y INTEGER REFERENCES ml_imputer(x))",
+        "WITH ml_label_encoder(a) AS MATERIALIZED (SELECT 1) FROM ml_label_encoder",
+        "WITH b AS (SELECT 2), ml_label_encoder(a) AS NOT MATERIALIZED (SELECT 1) "
+        "FROM ml_label_encoder",
+        "WITH RECURSIVE b AS (SELECT 2), ml_ngrams(a) USING KEY (a) AS (SELECT 1 UNION SELECT 1) "
+        "FROM ml_ngrams",
+        "FROM (VALUES (1)) ml_label_encoder(a)",
+        "FROM range(1) ml_label_encoder(a), (VALUES (1)) AS ml_ngrams(b)",
+        "CREATE MACRO ml_imputer(x) AS 'mine'; SELECT ml_imputer(1)",
+        "CREATE MACRO f(x) AS TABLE SELECT a FROM (VALUES (1)) AS ml_imputer(a); FROM f(1)",
+    ],
+)
+def test_names_with_lists_of_columns_are_not_calls(statements: str) -> None:
+    with sqlml.connect() as session:
+        for statement in statements.split("; "):
+            session.execute(statement).fetchall()
+
+
+def test_calls_after_words_of_expressions(con: sqlml.Session) -> None:
+    query = """
+        SELECT DISTINCT ON (a) ml_bucketize(a, [1]), NOT ml_bucketize(a, [1]) = 'x',
+               CASE ml_bucketize(a, [1]) WHEN ml_bucketize(a, [1]) THEN ml_bucketize(a, [1]) END,
+               [ml_bucketize(i, [1]) FOR i IN [1, 2] IF ml_bucketize(i, [1]) = 'bin_2']
+        FROM range(1) t(a) JOIN range(1) u(b) ON ml_bucketize(a, [1]) = ml_bucketize(b, [1])
+        WHERE ml_bucketize(a, [1]) IS DISTINCT FROM ml_bucketize(a + 1, [1])
+          AND 'bin_1' LIKE ml_bucketize(a, [1]) AND a BETWEEN ml_hash_bucketize(a, 1) AND 3
+        ORDER BY ml_bucketize(a, [1])"""
+    bins = ["bin_2", "bin_2"]
+    assert con.execute(query).fetchall() == [("bin_1", True, "bin_1", bins)]
+
+
 def test_structs_beside_calls(con: sqlml.Session) -> None:
     query = f"SELECT STRUCT(f AS x, t.f) AS s, ml_bucketize(f, [2]) AS b {NUMBERS} LIMIT 1"
     assert con.execute(query).fetchall() == [({"x": 1, "f": 1}, "bin_1")]
@@ -145,6 +213,11 @@ def test_errors_show_the_statement_of_the_user(con: sqlml.Session) -> None:
         ("ML.BUCKETIZE(f, [3, 4], true)", "give three points or more"),
         ("ML.FEATURE_CROSS(f)", "a struct of at least two columns"),
         ("ML.FEATURE_CROSS(STRUCT(f AS a, f AS a))", "a struct of at least two columns"),
+        ("ml_polynomial_expand(STRUCT(f AS a, f AS A_a))", "to the same A_a: rename a column"),
+        (
+            "ml_feature_cross(STRUCT(f AS a, f AS b_c, f AS a_b, f AS c))",
+            "of a, b_c and of a_b, c to the same a_b_c: rename a column",
+        ),
         ("ML.POLYNOMIAL_EXPAND(STRUCT(f + 1))", "a field of a STRUCT needs a name"),
         ("ML.MULTI_HOT_ENCODER([f]) OVER ()", "works only in TRANSFORM"),
         ("ML.NORMALIZER([f], 0.5)", "a norm that is 0, at least 1, or infinite"),

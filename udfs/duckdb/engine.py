@@ -69,6 +69,15 @@ The names are random because a view in the database file may call a twin of anot
 Registering the same name twice would abort the user's transaction.
 """
 
+_IS_ON_SEARCH_PATH = (
+    "(database_name IN ('system', 'temp') OR (database_name = system.main.current_database() "
+    "AND system.main.list_contains(system.main.current_schemas(true), schema_name)) "
+    "OR system.main.list_contains(system.main.string_split("
+    "system.main.current_setting('search_path'), ','), "
+    "system.main.concat(database_name, '.', schema_name)))"
+)
+"""The condition that a bare name resolves to a function of duckdb_functions()."""
+
 
 class DuckDBEngine:
     """One connection of a DuckDB database, as an `Engine`.
@@ -144,20 +153,25 @@ class DuckDBEngine:
         return None
 
     def has_function(self, name: str) -> bool:
-        """Return whether the engine or the user has a function of this name, except sqlml's macros.
+        """Return whether a call of `name` means a function other than sqlml's macros.
 
-        Binding a call of an unknown function is 20 times as fast as listing all functions.
+        `name` is bare, or qualified as in ml.bucketize. Functions that it does not resolve to, such
+        as those of other schemas, do not count. Binding a call of an unknown function is 20 times
+        as fast as listing all functions.
         """
+        qualifier, _, bare_name = name.rpartition(".")
         try:
-            self.bind(f"SELECT {DUCKDB.quote_name(name)}(NULL)")
+            self.bind(f"SELECT {'.'.join(map(DUCKDB.quote_name, name.split('.')))}(NULL)")
         except ProbeError as error:
-            if f"with name {fold(name)} does not exist" in fold(str(error)):
+            if f"with name {fold(bare_name)} does not exist" in fold(str(error)):
                 return False
+        where = f"? IN ({fold_in_sql('schema_name')}, {fold_in_sql('database_name')})"
         rows = self.connection.read(
             "SELECT 1 FROM system.main.duckdb_functions() "
-            f"WHERE {fold_in_sql('function_name')} = ? "
+            f"WHERE {where if qualifier else _IS_ON_SEARCH_PATH} "
+            f"AND {fold_in_sql('function_name')} = ? "
             "AND NOT system.main.regexp_matches(coalesce(macro_definition, ''), ?) LIMIT 1",
-            [fold(name), OWN_MACRO_PATTERN],
+            [*([fold(qualifier)] if qualifier else []), fold(bare_name), OWN_MACRO_PATTERN],
         )
         return bool(rows)
 
