@@ -548,3 +548,17 @@ def test_a_macro_of_the_database_is_never_called(tmp_path: Path) -> None:
         known = scores(con)
         con.execute("CREATE MACRO ln(x) AS error('called'); CREATE MACRO \"+\"(a, b) AS 7")
         assert scores(con) == known
+
+
+@pytest.mark.parametrize("function", ["ml_min_max_scaler", "ml_max_abs_scaler"])
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+def test_a_scaler_refuses_values_that_are_not_finite(function: str, value: str) -> None:
+    with sqlml.connect() as con:
+        con.execute(
+            f"CREATE TABLE t AS SELECT i % 5 + CASE WHEN i = 3 THEN '{value}'::DOUBLE ELSE 0 END "
+            "AS x, i % 2 AS churned FROM range(50) r(i)"
+        )
+        with pytest.raises(errors.ConfigError, match=f"{function} cannot scale x, .*isfinite"):
+            create(con, f"{function}(x) OVER () AS a")
+        con.execute("UPDATE t SET x = CASE WHEN isfinite(x) THEN x END")
+        create(con, f"{function}(x) OVER () AS a")

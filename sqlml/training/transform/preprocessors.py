@@ -104,6 +104,12 @@ def _render(name: str, *arguments: str) -> str:
 
 def _compile_scaling(call: Arguments, center: float, scale: float) -> str:
     """Compile (x - center) / scale. As in scikit-learn, a scale of 0 is replaced by 1."""
+    if not (math.isfinite(center) and math.isfinite(scale)):
+        raise ConfigError(
+            f"{call.name} cannot scale {call.shown}, which has NaN, infinite or too large values; "
+            f"turn them into NULL in the query, as in CASE WHEN isfinite({call.shown}) "
+            f"THEN {call.shown} END"
+        )
     centered = _render("-", call.number, format_double(center))
     return _render("/", centered, format_double(scale or 1.0))
 
