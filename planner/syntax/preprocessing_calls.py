@@ -444,19 +444,33 @@ def _build_quantile_bucket(window: _Window) -> str:
 
 
 def _build_categories(window: _Window, limits: Sequence[Any]) -> str:
-    """Build the sorted list of the most frequent texts of a window."""
+    """Build the sorted list of the most frequent texts of a window.
+
+    DuckDB computes it for each row of a partition, so it sorts only if there are too many texts:
+    the keys of a histogram are sorted.
+    """
+
+    def sort(values: str) -> str:
+        return _call("list_sort", values, "'ASC'")  # The session may have another default.
+
     max_count, min_frequency = pick(limits, 0, MAX_CATEGORIES), pick(limits, 1, 1)
     texts = f"CAST({window.column} AS VARCHAR)"
-    entries = _call("map_entries", window.aggregate("histogram", texts))
+    histogram = window.aggregate("histogram", texts)
+    entries = _call("map_entries", histogram)
     count = _call("struct_extract", "sqlml_e", "'value'")
     key = _call("struct_extract", "sqlml_e", "'key'")
     frequent = _call("list_filter", entries, f"lambda sqlml_e: {count} >= {min_frequency}")
     negative = _call("-", f"CAST({count} AS BIGINT)")
     ranks = _call("struct_pack", f"n := {negative}", f"k := {key}")
-    ranked = _call("list_sort", _call("list_transform", frequent, f"lambda sqlml_e: {ranks}"))
+    ranked = sort(_call("list_transform", frequent, f"lambda sqlml_e: {ranks}"))
     top = _call("array_slice", ranked, "1", str(max_count))
     text = _call("struct_extract", "sqlml_e", "'k'")
-    return _call("list_sort", _call("list_transform", top, f"lambda sqlml_e: {text}"))
+    limited = sort(_call("list_transform", top, f"lambda sqlml_e: {text}"))
+    keys = _call("list_transform", frequent, f"lambda sqlml_e: {key}")
+    if min_frequency <= 1:
+        keys = _call("map_keys", histogram)
+    fits = f"{_call('cardinality', histogram)} <= {max_count}"
+    return f"CASE WHEN {fits} THEN {keys} ELSE {limited} END"
 
 
 def _build_label_encoder(window: _Window) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -56,6 +57,24 @@ def test_categories_that_are_limited(con: sqlml.Session) -> None:
         encoded = column(con, f"SELECT ML.ONE_HOT_ENCODER(f, {drop}, 2, 2) OVER () {TEXTS}")
         assert [row["index"] for (row,) in encoded] == codes
         assert [row["value"] for (row,) in encoded] == [1.0] * 4 + [dropped] * 3 + [1.0] * 2
+
+
+@pytest.mark.parametrize(("limit", "frequency"), [(1000, 1), (1000, 2), (3, 1), (4, 2)])
+def test_categories_of_partitions(con: sqlml.Session, limit: int, frequency: int) -> None:
+    texts = ["é", "B", "a", "b", None, "ab", "", "10", "9", "a", "9"]
+    rows = [(n % 3, texts[n * n % (7 + n % 5)]) for n in range(60)]
+    kept: list[list[str]] = []
+    for group in range(3):
+        counts = Counter(text for g, text in rows if g == group and text is not None)
+        frequent = sorted((-n, text) for text, n in counts.items() if n >= frequency)
+        kept.append(sorted(text for _, text in frequent[:limit]))
+    expected = [kept[g].index(text) + 1 if text in kept[g] else 0 for g, text in rows]
+    con.execute("CREATE OR REPLACE TABLE p(i INTEGER, g INTEGER, f VARCHAR)")
+    con.executemany("INSERT INTO p VALUES (?, ?, ?)", [(i, *row) for i, row in enumerate(rows)])
+    con.execute("SET default_order = 'DESC'")
+    call = f"ML.LABEL_ENCODER(f, {limit}, {frequency}) OVER (PARTITION BY g)"
+    assert column(con, f"SELECT {call} FROM p ORDER BY i ASC") == expected
+    con.execute("RESET default_order")
 
 
 def test_values_of_one_row(con: sqlml.Session) -> None:
