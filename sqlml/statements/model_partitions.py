@@ -31,6 +31,7 @@ def drop_partition(models: Models, reference: Reference, change: DropPartition) 
     """Carry out DROP PARTITION (...): add a default version without the matching partitions."""
     model = models.catalog.get(reference)
     models.changes.check_writable(reference)
+    small_models = models.catalog.small_models(model)
     facts, partitions = _read_partitions(model, models.catalog.training(model))
     dropped = _find_keys(model, facts, change.partition)
     programs = {k: p for k, p in partitions.programs.items() if k not in dropped}
@@ -54,6 +55,7 @@ def drop_partition(models: Models, reference: Reference, change: DropPartition) 
     models.changes.create(whole_model, version, or_replace=True)
     number = models.catalog.version(whole_model)
     pairs = [("version", str(number)), ("partitions", f"{len(programs):,}")]
+    pairs += [(kind, "not kept") for kind in small_models]
     return format_pairs_answer(("property", "value"), pairs)
 
 

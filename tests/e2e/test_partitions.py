@@ -528,6 +528,16 @@ def test_one_partition_is_dropped(con: Session) -> None:
             con.execute(f"ALTER MODEL m DROP PARTITION {change}")
 
 
+def test_a_dropped_partition_costs_the_calibration(con: Session) -> None:
+    train(con, f"model_type = 'linear_reg', {NUMBERS}, calibration = 'split', split = 'random'")
+    answer = dict(fetch(con, "ALTER MODEL m DROP PARTITION (shop = 'south')"))
+    assert answer["calibration"] == "not kept"
+    rows = "SELECT * FROM visits WHERE shop = 'north'"
+    con.execute(f"ALTER MODEL m CALIBRATE USING ({rows})")
+    ((width,),) = fetch(con, f"SELECT max(predict_interval('m', *).upper) FROM ({rows})")
+    assert math.isfinite(width)
+
+
 @pytest.mark.parametrize("target", ["m.onnx", "m.sqlml"])
 def test_one_partition_is_exported(con: Session, tmp_path: Path, target: str) -> None:
     train(con, f"model_type = 'boosted_tree_regressor', {NUMBERS}, max_iterations = 3")
