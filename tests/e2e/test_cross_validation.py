@@ -396,9 +396,11 @@ def test_further_errors(con: Any) -> None:
     with pytest.raises(SqlmlError, match="rows of a group stay in one fold: leave out cv_by"):
         options = "model_type = 'boosted_tree_ranker', label = 'r', \"group\" = 'shop', cv = 3"
         create(con, f"{options}, cv_by = 'day'", "SELECT a, shop, day, 1 AS r FROM shops")
-    create(con, "model_type = 'linear_reg', label = 'z', cv = 3", "SELECT a AS fold, z FROM shops")
-    with pytest.raises(SqlmlError, match="training query has a column 'fold': rename it there"):
-        con.sql("FROM ml_cross_predict(MODEL m)")
+    with pytest.raises(
+        SqlmlError, match="ml_cross_predict adds a column 'fold': rename the column"
+    ):
+        options = "model_type = 'linear_reg', label = 'z', cv = 3"
+        create(con, options, "SELECT a AS fold, z FROM shops")
     with pytest.raises(SqlmlError, match=re.escape("rename the column '(fold)'")):
         create(
             con,
