@@ -100,10 +100,10 @@ def train(options: argparse.Namespace) -> Iterator[list[Row]]:
                 ]
             )
             scored = con.sql("SELECT predict('m', *) AS p FROM frame").df().p.to_numpy()
-            found = compare(scored[:, None], expected[:, None], "predict", labels=False)
-            if not found.exact:
+            comparison = compare(scored[:, None], expected[:, None], "predict", labels=False)
+            if not comparison.exact:
                 raise SystemExit(
-                    f"{kind}: predictions differ from the library's by {found.largest}"
+                    f"{kind}: predictions differ from the library's by {comparison.largest}"
                 )
             seconds = {"sqlml": ours, "the library's loop": theirs}
             yield _rows(case, options, seconds, options.groups * options.rows)
@@ -186,13 +186,21 @@ def _run(con: Session, query: str) -> Any:
 
 def main(arguments: list[str] | None = None) -> int:
     """Measure, print a line for each contender, and write a JSON file when asked to."""
-    made = parser("groups", __doc__.partition("\n")[0])
-    made.add_argument("--groups", type=int, default=1_000, help="partitions that train and score")
-    made.add_argument("--rows", type=int, default=1_000, help="training rows of a partition")
-    made.add_argument("--many", type=int, default=10_000, help="partitions that are stored")
-    made.add_argument("--scored", type=int, default=1_000_000, help="rows that are scored")
-    made.add_argument("--task", action="append", choices=TASKS, help="default: all")
-    options = made.parse_args(arguments)
+    argument_parser = parser("groups", __doc__.partition("\n")[0])
+    argument_parser.add_argument(
+        "--groups", type=int, default=1_000, help="partitions that train and score"
+    )
+    argument_parser.add_argument(
+        "--rows", type=int, default=1_000, help="training rows of a partition"
+    )
+    argument_parser.add_argument(
+        "--many", type=int, default=10_000, help="partitions that are stored"
+    )
+    argument_parser.add_argument(
+        "--scored", type=int, default=1_000_000, help="rows that are scored"
+    )
+    argument_parser.add_argument("--task", action="append", choices=TASKS, help="default: all")
+    options = argument_parser.parse_args(arguments)
     tasks = {"train": train, "store": store, "score": score}
     rows: list[Row] = []
     for task in options.task or TASKS:

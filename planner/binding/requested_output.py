@@ -239,7 +239,7 @@ class Target:
 
     @property
     def variant(self) -> tuple[str, int | None, bool]:
-        """What is equal in calls of a version that one function can compute together."""
+        """The properties that calls of a version share if one function can compute all of them."""
         return self.coverage_sql, self.trees, self.output == LEAF
 
     @property

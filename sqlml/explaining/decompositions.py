@@ -62,15 +62,15 @@ def _find_linear(program: Program, i: int) -> tuple[Node | None, list[Array]]:
     if node.op == "linear":
         return node, [node.attrs["bias"]]
     offsets: list[Array] = []
-    found: Node | None = None
+    linear: Node | None = None
     for j in node.inputs if node.op in _DISTANCE_STEPS else ():
         if program.nodes[j].op == "constant":
             offsets.append(np.ravel(program.nodes[j].attrs["value"]))
             continue
-        linear, further_offsets = _find_linear(program, j)
-        found = found or linear
+        inner_linear, further_offsets = _find_linear(program, j)
+        linear = linear or inner_linear
         offsets += further_offsets
-    return found, offsets
+    return linear, offsets
 
 
 def _restore_units(

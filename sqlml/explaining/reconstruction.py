@@ -1,4 +1,4 @@
-"""How well a model restores rows: the losses of decompositions and autoencoders."""
+"""Reconstruction losses of decompositions and autoencoders."""
 
 from __future__ import annotations
 

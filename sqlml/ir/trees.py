@@ -131,13 +131,13 @@ class Ensemble:
     def keep_trees(self, trees: Array) -> Ensemble:
         """Return the trees with these indices, without stages; the outputs stay the same."""
         raw = self.to_raw_trees()
-        kept = build_ensemble(
+        ensemble = build_ensemble(
             replace(raw, roots=raw.roots[trees]),
             target=self.target[trees],
             base=self.base,
             compare=self.compare,
         )
-        return replace(kept, input_least=self.input_least, input_most=self.input_most)
+        return replace(ensemble, input_least=self.input_least, input_most=self.input_most)
 
     def to_raw_trees(self) -> RawTrees:
         """Return the trees with their statistics; the leaves follow the inner nodes."""

@@ -98,8 +98,8 @@ class ModelStatements(StatementParts):
         inputs, output = (
             c and tuple((n, _convert_type(t)) for n, t in c) for c in (inputs, output)
         )
-        own = {n: v for n, v in options.items() if n not in ("model_path", "model_type")}
-        return statements.Artifact(path, inputs, output, file_format, own, description)
+        model_options = {n: v for n, v in options.items() if n not in ("model_path", "model_type")}
+        return statements.Artifact(path, inputs, output, file_format, model_options, description)
 
     def _parse_training(self) -> statements.Artifact | Training:
         transform = comment = None

@@ -145,19 +145,19 @@ def _push_into_trees(builder: Builder, node: Node, indices: Array) -> Value:
     trees = np.flatnonzero(np.isin(ensemble.target, indices))
     if ensemble.leaf_values.shape[1] > 1 or trees.size == ensemble.trees:
         return fold_select(builder, builder.op("tree_ensemble", x, **node.attrs), indices)
-    kept = ensemble.keep_trees(trees)
-    used_columns, feature = np.unique(kept.feature, return_inverse=True)
+    selected = ensemble.keep_trees(trees)
+    used_columns, feature = np.unique(selected.feature, return_inverse=True)
     order = np.argsort(indices)
-    kept = replace(
-        kept,
+    selected = replace(
+        selected,
         feature=feature.astype(np.int32),
-        target=order[np.searchsorted(indices, kept.target, sorter=order)].astype(np.int32),
-        base=kept.base[indices],
+        target=order[np.searchsorted(indices, selected.target, sorter=order)].astype(np.int32),
+        base=selected.base[indices],
         input_least=None,
         input_most=None,
     )
     x = push_down(builder, x, used_columns.astype(np.int64))
-    return builder.op("tree_ensemble", x, **kept.attrs())
+    return builder.op("tree_ensemble", x, **selected.attrs())
 
 
 def _push_below_select(builder: Builder, node: Node, indices: Array) -> Value:

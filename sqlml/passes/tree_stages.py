@@ -89,9 +89,9 @@ def keep_stages(program: Program, count: int) -> Program:
 
     def rule(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
         if node is program.nodes[index]:
-            kept = ensemble.keep_trees(np.arange(num_trees))
-            kept = kept.with_stages(stage_ends[:count], bool(ensemble.stage_mean))
-            return builder.op("tree_ensemble", inputs[0], **kept.attrs())
+            first_trees = ensemble.keep_trees(np.arange(num_trees))
+            first_trees = first_trees.with_stages(stage_ends[:count], bool(ensemble.stage_mean))
+            return builder.op("tree_ensemble", inputs[0], **first_trees.attrs())
         if node is linear_leaves:
             leaves = builder.op("select", inputs[0], indices=np.arange(num_trees))
             attrs = {**node.attrs, "target": node.attrs["target"][:num_trees]}

@@ -368,8 +368,8 @@ class Scorer:
                 self._range_scorers.clear()
             small = calibration.small
             program = fold_input(small, COVERAGE, float(coverage))
-            own = {feature.name for feature in self.features} | {COVERAGE}
-            features = (*self.features, *(f for f in small.features if f.name not in own))
+            known_names = {feature.name for feature in self.features} | {COVERAGE}
+            features = (*self.features, *(f for f in small.features if f.name not in known_names))
             scorer = Scorer(program, features, self._options, self._gaps)
             self._range_scorers[coverage] = scorer
         return scorer

@@ -149,7 +149,7 @@ def _measure_small_models(
 
 
 _SIGMAS = 3.0
-"""How many standard deviations the share of rows that are not covered may exceed the promise."""
+"""Standard deviations by which the share of uncovered rows may exceed the promised share."""
 
 
 def _measure_coverage(

@@ -77,8 +77,8 @@ def test_standardized_weights(con: sqlml.Session) -> None:
     X = ROWS[["a", "b"]].to_numpy()
     standardized = sm.add_constant((X - X.mean(axis=0)) / X.std(axis=0))
     check(con.execute(sql).fetchall(), sm.OLS(ROWS["z"], standardized).fit())
-    own = con.execute("SELECT weight FROM ml_weights(MODEL m)").fetchall()
-    assert [(row[2],) for row in con.execute(sql).fetchall()] == own
+    weights = con.execute("SELECT weight FROM ml_weights(MODEL m)").fetchall()
+    assert [(row[2],) for row in con.execute(sql).fetchall()] == weights
 
 
 @pytest.mark.parametrize(

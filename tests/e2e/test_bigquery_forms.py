@@ -47,8 +47,11 @@ TABLES = """
 """
 
 How = Literal["as it is", "changed", "refused"]
-"""How a statement runs: as it is; with other quotes, or names of tables or files; or not at all,
-with a sentence that says what to do instead."""
+"""The way in which a statement runs.
+
+It runs as it is, or with changed quotes or changed names of tables or files, or is refused with a
+sentence that says what to write instead.
+"""
 
 
 @dataclass(frozen=True)

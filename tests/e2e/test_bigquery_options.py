@@ -85,8 +85,8 @@ def test_weights_in_other_units(con: sqlml.Session) -> None:
     def read(model: str, flag: str) -> list[float]:
         return [weight for (weight,) in con.execute(sql.format(model, flag)).fetchall()]
 
-    own = [w for (w,) in con.execute("SELECT weight FROM ml_weights(MODEL scaled)").fetchall()]
-    np.testing.assert_allclose(read("scaled", "true"), own, rtol=1e-12)
+    weights = [w for (w,) in con.execute("SELECT weight FROM ml_weights(MODEL scaled)").fetchall()]
+    np.testing.assert_allclose(read("scaled", "true"), weights, rtol=1e-12)
     raw = np.array(read("scaled", "false"))
     score = con.execute("SELECT predict_score('scaled', *) FROM t ORDER BY id").fetchall()
     np.testing.assert_allclose(ROWS.to_numpy() @ raw[1:] + raw[0], np.ravel(score), rtol=1e-9)

@@ -1,4 +1,4 @@
-"""What is wrong with a calibration or with a call of its intervals: one clear error."""
+"""A faulty calibration, or a faulty call of its intervals, is one clear error."""
 
 from __future__ import annotations
 
