@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable
 
 from sqlml.catalog.tables import VIEWS
-from sqlml.planner.syntax.arguments import FUNCTIONS, find_string_calls
+from sqlml.planner.syntax.arguments import find_string_calls
+from sqlml.planner.syntax.call_options import FUNCTIONS
 from sqlml.planner.syntax.table_forms import FORMS
 from sqlml.suggestions import closest
 from sqlml.types import fold

@@ -9,7 +9,8 @@ from types import MappingProxyType
 from sqlglot import exp
 
 from sqlml.parsing.places import ModelName, Span, is_in_text, merge_spans, span
-from sqlml.planner.syntax.arguments import FUNCTIONS, METRICS
+from sqlml.planner.syntax.arguments import METRICS
+from sqlml.planner.syntax.call_options import FUNCTIONS
 from sqlml.planner.syntax.outline import Comparison, Surroundings
 from sqlml.planner.syntax.outline_walk import (
     CONDITIONAL_FUNCTIONS,

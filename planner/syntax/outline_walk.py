@@ -14,7 +14,8 @@ from sqlglot import exp
 
 from sqlml.parsing.places import Span, merge_spans, span
 from sqlml.parsing.tokens import Tokens
-from sqlml.planner.syntax.arguments import FUNCTIONS, ArgumentReader
+from sqlml.planner.syntax.arguments import ArgumentReader
+from sqlml.planner.syntax.call_options import FUNCTIONS
 from sqlml.planner.syntax.outline import (
     Block,
     Comparison,

@@ -15,7 +15,8 @@ from typing import Any
 from sqlml.errors import ParseError
 from sqlml.parsing.parse import parse, split_sql
 from sqlml.parsing.statements import Explain, Query, Statement
-from sqlml.planner.syntax.arguments import FUNCTIONS, METRICS, has_model_calls
+from sqlml.planner.syntax.arguments import METRICS, has_model_calls
+from sqlml.planner.syntax.call_options import FUNCTIONS
 from sqlml.planner.syntax.preprocessing import SIGNATURES
 from sqlml.types import fold, is_unicode
 

@@ -15,7 +15,7 @@ from sqlml.parsing.model_statements import CHANGES, EXPORT_FORMATS, FORMATS
 from sqlml.parsing.parse import parse
 from sqlml.parsing.statements import AlterModel, Explain, SetOption, Statement
 from sqlml.planner.program import choose
-from sqlml.planner.syntax.arguments import _OPTIONS, FUNCTIONS, STAGED_FUNCTIONS
+from sqlml.planner.syntax.call_options import CALL_OPTIONS, FUNCTIONS, STAGED_FUNCTIONS
 from sqlml.planner.syntax.preprocessing import SIGNATURES as PREPROCESSORS
 from sqlml.planner.syntax.table_forms import FORMS
 from sqlml.statements import dispatch
@@ -83,11 +83,11 @@ def test_every_function_has_a_section(name: str) -> None:
 def test_options_of_calls_are_those_of_the_code() -> None:
     parts = sections(FUNCTIONS_PAGE)
     options_of = {
-        name: {n.lower() for n, option in _OPTIONS.items() if name in option.functions}
+        name: {n.lower() for n, option in CALL_OPTIONS.items() if name in option.functions}
         for name in FUNCTIONS
     }
     explains = options_of["explain"] | {"class"}
-    others = {n.lower() for n in _OPTIONS} - explains - options_of["predict_interval"]
+    others = {n.lower() for n in CALL_OPTIONS} - explains - options_of["predict_interval"]
     assert in_tables(parts["explain"]) == explains
     assert in_tables(parts["Functions"]) == others
     assert in_tables(parts["predict_interval"]) == options_of["predict_interval"]

@@ -16,7 +16,7 @@ from prompt_toolkit.document import Document
 from sqlml.dialects import DUCKDB
 from sqlml.errors import SqlmlError
 from sqlml.planner.program.choose import SETTINGS
-from sqlml.planner.syntax.arguments import FUNCTIONS as MODEL_FUNCTIONS
+from sqlml.planner.syntax.call_options import FUNCTIONS as MODEL_FUNCTIONS
 from sqlml.planner.syntax.table_forms import FORMS
 from sqlml.statements import model_options
 from sqlml.tools.shell.dot_commands import COMMANDS
